@@ -20,10 +20,10 @@ from kmip_data.cli.shared.options import (
     force_option,
     home_option,
     json_option,
+    long_running_options,
     number_option,
     parse_distinct_numbers,
     plugin_option,
-    work_options,
 )
 from kmip_data.cli.shared.output import (
     Json,
@@ -86,7 +86,7 @@ attention_measure_options = combined_options(
     ),
     save_option,
     plugin_option,
-    work_options,
+    long_running_options,
 )  # fmt: skip
 
 

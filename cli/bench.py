@@ -17,11 +17,11 @@ from kmip_data.cli.shared.options import (
     device_option,
     force_option,
     json_option,
+    long_running_options,
     number_option,
     quiet_option,
     sample_option,
     set_option,
-    work_options,
 )
 from kmip_data.cli.shared.output import (
     Json,
@@ -135,7 +135,7 @@ def attention(
     text = []
     for setting in SETTINGS:
         measured = [cell for cell in cells if cell.setting == setting]
-        text.append(f"{_methods_by_size(setting, measured, paper)}\n")
+        text.append(f"{_times_by_size(setting, measured, paper)}\n")
 
     if saved:
         picture, csv_file = saved
@@ -166,7 +166,7 @@ def _requested_methods(methods: str | None, device: str) -> list[str]:
     return list(dict.fromkeys(methods.replace(" ", "").split(",")))
 
 
-def _methods_by_size(setting: str, cells: list[Measurement], paper: Json | None) -> str:
+def _times_by_size(setting: str, cells: list[Measurement], paper: Json | None) -> str:
     """Return a table of methods by size with growth and memory; the paper's measurements are last."""
     from kmip_data.models.profiling.measuring import growth_exponent
 
@@ -215,7 +215,7 @@ def _format_seconds(cell: Measurement) -> str:
 @device_option()
 @sample_option
 @set_option("Configuration key, as in `train`.")
-@work_options
+@long_running_options
 def train(
     name: str,
     models: str,

@@ -16,15 +16,15 @@ from kmip_data.cli.shared.options import (
     dask_option,
     force_option,
     jobs_option,
+    long_running_options,
     path_option,
     plugin_option,
-    raw_options,
+    raw_file_options,
     sample_option,
-    work_options,
 )
 from kmip_data.cli.shared.output import (
+    build_as_json,
     check_output_path,
-    facts_of_build,
     format_table,
     print_result,
 )
@@ -72,7 +72,7 @@ class _BuildableName(NameType):
 
 @click.command(cls=DatasetCommand, parameter_groups=("records", "split", "source"), groups=GROUPS)
 @click.argument("name", type=_BuildableName("dataset"))
-@raw_options
+@raw_file_options
 @sample_option
 @click.option(
     "--set",
@@ -100,7 +100,7 @@ class _BuildableName(NameType):
 )
 @path_option("--describe", help="graphs: write the uses of the columns into FILE, for --like FILE.")
 @force_option
-@work_options
+@long_running_options
 def command(
     name: str,
     *,
@@ -281,7 +281,7 @@ def _print_build(build: Build, split: str, parameters: DatasetParameters) -> Non
 
 def _build_facts(build: Build, split: str) -> dict[str, Any]:
     parts = build.card.splits[split].ordered_parts()
-    facts = facts_of_build(build) | {
+    facts = build_as_json(build) | {
         "split": split,
         "splits": {part: dict(counts) for part, counts in parts},
         "shards": {shard.file: shard.sha256 for shard in build.card.shards},

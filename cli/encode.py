@@ -11,9 +11,9 @@ from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     dask_option,
     jobs_option,
+    long_running_options,
     plugin_option,
     sample_option,
-    work_options,
 )
 from kmip_data.cli.shared.output import format_facts, print_result
 from kmip_data.text import human_bytes
@@ -45,7 +45,7 @@ class EncodeCommand(DatasetCommand):
 @jobs_option
 @dask_option
 @plugin_option
-@work_options
+@long_running_options
 def command(
     name: str,
     encodings: tuple[str, ...],

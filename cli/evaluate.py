@@ -9,19 +9,19 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import inspect_options, trained_options
+from kmip_data.cli.shared.options import read_only_options, trained_model_options
 from kmip_data.cli.shared.output import format_table, print_result
 
 
 @click.command(cls=Command)
 @click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
-@trained_options
+@trained_model_options
 @click.option(
     "--by-class",
     is_flag=True,
     help="Also show metrics by class, or by distance to the answer where known.",
 )
-@inspect_options
+@read_only_options
 def command(run: str, by_class: bool, **data: Any) -> None:
     """Evaluate a trained model on every part of the split.
 

@@ -22,12 +22,12 @@ from kmip_data.cli.shared.options import (
     Integer,
     device_option,
     force_option,
-    inspect_options,
     number_option,
     options_on_line,
     part_option,
     path_option,
     plugin_option,
+    read_only_options,
 )
 from kmip_data.cli.shared.output import (
     Json,
@@ -68,7 +68,7 @@ MAX_EDGES = 1_000_000  #: limit of the edges of all records after the first one
 @click.option("--no-open", is_flag=True, help="Write the page without opening a browser.")
 @device_option("as the run was trained")
 @plugin_option
-@inspect_options
+@read_only_options
 def command(
     names: tuple[str, ...],
     record: int | None,
@@ -115,7 +115,7 @@ def command(
 
     # 2. Draw the city, or some records.
     print_status(f"Drawing the page of {build.path.name}")
-    from kmip_data.drawing.page import PAGE, draw_explorer
+    from kmip_data.drawing.page import EXPLORER_NAME, draw_explorer
     from kmip_data.graphs.city_columns import is_city
 
     if is_city(build.card):
@@ -127,7 +127,7 @@ def command(
         graphs = [_city_with_predictions(build, runs)]
     else:
         graphs = _records_with_predictions(build, runs, start, part, home)
-    page = output or default_output_path(folder / PAGE, force=force)
+    page = output or default_output_path(folder / EXPLORER_NAME, force=force)
     draw_explorer(graphs, [] if runs is None else runs.curves, page)
     result = {
         "path": build.path,

@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_selected_build
 from kmip_data.cli.shared.names import BUILD
-from kmip_data.cli.shared.options import path_option, sample_option, work_options
+from kmip_data.cli.shared.options import long_running_options, path_option, sample_option
 from kmip_data.cli.shared.output import print_result
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.runtime.progress import print_status
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT in the current folder]"
 )
 @sample_option
-@work_options
+@long_running_options
 def command(
     name: str,
     to: ExportFormat,

@@ -13,14 +13,14 @@ from kmip_data.cli.shared.datasets import (
     parameter_models,
 )
 from kmip_data.cli.shared.names import BUILD
-from kmip_data.cli.shared.options import inspect_options, plugin_option
+from kmip_data.cli.shared.options import plugin_option, read_only_options
 from kmip_data.cli.shared.output import (
     Json,
-    fact_pairs_of_build,
-    facts_of_build,
+    build_as_json,
     format_facts,
     format_table,
     join_first_words,
+    labelled_values_of_build,
     print_result,
     wrap_to_terminal,
 )
@@ -50,7 +50,7 @@ MAX_CLASSES_SHOWN = 13
     help="Show the preset: its keys, and where the paper's text and code differ.",
 )
 @plugin_option
-@inspect_options
+@read_only_options
 def command(
     name: str,
     model: str | None,
@@ -97,7 +97,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
     result = {
         **manifest.model_dump(),
         "presets": presets,
-        "builds": list(map(facts_of_build, builds)),
+        "builds": list(map(build_as_json, builds)),
     }
 
     # 1. Sizes, splits, presets, class and license.
@@ -248,7 +248,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
 
     card = build.card
     pairs = [
-        *fact_pairs_of_build(build),
+        *labelled_values_of_build(build),
         ("key", card.key),
         ("parameters", card.parameters_and_sources),
         ("classes", _classes_text(card.class_names)),

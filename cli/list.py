@@ -14,7 +14,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import Json, facts_of_build, format_table, print_result
+from kmip_data.cli.shared.output import Json, build_as_json, format_table, print_result
 from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.text import count_with_noun, human_bytes, timestamp
 
@@ -76,7 +76,7 @@ def command(everything: bool, home: Home) -> None:
     free = shutil.disk_usage(home.nearest_existing_folder).free
     result: Json = {
         "home": home.path,
-        "builds": list(map(facts_of_build, builds)),
+        "builds": list(map(build_as_json, builds)),
         "runs": runs,
         "unreadable": unreadable,
         "unfinished": list(map(asdict, unfinished)),

@@ -19,7 +19,7 @@ import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
-from kmip_data.cli.shared.corrected_command import complete_step
+from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
@@ -32,8 +32,10 @@ from kmip_data.runtime.signals import (
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_PLUGINS = "KMIP_DATA_PLUGINS"  #: variable of plugins to import
-COMPLETE = "_KMIP_DATA_COMPLETE"  #: variable set by the shell when it requests completions
+_PLUGINS_VARIABLE = "KMIP_DATA_PLUGINS"  #: variable of plugins to import
+COMPLETION_VARIABLE = (
+    "_KMIP_DATA_COMPLETE"  #: variable set by the shell when it requests completions
+)
 
 #: Command -> one sentence for the list of commands.
 COMMANDS = {
@@ -144,10 +146,14 @@ def main() -> NoReturn:
 
 def run_command_line(args: list[str]) -> int:
     """Run one command line without raising; return its exit code (:mod:`kmip_data.errors`)."""
-    if COMPLETE in os.environ:  # not filtered: completions are separated by control characters
+    if (
+        COMPLETION_VARIABLE in os.environ
+    ):  # not filtered: completions are separated by control characters
         from click.shell_completion import shell_complete
 
-        return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
+        return shell_complete(
+            root, {}, PROGRAM, COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
+        )
     with strip_control_characters(), _restored_plugin_variable():
         return _run_and_handle_errors(args)
 
@@ -155,21 +161,21 @@ def run_command_line(args: list[str]) -> int:
 @contextlib.contextmanager
 def _restored_plugin_variable() -> Iterator[None]:
     """Restore ``KMIP_DATA_PLUGINS``, which passes a command's plugins on to its child processes."""
-    before = os.environ.get(_PLUGINS)
+    before = os.environ.get(_PLUGINS_VARIABLE)
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(_PLUGINS, None)
+            os.environ.pop(_PLUGINS_VARIABLE, None)
         else:
-            os.environ[_PLUGINS] = before
+            os.environ[_PLUGINS_VARIABLE] = before
 
 
 def _run_and_handle_errors(args: list[str]) -> int:
     """Run one command line, print its error if it fails, and return the exit code."""
     meta = {}
     try:
-        if os.environ.get(_PLUGINS):
+        if os.environ.get(_PLUGINS_VARIABLE):
             from kmip_data.plugins import load_plugins_in_environment
 
             load_plugins_in_environment()
@@ -197,7 +203,7 @@ def _run_and_handle_errors(args: list[str]) -> int:
             shown = _save_traceback_of_bug(error)
         else:
             code = shown.exit_code
-            complete_step(shown, args, PROGRAM, _flag_options(args))
+            complete_next_line(shown, args, PROGRAM, _flag_options(args))
         click.echo(f"Error: {shown}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED):

@@ -12,10 +12,10 @@ from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import (
     force_option,
-    inspect_options,
     part_option,
     path_option,
-    trained_options,
+    read_only_options,
+    trained_model_options,
 )
 from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
 from kmip_data.errors import UsageError
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 )
 @force_option
 @part_option("Part of the split.  [default: test; all of another --dataset]", "all")
-@trained_options
-@inspect_options
+@trained_model_options
+@read_only_options
 def command(
     run: str,
     output: Path | None,

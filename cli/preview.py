@@ -18,10 +18,10 @@ from kmip_data.cli.shared.datasets import (
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     force_option,
-    inspect_options,
     parse_number_list,
     part_option,
     path_option,
+    read_only_options,
 )
 from kmip_data.cli.shared.output import Json, check_output_path, default_output_path, print_result
 from kmip_data.errors import KmipDataError, UsageError
@@ -60,7 +60,7 @@ BYTES_PER_DRAWN_NODE = 1_500
     show_default=True,
     help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
 )
-@inspect_options
+@read_only_options
 def command(
     name: str,
     records: str | None,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.options import path_option, work_options
-from kmip_data.cli.shared.output import facts_of_share, print_result
+from kmip_data.cli.shared.options import long_running_options, path_option
+from kmip_data.cli.shared.output import print_result, share_as_json
 from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]"
 )
-@work_options
+@long_running_options
 def command(
     address: str,
     columns: str | None,
@@ -47,7 +47,7 @@ def command(
     files = [entry for entry in share.files if entry.file in pulled.files]
     result = {
         "path": pulled.path,
-        **facts_of_share(share, files),
+        **share_as_json(share, files),
         "was_complete": pulled.was_complete,
     }
 

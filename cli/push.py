@@ -12,8 +12,8 @@ import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
-from kmip_data.cli.shared.options import plugin_option, sample_option, work_options
-from kmip_data.cli.shared.output import facts_of_share, print_result
+from kmip_data.cli.shared.options import long_running_options, plugin_option, sample_option
+from kmip_data.cli.shared.output import print_result, share_as_json
 from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _HUB_REPOSITORY = re.compile(r"\w[\w-]*/\w[\w.-]*")
 @click.option("--page", is_flag=True, help="Overwrite an existing README.md at the address.")
 @plugin_option
 @sample_option
-@work_options
+@long_running_options
 def command(
     name: str,
     address: str,
@@ -60,7 +60,7 @@ def command(
         view = functools.partial(parquet_view, quiet=quiet)
         share = push_build(source, address, view=view, page=page, quiet=quiet)
     where = address_without_secrets(address)
-    result = {"address": where, **facts_of_share(share, share.files)}
+    result = {"address": where, **share_as_json(share, share.files)}
     content = f"{count_with_noun(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     lines = [
         f"{where}  {share.kind} {share.name}: {content}",

@@ -12,6 +12,7 @@ import click
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import BUILD, SWEEP
 from kmip_data.cli.shared.options import (
+    long_running_options,
     number_option,
     offline_option,
     parse_distinct_numbers,
@@ -19,7 +20,6 @@ from kmip_data.cli.shared.options import (
     sample_option,
     set_option,
     typed_words,
-    work_options,
 )
 from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.errors import CheckFailed, UsageError
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 @click.option(
     "--status", is_flag=True, help="Show state and results of the runs without starting any."
 )
-@work_options
+@long_running_options
 def command(
     plan: str | None,
     jobs: int,

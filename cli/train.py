@@ -12,8 +12,9 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
-    PLUGINS,
+    PLUGINS_META_KEY,
     device_option,
+    long_running_options,
     number_option,
     offline_option,
     options_on_line,
@@ -23,7 +24,6 @@ from kmip_data.cli.shared.options import (
     plugin_option,
     sample_option,
     set_option,
-    work_options,
 )
 from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.errors import KmipDataError, UsageError
@@ -123,7 +123,7 @@ GROUPS = {
 @offline_option
 @plugin_option
 @sample_option
-@work_options
+@long_running_options
 def command(
     positional: str | None,
     dataset: str | None,
@@ -429,7 +429,7 @@ def _command_with_only(option: str, value: str) -> str:
         ):
             continue
         if flag == "--plugin":
-            for source in context.meta[PLUGINS]:
+            for source in context.meta[PLUGINS_META_KEY]:
                 words += [flag, source]
         elif isinstance(param, click.Option) and param.is_flag:
             words.append(flag)

@@ -11,7 +11,12 @@ import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
-from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
+from kmip_data.cli.shared.options import (
+    jobs_option,
+    long_running_options,
+    raw_file_options,
+    sample_option,
+)
 from kmip_data.cli.shared.output import print_result
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.text import count_with_noun
@@ -25,9 +30,9 @@ if TYPE_CHECKING:
 @click.option("--repair", is_flag=True, help="Rebuild damaged files; the others stay.")
 @click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
-@raw_options
+@raw_file_options
 @jobs_option
-@work_options
+@long_running_options
 def command(
     name: str,
     repair: bool,

@@ -120,7 +120,7 @@ class PartialBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 
-MAX_SHOWN = 16  #: largest number of names that an error lists
+MAX_LISTED_NAMES = 16  #: largest number of names that an error lists
 
 
 def conflicting_values_error(option: str, value: object, setting: str) -> UsageError:
@@ -159,9 +159,11 @@ def unknown_name_error(
     similar = nearest_names(name, known)
     hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
     expected = None
-    if not similar or len(known) <= MAX_SHOWN:
+    if not similar or len(known) <= MAX_LISTED_NAMES:
         names = known if listed is None else listed
-        expected = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
+        expected = ", ".join(names[:MAX_LISTED_NAMES]) + (
+            ", …" if len(names) > MAX_LISTED_NAMES else ""
+        )
     error = UsageError(
         f"There is no {noun} called {name!r}{where and f' {where}'}.{hint}",
         expected=expected,

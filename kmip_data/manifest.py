@@ -16,7 +16,7 @@ from kmip_data.registry import ADDED
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_datasets
 from kmip_data.text import address_without_secrets
 
-PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
+PACKAGE_PREFIX = "package:"  #: begins the address of a file inside an installed Python package
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
@@ -130,7 +130,7 @@ class Source(Strict):
     @property
     def is_packaged(self) -> bool:
         """True if the file comes with an installed Python package."""
-        return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
+        return any(mirror.url.startswith(PACKAGE_PREFIX) for mirror in self.mirrors)
 
 
 class ExpectedCounts(Strict):

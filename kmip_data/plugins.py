@@ -39,7 +39,7 @@ from kmip_data.registry import ADDED, Added, Plugin
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
 
-ENVIRONMENT = "KMIP_DATA_PLUGINS"
+PLUGINS_VARIABLE = "KMIP_DATA_PLUGINS"
 _GROUP_PREFIX = "kmip_data."  #: prefix of the groups of entry points
 _COMPONENT_ATTRIBUTES = ("model_fields", "build")
 #: Group -> attributes that its objects must have.
@@ -80,7 +80,7 @@ def load(source: str | os.PathLike[str]) -> Plugin:
 
     # Pass it on to child processes.
     inherited = [*_sources_in_environment(), key]
-    os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys(inherited))
+    os.environ[PLUGINS_VARIABLE] = os.pathsep.join(dict.fromkeys(inherited))
     return plugin
 
 
@@ -108,7 +108,7 @@ def load_plugins_in_environment() -> None:
 
 
 def _sources_in_environment() -> list[str]:
-    return list(filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)))
+    return list(filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)))
 
 
 def import_installed_plugin(group: str, name: str) -> None:
@@ -182,7 +182,7 @@ def _not_loaded_error(config: str, source: str, digest: str) -> UsageError:
         f"{config} names the plugin {source}, and a run never imports code by itself.",
         found=f"SHA-256 {digest}",
         next=f"if you trust it, the same command with --plugin {quoted_source} "
-        f"(or {ENVIRONMENT}={quoted_source} before it)",
+        f"(or {PLUGINS_VARIABLE}={quoted_source} before it)",
     )
 
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from kmip_data.builds.added_columns import WORK
+from kmip_data.builds.added_columns import WORK_FOLDER
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Build, Home, find_build, make_build_newest
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -184,7 +184,7 @@ def _matching_build(
         return None
 
     _check_files(build)
-    if (build.path / WORK).exists():  # left by a crash after the card was written
+    if (build.path / WORK_FOLDER).exists():  # left by a crash after the card was written
         with folder_lock(build.path):
             refuse_links(build.path)
             build.reread_card()

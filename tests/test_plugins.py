@@ -50,7 +50,7 @@ def fresh():
     """A process that has loaded no plugin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
-        patch.delenv(plugins.ENVIRONMENT, raising=False)
+        patch.delenv(plugins.PLUGINS_VARIABLE, raising=False)
         try:
             yield
         finally:
@@ -60,7 +60,7 @@ def fresh():
             plugins._loaded.clear()
             for group in ADDED.values():
                 group.clear()
-            os.environ.pop(plugins.ENVIRONMENT, None)
+            os.environ.pop(plugins.PLUGINS_VARIABLE, None)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
         )
         assert "has no sample" in expect_refusal("build", "rings", "--sample")
     with fresh(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv(plugins.ENVIRONMENT, str(mine))
+        patch.setenv(plugins.PLUGINS_VARIABLE, str(mine))
         assert "is finished already" in expect_success("train", "--resume", "mine").err
     with fresh():
         assert "skipped" in expect_refusal("report")
@@ -362,7 +362,7 @@ def test_missing_plugins_are_reported(folder, package, monkeypatch):
         "lib-of-paths": "found: AttributeError: module 'lib_of_paths.attention' has no attribute 'Gone'",
     }.items():
         assert message in expect_refusal("info", "helsinki", "--plugin", source)
-    monkeypatch.setenv(plugins.ENVIRONMENT, "gone.py")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "gone.py")
     assert "/gone.py." in expect_refusal("list")
 
 
@@ -575,10 +575,10 @@ def test_a_command_restores_the_variable_of_plugins(folder, monkeypatch):
     inherited = []
 
     def record(*_: object) -> None:
-        inherited.append(os.environ[plugins.ENVIRONMENT])
+        inherited.append(os.environ[plugins.PLUGINS_VARIABLE])
 
     monkeypatch.setattr("kmip_data.cli.info.print_result", record)
     for _ in range(2):
         expect_success("info", "s3dis", "--plugin", plugin)
-        assert plugins.ENVIRONMENT not in os.environ
+        assert plugins.PLUGINS_VARIABLE not in os.environ
     assert inherited == [str(plugin)] * 2

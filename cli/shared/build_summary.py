@@ -8,10 +8,10 @@ import shlex
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import (
-    fact_pairs_of_build,
     format_facts,
     format_table,
     join_first_words,
+    labelled_values_of_build,
 )
 from kmip_data.errors import UsageError
 from kmip_data.text import count_with_noun, parameters_as_options
@@ -54,7 +54,7 @@ def summary_of_build(
         # The license of a shipped dataset is printed before its files are read.
         *(
             pair
-            for pair in fact_pairs_of_build(build)
+            for pair in labelled_values_of_build(build)
             if pair[0] != "license" or not _is_shipped(card)
         ),
         *_facts_of_own_files(card),

@@ -27,7 +27,7 @@ _DESTRUCTIVE = {"remove"}
 _WITH_CONFIGURATION_KEYS = {"train", "sweep"}
 
 
-def complete_step(
+def complete_next_line(
     error: KmipDataError, args: Sequence[str], program: str, flags: Collection[str] = ()
 ) -> None:
     """Replace the ``next`` line of ``error`` by a whole command, if it can be inferred from ``args``.
@@ -38,13 +38,13 @@ def complete_step(
     """
     if not args or args[0] in _DESTRUCTIVE:
         return
-    step = _completed_step(error, args, program, flags)
+    step = _completed_next_line(error, args, program, flags)
     # A command without its password would not work, and one with it must not be logged.
     if step is not None and strip_secrets(step) == step:
         error.next = step
 
 
-def _completed_step(
+def _completed_next_line(
     error: KmipDataError, args: Sequence[str], program: str, flags: Collection[str]
 ) -> str | None:
     """Return the ``next`` line with a whole command; ``None`` if it stays as it is."""

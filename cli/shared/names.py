@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kmip_data.errors import MAX_SHOWN, UsageError, error_with_correction, unknown_name_error
+from kmip_data.errors import MAX_LISTED_NAMES, UsageError, error_with_correction, unknown_name_error
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _run_expected_error(name: str, runs: list[str], home: Home) -> UsageError:
         name,
         newest,
         f"its newest run: {newest}",
-        expected=f"one of {', '.join(runs[:MAX_SHOWN])}" if len(runs) > 1 else None,
+        expected=f"one of {', '.join(runs[:MAX_LISTED_NAMES])}" if len(runs) > 1 else None,
     )
 
 

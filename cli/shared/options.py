@@ -1,7 +1,7 @@
 """Options shared by several commands.
 
 Values reach a command as its arguments, with three exceptions. ``--plugin`` imports its file at once
-and stays in ``ctx.meta[PLUGINS]``. ``--json`` is in ``ctx.meta[WANTS_JSON]``
+and stays in ``ctx.meta[PLUGINS_META_KEY]``. ``--json`` is in ``ctx.meta[WANTS_JSON]``
 (:func:`~kmip_data.cli.shared.output.wants_json`). ``ctx.find_root().obj`` has the typed words.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., object])
-PLUGINS = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins on the command line
+PLUGINS_META_KEY = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins on the command line
 MAX_NUMBERS = 10_000  #: numbers in one list
 
 
@@ -69,7 +69,7 @@ sample_option = click.option(
 
 
 def _load_plugins(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> None:
-    ctx.meta[PLUGINS] = value
+    ctx.meta[PLUGINS_META_KEY] = value
     for source in value:
         from kmip_data.plugins import load
 
@@ -81,9 +81,9 @@ plugin_option = click.option(
     help="Plugin to import: a Python file or an installed package; may be repeated.",
 )  # fmt: skip
 #: Options of commands that only read a build or a run.
-inspect_options = combined_options(sample_option, home_option, json_option)
+read_only_options = combined_options(sample_option, home_option, json_option)
 #: Options of long-running commands.
-work_options = combined_options(home_option, json_option, quiet_option)
+long_running_options = combined_options(home_option, json_option, quiet_option)
 
 
 def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
@@ -105,7 +105,7 @@ def part_option(text: str, *more: str) -> Callable[[F], F]:
 
 
 #: Options of commands that evaluate a trained model.
-trained_options = combined_options(
+trained_model_options = combined_options(
     click.option(
         "--dataset", "dataset", metavar="NAME", type=BUILD,
         help="Other data with the same features and classes.  [default: the data of the run]",
@@ -137,7 +137,7 @@ offline_option = click.option(
     help="Never use the network: needs a finished build or fetched raw files.",
 )
 #: Options for the origin of raw files.
-raw_options = combined_options(archive_options, offline_option)
+raw_file_options = combined_options(archive_options, offline_option)
 
 
 def _refuse_address(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:

@@ -173,7 +173,7 @@ def join_first_words(words: Sequence[str], most: int = 10) -> str:
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
-def facts_of_build(build: Build) -> Json:
+def build_as_json(build: Build) -> Json:
     """Return the facts about a build for JSON."""
     card = build.card
     fields = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
@@ -186,10 +186,10 @@ def facts_of_build(build: Build) -> Json:
     }
 
 
-def fact_pairs_of_build(build: Build) -> list[tuple[str, object]]:
+def labelled_values_of_build(build: Build) -> list[tuple[str, object]]:
     """Return the facts about a build as pairs of label and value, for text output."""
     card = build.card
-    size = human_bytes(facts_of_build(build)["bytes"])
+    size = human_bytes(build_as_json(build)["bytes"])
     return [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
@@ -199,7 +199,7 @@ def fact_pairs_of_build(build: Build) -> list[tuple[str, object]]:
     ]
 
 
-def facts_of_share(share: Share, files: Sequence[SharedFile]) -> Json:
+def share_as_json(share: Share, files: Sequence[SharedFile]) -> Json:
     """Return the facts about a push or pull, including its files, for JSON."""
     return {
         "kind": share.kind,

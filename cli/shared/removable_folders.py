@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
-from kmip_data.files.folder_marker import MARKER
+from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME
 
@@ -155,7 +155,7 @@ def remove_folders(items: Sequence[Removable]) -> None:
                     atomic_writes.remove_partials(item.top / folder, root=item.top)
             atomic_writes.remove_files(item.top, map(str, paths), folders=folders, strict=True)
             # Remove the marker last, so that a stopped removal can be resumed.
-            atomic_writes.remove_files(item.top, [f"{below}/{MARKER}"], strict=True)
+            atomic_writes.remove_files(item.top, [f"{below}/{MARKER_NAME}"], strict=True)
 
     # 3. Remove the folders that are empty without their lock files.
     for item in items:

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, TypeAdapter, model_validator
 
-from kmip_data.builds.home import COLUMNS, Build, added_column_names
+from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import final_name
-from kmip_data.files.folder_marker import MARKER, unchanged_outputs
+from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
 from kmip_data.files.reading import json_digest, read_json, read_model, read_small_file, sealed_json
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import (
@@ -33,7 +33,7 @@ from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.strict_model import Strict
 
-WORK = "work"  #: folder of temporary files in an unfinished build or in ``columns``
+WORK_FOLDER = "work"  #: folder of temporary files in an unfinished build or in ``columns``
 #: JSON files in ``work`` whose key ``files`` lists the files that a step is about to write.
 PLANS = ("units", "splits")
 _PLAN = TypeAdapter(dict[Literal["files"], list[RelativePath]])
@@ -124,7 +124,7 @@ def read_columns_card(build: Build, name: str) -> ColumnsCard:
     Raises ``UsageError`` if there is no such column, and ``DamagedInput`` if its card cannot be read
     or belongs to other shards.
     """
-    path = build.path / COLUMNS / name / CARD_NAME
+    path = build.path / COLUMNS_FOLDER / name / CARD_NAME
     try:
         card = read_model(
             path,
@@ -166,7 +166,7 @@ def files_of_build(folder: Path) -> list[str]:
     """
     # 1. Shards, splits and pages.
     names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *unchanged_outputs(folder)]
-    shards = _planned_files(folder / WORK)
+    shards = _planned_files(folder / WORK_FOLDER)
     with contextlib.suppress(DamagedInput, UsageError):
         card = read_card(folder)
         names += card.digests
@@ -180,8 +180,8 @@ def files_of_build(folder: Path) -> list[str]:
     names += _member_names_of_shards(folder, shards)
 
     # 2. Columns: the files on their cards; without a card, a file per shard.
-    names += _planned_files(folder / COLUMNS / WORK)
-    for path in (folder / COLUMNS).glob("*/"):
+    names += _planned_files(folder / COLUMNS_FOLDER / WORK_FOLDER)
+    for path in (folder / COLUMNS_FOLDER).glob("*/"):
         files = [CARD_NAME]
         try:
             files += read_model(path / CARD_NAME, ColumnsCard, "", next="").digests
@@ -189,10 +189,10 @@ def files_of_build(folder: Path) -> list[str]:
             if named_encoding(path.name) is None:
                 continue  # it may not be a column at all
             files += _member_names_of_shards(path, [Path(shard).name for shard in shards])
-        names += [f"{COLUMNS}/{path.name}/{file}" for file in files]
+        names += [f"{COLUMNS_FOLDER}/{path.name}/{file}" for file in files]
 
     # 3. Temporary files.
-    for work in (folder / WORK, folder / COLUMNS / WORK):
+    for work in (folder / WORK_FOLDER, folder / COLUMNS_FOLDER / WORK_FOLDER):
         names += [path.relative_to(folder).as_posix() for path in work.rglob("*")]
     existing = [
         name
@@ -223,7 +223,7 @@ def _member_names_of_shards(folder: Path, shards: Iterable[str]) -> list[str]:
 
 def foreign_file_remarks(folder: Path) -> Iterator[str]:
     """Yield a remark on each file, or folder of files, that does not belong to the build."""
-    build_files = {*files_of_build(folder), MARKER}
+    build_files = {*files_of_build(folder), MARKER_NAME}
     build_folders = {parent for name in build_files for parent in PurePosixPath(name).parents}
     foreign: dict[PurePosixPath, None] = {}
     for path in sorted(folder.rglob("*")):
@@ -241,7 +241,7 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
     """Return name, path, attributes, size and digests of an added column, for JSON."""
     return {
         "name": card.name,
-        "path": str(build.path / COLUMNS / card.name),
+        "path": str(build.path / COLUMNS_FOLDER / card.name),
         "attributes": [column.attribute for column in card.schema_.columns],
         "definition": card.definition,
         "key": card.key,

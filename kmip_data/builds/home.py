@@ -23,8 +23,8 @@ from kmip_data.text import count_with_noun, format_parameters, parameters_as_opt
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
 
-ENVIRONMENT = "KMIP_DATA_HOME"
-COLUMNS = "columns"  #: folder of added columns, next to ``shards``
+HOME_VARIABLE = "KMIP_DATA_HOME"
+COLUMNS_FOLDER = "columns"  #: folder of added columns, next to ``shards``
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Home:
         home = home_argument(home, root)
         if isinstance(home, Home):
             return home
-        folder = home or os.environ.get(ENVIRONMENT)
+        folder = home or os.environ.get(HOME_VARIABLE)
         if not folder:
             import platformdirs
 
             folder = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        return cls(absolute_path(folder, f"home folder (--home DIR, {ENVIRONMENT})"))
+        return cls(absolute_path(folder, f"home folder (--home DIR, {HOME_VARIABLE})"))
 
     @property
     def nearest_existing_folder(self) -> Path:
@@ -255,7 +255,7 @@ def rebuild_command(builds: Sequence[Build], dataset: str) -> str:
 
 def added_column_names(folder: Path) -> list[str]:
     """Return the sorted names of the finished added columns of a build."""
-    return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
+    return sorted(path.parent.name for path in (folder / COLUMNS_FOLDER).glob(f"*/{CARD_NAME}"))
 
 
 def find_build(

@@ -20,10 +20,10 @@ from kmip_data.builds.added_columns import (
     named_encoding,
     read_columns_card,
 )
-from kmip_data.builds.home import COLUMNS, Build, added_column_names
+from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
-from kmip_data.files.folder_marker import MARKER
+from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.reading import read_small_file, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, metadata_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
@@ -32,7 +32,7 @@ from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.split_files import (
     PART_CODES,
     SplitFile,
-    keys_digest,
+    graph_keys_digest,
     node_digests,
     read_split,
 )
@@ -156,7 +156,10 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     if content not in {None, build_marker_content(card.key)}:
         report.problems.append(
             Problem(
-                MARKER, "belongs to another folder", build_marker_content(card.key), content or ""
+                MARKER_NAME,
+                "belongs to another folder",
+                build_marker_content(card.key),
+                content or "",
             )
         )
     report.outdated += _outdated_files(path, card)
@@ -358,7 +361,7 @@ def _part_digests_and_counts(
     edges = np.concatenate([empty, *(np.diff(shard.edge_ptr) for shard in shards)])
     digests = {}
     for name, positions in (split.parts or {}).items():
-        digests[name] = keys_digest([keys[position] for position in positions])
+        digests[name] = graph_keys_digest([keys[position] for position in positions])
         counts[name] = {
             "graphs": len(positions),
             "nodes": int(nodes[positions].sum()),
@@ -373,7 +376,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
     ``shards`` are the shards of the build, or ``None`` if some cannot be read.
     """
     for name in added_column_names(build.path):
-        folder = f"{COLUMNS}/{name}"
+        folder = f"{COLUMNS_FOLDER}/{name}"
         try:
             card = read_columns_card(build, name)
         except DamagedInput as error:

@@ -196,7 +196,7 @@ class BuiltDataset(ShardedDataset):
         super().__init__(
             build,
             part if self.has_parts else None,
-            _compose(transforms),
+            _compose_transforms(transforms),
             split_name=obtain_split(build, split_parameters),
             columns=[*required_columns, *(options["columns"] or ())] or None,
             views=views,
@@ -271,13 +271,13 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
     return part
 
 
-def _compose(transforms: Sequence[Transform | None]) -> Transform | None:
+def _compose_transforms(transforms: Sequence[Transform | None]) -> Transform | None:
     """Return one transform that applies the given ones in order; ``None`` if there are none."""
     steps = [transform for transform in transforms if transform is not None]
     return Compose(steps) if len(steps) > 1 else next(iter(steps), None)
 
 
-def names_of_class(dataset_class: type[BuiltDataset]) -> list[str]:
+def dataset_names_of_class(dataset_class: type[BuiltDataset]) -> list[str]:
     """Return the names of the datasets that a class covers, sorted."""
     class_name = load_manifest(dataset_class.dataset_name).dataset_class
     return [name for name in dataset_names() if load_manifest(name).dataset_class == class_name]
@@ -285,7 +285,7 @@ def names_of_class(dataset_class: type[BuiltDataset]) -> list[str]:
 
 def dataset_name_of_class(name: str, dataset_class: type[BuiltDataset]) -> str:
     """Return the full name of one of the class's datasets: lower case, with ``-`` for ``_``."""
-    names = names_of_class(dataset_class)
+    names = dataset_names_of_class(dataset_class)
     normalised = name.lower().replace("_", "-")
     if normalised not in names:
         raise unknown_name_error("graph", name, names)

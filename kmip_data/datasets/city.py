@@ -14,8 +14,8 @@ from kmip_data.datasets.base import (
     Folder,
     build_folder,
     dataset_name_of_class,
+    dataset_names_of_class,
     home_from_arguments,
-    names_of_class,
 )
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
@@ -252,7 +252,7 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
     home = Home.locate(home_folder)
     if list_builds(home, name):
         return
-    cities = [city for city in names_of_class(CityNetwork) if city != "city"]  # the recipe
+    cities = [city for city in dataset_names_of_class(CityNetwork) if city != "city"]  # the recipe
     built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
     nearest = nearest_name(name, [*cities, *built_cities])
     hint = ""
@@ -277,7 +277,7 @@ def _check_city(name: str, build: Build) -> None:
 def _not_a_city_error(name: str, actual: str) -> UsageError:
     return UsageError(
         f"{name!r} is not a city.",
-        expected=f"{', '.join(names_of_class(CityNetwork))}, or the name of a city that you built",
+        expected=f"{', '.join(dataset_names_of_class(CityNetwork))}, or the name of a city that you built",
         found=actual,
         next="kmip-data list",
     )

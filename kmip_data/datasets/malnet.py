@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
-from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS, accept_pyg_order
 from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.graphs.encodings.degree_profile import Rule
 
@@ -41,7 +41,7 @@ class MalNetTiny(BuiltDataset):
 
     dataset_name = "malnet-tiny"
 
-    @accept_pyg_order("root", "split", *STEPS)
+    @accept_pyg_order("root", "split", *PYG_PROCESSING_ARGUMENTS)
     def __init__(
         self,
         root: Folder | None = None,

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
-from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS, accept_pyg_order
 
 
 class ZINC(BuiltDataset):
@@ -32,7 +32,7 @@ class ZINC(BuiltDataset):
 
     dataset_name = "zinc"
 
-    @accept_pyg_order("root", "subset", "split", *STEPS)
+    @accept_pyg_order("root", "subset", "split", *PYG_PROCESSING_ARGUMENTS)
     def __init__(
         self,
         root: Folder | None = None,

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
 from kmip_data.datasets.inputs import feature_views
-from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS, accept_pyg_order
 
 
 class S3DIS(BuiltDataset):
@@ -59,7 +59,7 @@ class S3DIS(BuiltDataset):
     dataset_name = "s3dis"
 
     @accept_pyg_order(
-        *("root", "test_area", "train", *STEPS),
+        *("root", "test_area", "train", *PYG_PROCESSING_ARGUMENTS),
         train=lambda _, value: {"split": "trainval" if value else "test"},
     )
     def __init__(  # noqa: PLR0913 -- the parameters of its build and split
@@ -129,7 +129,7 @@ class ShapeNetPart(BuiltDataset):
     dataset_name = "shapenet-part"
 
     @accept_pyg_order(
-        *("root", "categories", "include_normals", "split", *STEPS),
+        *("root", "categories", "include_normals", "split", *PYG_PROCESSING_ARGUMENTS),
         include_normals=lambda _, value: (
             {} if value else {"columns": ["edge_index", "y", "pos", "category"]}
         ),

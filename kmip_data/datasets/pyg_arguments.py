@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from kmip_data.errors import UsageError
 
 #: Last positional arguments of PyTorch Geometric's datasets of many graphs.
-STEPS = ("transform", "pre_transform", "pre_filter", "force_reload")
+PYG_PROCESSING_ARGUMENTS = ("transform", "pre_transform", "pre_filter", "force_reload")
 
 #: Function that translates the name and value of a PyTorch Geometric argument to our arguments.
 Translator = Callable[[str, Any], dict[str, object]]

@@ -7,7 +7,7 @@ from typing import Any
 import kmip_data
 from kmip_data.datasets.base import BuiltDataset, Folder
 from kmip_data.datasets.points import ShapeNetPart
-from kmip_data.datasets.pyg_arguments import STEPS
+from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS
 from kmip_data.errors import unknown_name_error
 from kmip_data.manifest import load_manifest
 from kmip_data.strict_model import shipped_datasets
@@ -88,8 +88,11 @@ def _open_by_name(
     }
     if name.lower() not in classes:
         raise unknown_name_error(f"dataset of {pyg_class}", name, [*classes])
-    if len(steps) > len(STEPS):
-        raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")
-    step_arguments: dict[str, Any] = dict(zip(STEPS, steps, strict=False))
+    if len(steps) > len(PYG_PROCESSING_ARGUMENTS):
+        raise TypeError(
+            f"takes at most {len(PYG_PROCESSING_ARGUMENTS)} more positional arguments: "
+            f"{', '.join(PYG_PROCESSING_ARGUMENTS)}"
+        )
+    step_arguments: dict[str, Any] = dict(zip(PYG_PROCESSING_ARGUMENTS, steps, strict=False))
     dataset_class: type[BuiltDataset] = getattr(kmip_data, classes[name.lower()])
     return dataset_class(**step_arguments, **arguments)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, names_of_class
-from kmip_data.datasets.pyg_arguments import STEPS, accept_pyg_order
+from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, dataset_names_of_class
+from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS, accept_pyg_order
 from kmip_data.errors import unknown_name_error
 
 
@@ -100,7 +100,7 @@ class LRIM(BuiltDataset):
 
     dataset_name = "lrim-16-hard"
 
-    @accept_pyg_order("root", "name", *STEPS)
+    @accept_pyg_order("root", "name", *PYG_PROCESSING_ARGUMENTS)
     def __init__(
         self,
         name: str,
@@ -108,7 +108,7 @@ class LRIM(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        names = [dataset.removeprefix("lrim-") for dataset in names_of_class(LRIM)]
+        names = [dataset.removeprefix("lrim-") for dataset in dataset_names_of_class(LRIM)]
         if name not in names:
             raise unknown_name_error("dataset of LRIM", name, names, command="help(kmip_data.LRIM)")
         self._open(root, arguments, name=f"lrim-{name}")
@@ -169,7 +169,7 @@ class ECHO(BuiltDataset):
 
     dataset_name = "echo-sssp"
 
-    @accept_pyg_order("root", "task", *STEPS)
+    @accept_pyg_order("root", "task", *PYG_PROCESSING_ARGUMENTS)
     def __init__(
         self,
         task: Literal["sssp", "ecc", "diam", "charge", "energy"],
@@ -177,7 +177,7 @@ class ECHO(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        names = [name.removeprefix("echo-") for name in names_of_class(ECHO)]
+        names = [name.removeprefix("echo-") for name in dataset_names_of_class(ECHO)]
         if task not in names:
             raise unknown_name_error("task of ECHO", task, names, command="help(kmip_data.ECHO)")
         self._open(root, arguments, name=f"echo-{task}")

@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Json = dict[str, Any]  #: JSON that the page reads
-EXTENT = 1_000.0  #: length of a record's longest axis on its page
+PAGE_EXTENT = 1_000.0  #: length of a record's longest axis on its page
 CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
 CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 MAX_EDGES_PER_NODE = 4  #: if exceeded, only the edges of the node under the pointer are drawn
 
 
-class Packer:
+class ArrayPacker:
     """Concatenate arrays for a page, and describe where each one is."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class PageGraph:
     credit: str  #: attribution that the license requires
     thing: str  #: what a node is, such as intersection or atom
     header: Json  #: texts, and types and offsets of the arrays
-    packer: Packer  #: arrays
+    packer: ArrayPacker  #: arrays
     truth: I64 | None  #: (N,) class of each node
     names: tuple[str, ...]  #: class names
     test: Array  #: (N,) bool, True for nodes that a run is evaluated on
@@ -129,7 +129,7 @@ def city_graph(
     classes, for comparison. Raises the errors of :func:`~kmip_data.drawing.maps.read_city_map`.
     """
     city = read_city_map(build)
-    packer = Packer()
+    packer = ArrayPacker()
     layers = city_layers(city)
     all_test = np.full(len(city.classes), 2)
     test = city.splits.get(split or build.card.default_split, all_test) == 2
@@ -228,7 +228,7 @@ def graph_of_record(
 
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(drawing.pos, up_axis_name(card))
-    packer = Packer()
+    packer = ArrayPacker()
     header = _page_header(page_pos, lines, columns, layers, packer)
     if drawing.bonds is not None:
         header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
@@ -372,7 +372,7 @@ def atom_layers(columns: Values) -> list[Layer]:
 
 
 def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
-    """Centre positions and scale their longest axis to :data:`EXTENT`, with the upward axis last.
+    """Centre positions and scale their longest axis to :data:`PAGE_EXTENT`, with the upward axis last.
 
     Returns the positions, the scale and the original centre.
     """
@@ -380,12 +380,12 @@ def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)
     low = pos.min(axis=0)
     high = pos.max(axis=0)
-    scale = EXTENT / max(float((high - low).max()), 1e-9)
+    scale = PAGE_EXTENT / max(float((high - low).max()), 1e-9)
     middle = (low + high) / 2
     return (pos - middle) * scale, scale, middle
 
 
-def _pack_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Json:
+def _pack_picture(picture: U8, scale: float, middle: Array, packer: ArrayPacker) -> Json:
     """Pack an image as JPEG with its corners on the page; its first pixel is the origin."""
     from matplotlib.image import imsave
 
@@ -413,7 +413,7 @@ def _page_header(
     pairs: I64,
     columns: Values,
     layers: Sequence[Layer],
-    packer: Packer,
+    packer: ArrayPacker,
 ) -> Json:
     """Pack positions (N, 2 or 3), lines (2, S), layers and columns, and return their header."""
     header: Json = {}
@@ -431,7 +431,7 @@ def _page_header(
     return header
 
 
-def _pack_layer(layer: Layer, packer: Packer) -> Json:
+def _pack_layer(layer: Layer, packer: ArrayPacker) -> Json:
     header: Json = {"name": layer.name, "note": layer.note}
     if isinstance(layer, Scale):
         header["unit"] = layer.unit

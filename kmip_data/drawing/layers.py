@@ -10,7 +10,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, Array, Integers
 from kmip_data.drawing.style import (
-    NOTE,
+    NOTE_FONT_SIZE,
     Axes,
     Paint,
     class_colors,
@@ -203,5 +203,5 @@ def _draw_legend_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: 
         loc="center left",
         bbox_to_anchor=(1.0, height),
         handletextpad=0.2,
-        fontsize=NOTE,
+        fontsize=NOTE_FONT_SIZE,
     )

@@ -14,7 +14,7 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-GAP = 0.8  #: distance between connected components
+COMPONENT_GAP = 0.8  #: distance between connected components
 MAX_NODES = 20_000
 MAX_PAIRS = 500_000_000  #: maximum number of node pairs compared over all steps
 
@@ -51,12 +51,12 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         size = np.ptp(component_pos, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full
             left = 0.0
-            bottom = bottom + row_height + GAP
+            bottom = bottom + row_height + COMPONENT_GAP
             row_height = 0.0
         pos[members] = component_pos - component_pos.min(axis=0) + (left, bottom)
-        left = left + size[0] + GAP
+        left = left + size[0] + COMPONENT_GAP
         row_height = max(row_height, size[1])
-        width = max(width, left - GAP)
+        width = max(width, left - COMPONENT_GAP)
     return pos
 
 

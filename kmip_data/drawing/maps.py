@@ -15,7 +15,7 @@ from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
 from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
-    NOTE,
+    NOTE_FONT_SIZE,
     Axes,
     class_colors,
     current_style,
@@ -419,6 +419,6 @@ def _draw_scale_bar(axes: Axes, across: float) -> None:
         color=current_style().ink,
         frameon=False,
         label_top=True,
-        fontproperties={"size": NOTE},
+        fontproperties={"size": NOTE_FONT_SIZE},
     )
     axes.add_artist(bar)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
-from kmip_data.drawing.style import CPK, current_style, element_colors
+from kmip_data.drawing.style import CPK_COLORS, current_style, element_colors
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 
 ZINC_ATOM = "atom type"  #: the only atom field of ZINC
@@ -128,8 +128,8 @@ def draw_molecule(
     if current_style().ink > current_style().ground:
         rdMolDraw2D.SetDarkMode(options)
     options.setBackgroundColour(to_rgb(current_style().ground))
-    colors = map(to_rgb, element_colors([*CPK]))
-    options.updateAtomPalette(dict(zip(CPK, colors, strict=True)))
+    colors = map(to_rgb, element_colors([*CPK_COLORS]))
+    options.updateAtomPalette(dict(zip(CPK_COLORS, colors, strict=True)))
 
     # 3. Compute positions and draw the picture.
     molecule.UpdatePropertyCache(strict=False)

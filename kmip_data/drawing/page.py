@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.graphs import Json, Packer, PageGraph
+from kmip_data.drawing.graphs import ArrayPacker, Json, PageGraph
 from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.page_templates import asset_text, page_template
 
 ASSETS = "kmip_data.drawing"  #: package with templates, scripts and style sheets
-PAGE = "explore.html"  #: file name in the folder of a build or run
+EXPLORER_NAME = "explore.html"  #: file name in the folder of a build or run
 DECADES = 4  #: decades shown below the strongest influence, as in ``influence.js``
 #: Scripts, in loading order.
 SCRIPTS = (
@@ -223,7 +223,7 @@ def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
     graph.header["columns"].insert(0, column_header)
 
 
-def _pack_chosen_keys(predictions: GraphPredictions, count: int, packer: Packer) -> Json:
+def _pack_chosen_keys(predictions: GraphPredictions, count: int, packer: ArrayPacker) -> Json:
     """Pack the chosen keys of each layer as (S, H, k), so that a node's keys are contiguous.
 
     Keys have the narrowest dtype for ``count`` nodes, where ``count`` means none. Weights are in

@@ -23,7 +23,7 @@ from kmip_data.drawing.layers import (
 from kmip_data.drawing.maps import format_length, round_length
 from kmip_data.drawing.records import Drawing, Labels, class_name
 from kmip_data.drawing.style import (
-    NOTE,
+    NOTE_FONT_SIZE,
     Axes,
     Figure,
     current_style,
@@ -373,7 +373,9 @@ def _add_metre_bar(axes: Axes, drawing: Drawing) -> None:
     (bar,) = axes.plot(
         *np.stack([start, end]).T, color=current_style().ink, linewidth=2, clip_on=False
     )
-    text = axes.text(*start, f"{format_length(length)} ", ha="right", va="center", fontsize=NOTE)
+    text = axes.text(
+        *start, f"{format_length(length)} ", ha="right", va="center", fontsize=NOTE_FONT_SIZE
+    )
     for mark in (bar, text):
         mark.set_in_layout(False)  # its 3D bounding box would distort the layout
 
@@ -449,7 +451,7 @@ def _draw_classes(axes: Axes, layer: Categories) -> None:
         return
     names, counts, colors = zip(*rows, strict=True)
     bars = axes.barh(range(len(rows)), counts, color=colors)
-    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE_FONT_SIZE)
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
@@ -479,7 +481,7 @@ def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64
     colors = np.where(is_label, current_style().palette[0], current_style().faint)
     rows = np.arange(len(names))
     bars = axes.barh(rows, counts, color=colors)
-    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE_FONT_SIZE)
     axes.set_yticks(rows, [textwrap.shorten(name, 26, placeholder="…") for name in names])
     axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
     axes.margins(x=0.15)

@@ -57,8 +57,8 @@ FALLBACK_FONTS = (
 )  # fmt: skip
 BODY_POINTS = 10  #: font size
 BODY_POINTS_IN_PRINT = 8
-NOTE = "small"  #: font size of notes, relative to the body
-TITLE = "x-large"
+NOTE_FONT_SIZE = "small"  #: font size of notes, relative to the body
+TITLE_FONT_SIZE = "x-large"
 #: Image formats by file suffix, with reproducible metadata.
 IMAGE_METADATA: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
@@ -161,7 +161,7 @@ def new_figure(
     if footer:
         letters = max(40, int(14 * scale * width))
         lines = [textwrap.fill(line, letters) for line in footer.split("\n") if line]
-        figure.supxlabel("\n".join(lines), fontsize=NOTE, color=style.quiet)
+        figure.supxlabel("\n".join(lines), fontsize=NOTE_FONT_SIZE, color=style.quiet)
     return figure
 
 
@@ -263,12 +263,12 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         # Letters and lines.
         "font.family": [style.font, *_fallback_fonts()],
         "font.size": style.body_points,
-        "figure.titlesize": TITLE,
+        "figure.titlesize": TITLE_FONT_SIZE,
         "axes.titlesize": "medium",
         "axes.labelsize": "medium",
-        "legend.fontsize": NOTE,
-        "xtick.labelsize": NOTE,
-        "ytick.labelsize": NOTE,
+        "legend.fontsize": NOTE_FONT_SIZE,
+        "xtick.labelsize": NOTE_FONT_SIZE,
+        "ytick.labelsize": NOTE_FONT_SIZE,
         "lines.linewidth": 1.5 * style.body_points / BODY_POINTS,
         "text.parse_math": False,  # dollar signs in names are not formulas
         # Layout.
@@ -295,7 +295,7 @@ S3DIS_COLORS = {
     "bookcase": "#0ac864", "board": "#c8c8c8", "clutter": "#323232",
 }  # fmt: skip
 #: Colours of elements by Corey, Pauling and Koltun, as in Jmol, with a darker grey for carbon.
-CPK = {
+CPK_COLORS = {
     1: "#ffffff", 5: "#ffb5b5", 6: "#808080", 7: "#3050f8", 8: "#ff0d0d", 9: "#90e050", 15: "#ff8000",
     16: "#ffff30", 17: "#1ff01f", 35: "#a62929",
 }  # fmt: skip
@@ -362,7 +362,7 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
 
 def element_colors(numbers: Sequence[int]) -> list[str]:
     """Return the hex colour of each element by atomic number."""
-    return [readable_color(CPK.get(number, OTHER_ELEMENT)) for number in numbers]
+    return [readable_color(CPK_COLORS.get(number, OTHER_ELEMENT)) for number in numbers]
 
 
 def sequential_colors(count: int) -> tuple[str, ...]:

@@ -35,13 +35,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.folder_marker import MARKER, is_output, read_marker
+from kmip_data.files.folder_marker import MARKER_NAME, is_output, read_marker
 from kmip_data.files.path_errors import convert_write_errors, occupied_error
 from kmip_data.files.reading import readable_json
 from kmip_data.runtime.progress import print_status
 
-PARTIAL = ".partial"  #: suffix of half-written files
-LOCK = ".lock"  #: suffix of a lock file, or its name inside a folder whose parent is read-only
+PARTIAL_SUFFIX = ".partial"  #: suffix of half-written files
+LOCK_SUFFIX = (
+    ".lock"  #: suffix of a lock file, or its name inside a folder whose parent is read-only
+)
 WAIT_MESSAGE_SECONDS = 30.0
 _NO_FLOCK_ERRNOS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
@@ -70,13 +72,13 @@ def create_marked_folder(folder: Path, content: str) -> None:
 def write_marker(folder: Path, content: str) -> None:
     """Write the marker of a folder unless it has this content already."""
     if marker_content(folder) != content:
-        write_file(folder / MARKER, f"kmip-data: {content}\n".encode(), root=folder)
+        write_file(folder / MARKER_NAME, f"kmip-data: {content}\n".encode(), root=folder)
 
 
 def remove_marker(folder: Path, *, root: Path) -> None:
     """Remove the marker of an otherwise empty folder."""
-    if [path.name for path in folder.iterdir()] == [MARKER]:
-        remove_file(folder / MARKER, root=root)
+    if [path.name for path in folder.iterdir()] == [MARKER_NAME]:
+        remove_file(folder / MARKER_NAME, root=root)
 
 
 def marker_content(folder: Path) -> str | None:
@@ -111,14 +113,14 @@ def refuse_occupied_folder(folder: Path, content: str, remedy: str | None = None
 
 def _precedes_marker(name: str) -> bool:
     """True for files left by a process that was killed before it had written the marker."""
-    return name == LOCK or final_name(name) == MARKER
+    return name == LOCK_SUFFIX or final_name(name) == MARKER_NAME
 
 
 def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
     """Return the error for a folder with files that this package did not create."""
     return UsageError(
         f"{folder} is not empty, and was not created by kmip-data.",
-        expected=f"a new or empty folder, or one with {MARKER}",
+        expected=f"a new or empty folder, or one with {MARKER_NAME}",
         found=", ".join(names),
         next=f"use another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
         " marker",
@@ -248,7 +250,7 @@ def write_output(path: Path, data: bytes) -> None:
     if lines and is_output(path.name):
         kept_lines = [line for line in lines if not line.endswith(f"  {path.name}")]
         text = "\n".join([*kept_lines, f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"])
-        write_file(path.parent / MARKER, f"kmip-data: {text}".encode())
+        write_file(path.parent / MARKER_NAME, f"kmip-data: {text}".encode())
 
 
 def make_folder(path: Path, *, root: Path) -> None:
@@ -317,7 +319,7 @@ def remove_files(
             if strict and error.errno not in _NO_FILE_ERRNOS:
                 raise OutOfResources(
                     f"{root / name} cannot be removed: {error.strerror or error}.",
-                    left=f"this file, and {MARKER}",
+                    left=f"this file, and {MARKER_NAME}",
                     next="fix the permissions of the file or its folder (chmod, chattr); then run the same"
                     " command again",
                 ) from error
@@ -345,7 +347,7 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
 
     After an error it is removed; the next call removes the remains of a killed process.
     """
-    partial = folder.with_name(shortened_name(f".{folder.name}", PARTIAL))
+    partial = folder.with_name(shortened_name(f".{folder.name}", PARTIAL_SUFFIX))
     with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(folder, quiet=quiet):
@@ -463,7 +465,7 @@ def shortened_name(name: str, suffix: str) -> str:
 
 def partial_name(name: str) -> str:
     """Return a unique name for a half-written file."""
-    return shortened_name(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}")
+    return shortened_name(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
 
 
 def _remove_stale_partials(folder: int, prefix: str) -> None:
@@ -529,8 +531,8 @@ def lock_path(folder: Path) -> Path:
     """
     parent = folder.parent
     if parent.exists() and not os.access(parent, os.W_OK):
-        return folder / LOCK
-    return parent / shortened_name(f".{folder.name}", LOCK)
+        return folder / LOCK_SUFFIX
+    return parent / shortened_name(f".{folder.name}", LOCK_SUFFIX)
 
 
 def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kmip_data.files.reading import read_small_file, sha256_file
 
-MARKER = ".kmip-data"  #: name of the marker file
+MARKER_NAME = ".kmip-data"  #: name of the marker file
 PICTURE_NAME = "preview.png"  #: picture at the top of a build's page
 #: Files that commands write into a build or run by default.
 _OUTPUTS = frozenset(
@@ -33,8 +33,8 @@ def is_output(name: str) -> bool:
 def read_marker(folder: Path) -> list[str]:
     """Return the lines of a marker: the folder's content, then digest and name of each output."""
     with contextlib.suppress(OSError, ValueError):
-        name, _, content = read_small_file(folder / MARKER, 2**16).decode().partition(": ")
-        if name == "kmip-data" and not (folder / MARKER).is_symlink():
+        name, _, content = read_small_file(folder / MARKER_NAME, 2**16).decode().partition(": ")
+        if name == "kmip-data" and not (folder / MARKER_NAME).is_symlink():
             return content.splitlines()
     return []
 

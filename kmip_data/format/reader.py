@@ -26,9 +26,9 @@ from kmip_data.format import crc_checks
 from kmip_data.format.schema import (
     EDGE_INDEX,
     EDGE_PTR,
-    FORMAT,
+    FORMAT_NAME,
     FORMAT_VERSION,
-    KEY,
+    GRAPH_KEY,
     NEIGHBOR,
     NODE_PTR,
     Column,
@@ -133,7 +133,7 @@ class Shard:
         from kmip_data.format.safety import read_root_attributes
 
         version = FORMAT_VERSION
-        attributes = read_root_attributes(self.path, file, _Attributes, FORMAT, version)
+        attributes = read_root_attributes(self.path, file, _Attributes, FORMAT_NAME, version)
         self.dataset = attributes.dataset
         self.build_key = attributes.build_key
         try:
@@ -221,7 +221,7 @@ class Shard:
     def keys(self) -> list[str]:
         """Upstream identity of each graph."""
         try:
-            return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
+            return [key.decode("ascii") for key in self.read(GRAPH_KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
             raise_damaged(self.path, "has a key that is not ASCII", error)
 

@@ -213,7 +213,7 @@ def _is_fixed_string(data_type: h5t.TypeID) -> bool:
 
 _NOT_VALID = "has attributes that are not valid"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_NEXT = "get the file again from its source (kmip-data verify BUILD --repair rebuilds a shard)"
+_REMEDY = "get the file again from its source (kmip-data verify BUILD --repair rebuilds a shard)"
 # Exceptions raised by h5py while it reads data of a damaged file.
 _HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
@@ -248,15 +248,15 @@ def open_untrusted_hdf5(
             inspection = _Inspection(size, filters, max_declared_bytes)
             inspection.check_group(h5g.open(file.id, b"/"), "", 0)
         except _Refused as refused:
-            raise_damaged(path, *refused.args, remedy=_NEXT)
+            raise_damaged(path, *refused.args, remedy=_REMEDY)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
-            raise_damaged(path, "is damaged", error, remedy=_NEXT)
+            raise_damaged(path, "is damaged", error, remedy=_REMEDY)
         try:
             yield file, inspection.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:
-            raise_damaged(path, "is damaged", error, remedy=_NEXT)
+            raise_damaged(path, "is damaged", error, remedy=_REMEDY)
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
@@ -317,13 +317,13 @@ def _size_of_hdf5_file(path: Path, source: io.RawIOBase | io.BytesIO | None) -> 
             head = file.read(16) or b""
             size = file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
-        raise_damaged(path, "cannot be opened", error, remedy=_NEXT)
+        raise_damaged(path, "cannot be opened", error, remedy=_REMEDY)
     if not head.startswith(_MAGIC):
         raise_damaged(
             path,
             "is not an HDF5 file",
             repr(head) if head else "an empty file",
-            remedy=_NEXT,
+            remedy=_REMEDY,
         )
     return size
 

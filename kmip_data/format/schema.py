@@ -20,12 +20,12 @@ from kmip_data.arrays import Array, DType
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import canonical_json, first_problem
 
-FORMAT = "kmip-data"  #: value of the root attribute ``format``
+FORMAT_NAME = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION = 1  #: value of the root attribute ``format_version``
 
 NODE_PTR = "graph/node_ptr"  #: int64 [G+1], first node of each graph
 EDGE_PTR = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; only with EDGE_INDEX
-KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
+GRAPH_KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
 COORDINATES = "node/coordinate_encoding"  #: column of cities
@@ -172,7 +172,7 @@ STORED_DTYPES = frozenset(
     {"float16", "float32", "float64"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-RESERVED_KEYS = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
+RESERVED_KEYS = frozenset({NODE_PTR, EDGE_PTR, GRAPH_KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     entries = [ExpectedDataset(NODE_PTR, pointer, "pointer")]
     if schema.edges == "index":
         entries.append(ExpectedDataset(EDGE_PTR, pointer, "pointer"))
-    entries.append(ExpectedDataset(KEY, np.dtype(f"S{schema.key_length}"), "graph"))
+    entries.append(ExpectedDataset(GRAPH_KEY, np.dtype(f"S{schema.key_length}"), "graph"))
     entries += columns["graph"]
     entries += columns["node"]
     if schema.edges == "neighbor":

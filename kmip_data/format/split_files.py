@@ -76,7 +76,7 @@ class SplitFile:
     #: part -> positions of its records in source order over all shards; ``None`` for nodes
     parts: dict[str, I64] | None
     node_code: U8 | None  #: (N,) part of each node, see :data:`PART_CODES`; ``None`` for records
-    digests: dict[str, str]  #: part -> :func:`keys_digest` of its keys
+    digests: dict[str, str]  #: part -> :func:`graph_keys_digest` of its keys
 
     def problem(self, graphs: int, nodes: int) -> str | None:
         """Return the reason why this is not a split of a build with these counts, or ``None``."""
@@ -88,7 +88,7 @@ class SplitFile:
         return _node_code_problem(codes)
 
 
-def keys_digest(keys: Sequence[str]) -> str:
+def graph_keys_digest(keys: Sequence[str]) -> str:
     """Return the SHA-256 (hex) of the keys in order, joined by line feeds."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
@@ -114,7 +114,7 @@ def encode_split(
     digests = {}
     datasets = {}
     for name, part in arrays.items():
-        digests[name] = keys_digest([keys[position] for position in part])
+        digests[name] = graph_keys_digest([keys[position] for position in part])
         datasets[f"split/{name}"] = part
     return _encode_split_file(datasets, rule, parameters, digests), digests
 
@@ -149,7 +149,7 @@ def node_digests(code: U8) -> dict[str, str]:
     digests = {}
     for name, value in PART_CODES.items():
         nodes = np.flatnonzero(code == value).tolist()
-        digests[name] = keys_digest(list(map(str, nodes)))
+        digests[name] = graph_keys_digest(list(map(str, nodes)))
     return digests
 
 

@@ -19,9 +19,9 @@ from kmip_data.files.reading import Digests, canonical_json
 from kmip_data.format.schema import (
     EDGE_INDEX,
     EDGE_PTR,
-    FORMAT,
+    FORMAT_NAME,
     FORMAT_VERSION,
-    KEY,
+    GRAPH_KEY,
     NEIGHBOR,
     NODE_PTR,
     Column,
@@ -219,7 +219,7 @@ def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, Expect
     Returns the datasets whose data are left out, by offset.
     """
     left_out = {}
-    write_text_attribute(file, "format", FORMAT)
+    write_text_attribute(file, "format", FORMAT_NAME)
     file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
     for name, text in content.texts.items():
         write_text_attribute(file, name, text)
@@ -383,7 +383,7 @@ def _join_dataset(entry: ExpectedDataset, content: ShardContent) -> Array:
     if entry.per == "pointer":
         return content.pointers[entry.key]
     joined = np.empty(entry.shape(*content.totals), dtype=entry.dtype)
-    if entry.key == KEY:
+    if entry.key == GRAPH_KEY:
         joined[:] = [record.key.encode("ascii") for record in content.records]
         return joined
     if joined.size:

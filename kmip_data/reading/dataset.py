@@ -20,7 +20,7 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import INCOMPLETE, Card, read_card
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.split_files import PART_CODES, TRAIN_AND_VAL, keys_digest, part_name
+from kmip_data.format.split_files import PART_CODES, TRAIN_AND_VAL, graph_keys_digest, part_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
@@ -181,7 +181,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self._records is None:  # the nodes of a single graph
             return None
         keys = self._store.keys()
-        return keys_digest([keys[record] for record in self._records.tolist()])
+        return graph_keys_digest([keys[record] for record in self._records.tolist()])
 
     @property
     def name(self) -> str:

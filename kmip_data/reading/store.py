@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.added_columns import ColumnsCard
-from kmip_data.builds.home import COLUMNS, Build
+from kmip_data.builds.home import COLUMNS_FOLDER, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry
 from kmip_data.format.crc_checks import file_identity
@@ -78,7 +78,7 @@ class ShardStore:
     def _join_added_column(self, card: ColumnsCard) -> None:
         """Open the files of an added column and check that they match the shards."""
         schema = card.schema_
-        folder = f"{COLUMNS}/{card.name}"
+        folder = f"{COLUMNS_FOLDER}/{card.name}"
         files = [
             self._open_shard(f"{folder}/{entry.file}", entry, card.key, schema)
             for entry in card.files

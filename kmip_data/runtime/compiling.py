@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-NOTICE = "Compiling kernels for this machine: some seconds, on first use only."
+COMPILING_NOTICE = "Compiling kernels for this machine: some seconds, on first use only."
 NOTICE_AFTER_SECONDS = 1.0
 
 _seconds = 0.0  #: total time of finished compilations
@@ -18,7 +18,7 @@ _announce: Callable[[str], object] | None = None
 
 
 def announce_compiling(function: Callable[[str], object]) -> None:
-    """Call ``function`` once with :data:`NOTICE` after :data:`NOTICE_AFTER_SECONDS` of compiling."""
+    """Call ``function`` once with :data:`COMPILING_NOTICE` after :data:`NOTICE_AFTER_SECONDS` of compiling."""
     global _announce
     _announce = function
 
@@ -32,7 +32,7 @@ def _announce_if_slow(start: float) -> None:
     """Announce compilation if it has taken long; ``start`` is when the outermost kernel started."""
     global _announce
     if _announce is not None and _seconds + time.perf_counter() - start > NOTICE_AFTER_SECONDS:
-        _announce(NOTICE)
+        _announce(COMPILING_NOTICE)
         _announce = None
 
 

@@ -17,9 +17,9 @@ from kmip_data.text import replace_controls, strip_secrets
 
 MAX_REDIRECTS = 10
 CONNECT_SECONDS = 15.0  #: timeout of a connection to one address
-STALL_SECONDS = 60.0  #: longest time without a byte, or below ``MIN_RATE``
-MIN_RATE = 1024.0  #: bytes per second
-PAUSE_SECONDS = 1.0  #: delay before the first retry, doubled for each further one
+STALL_SECONDS = 60.0  #: longest time without a byte, or below ``MIN_BYTES_PER_SECOND``
+MIN_BYTES_PER_SECOND = 1024.0  #: bytes per second
+RETRY_DELAY_SECONDS = 1.0  #: delay before the first retry, doubled for each further one
 MAX_RETRY_AFTER = 60.0  #: longest delay in seconds, requested by a server, that is obeyed
 CHUNK_BYTES = 2**18  #: largest read from a connection
 #: transient statuses: timeout, too early, too many requests, and server errors
@@ -94,21 +94,21 @@ def open_response(
                 stream=True,
                 timeout=(CONNECT_SECONDS, STALL_SECONDS),
             )
-        except _FAILURES as error:
+        except _REQUEST_ERRORS as error:
             raise failure_of_exception(error) from error
         with response:
             yield response
 
 
 #: Errors of a request, including errors of other libraries that ``requests`` lets through.
-_NETWORK = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
-_FAILURES = (*_NETWORK, ValueError)
+_NETWORK_ERRORS = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
+_REQUEST_ERRORS = (*_NETWORK_ERRORS, ValueError)
 
 
 def response_body(response: requests.Response) -> Iterator[bytes]:
     """Yield the bytes of the response as they arrive, without decoding.
 
-    The server must send ``MIN_RATE`` bytes a second in every ``STALL_SECONDS`` of waiting; time spent
+    The server must send ``MIN_BYTES_PER_SECOND`` bytes a second in every ``STALL_SECONDS`` of waiting; time spent
     by the caller between two chunks does not count. Raises :class:`MirrorFailed` if the connection is
     cut or too slow.
     """
@@ -120,13 +120,13 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
             chunk = response.raw.read1(CHUNK_BYTES, decode_content=False)
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             raise _stalled_error() from error
-        except _FAILURES as error:
+        except _REQUEST_ERRORS as error:
             raise MirrorFailed("cut the connection", retry=True) from error
         if not chunk:
             return
         received += len(chunk)
         waited += time.monotonic() - start
-        if received >= MIN_RATE * STALL_SECONDS:
+        if received >= MIN_BYTES_PER_SECOND * STALL_SECONDS:
             received = 0
             waited = 0.0
         elif waited > STALL_SECONDS:
@@ -135,7 +135,9 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
 
 
 def _stalled_error() -> MirrorFailed:
-    reason = f"sent less than {MIN_RATE / 1000:.0f} kB per second for {STALL_SECONDS:g} s"
+    reason = (
+        f"sent less than {MIN_BYTES_PER_SECOND / 1000:.0f} kB per second for {STALL_SECONDS:g} s"
+    )
     return MirrorFailed(reason, retry=True, stalled=True)
 
 
@@ -170,7 +172,7 @@ def failure_of_exception(error: Exception) -> MirrorFailed:
     It contains only the root cause, because messages of ``requests`` quote addresses.
     """
     root: BaseException = error
-    while isinstance(root.__context__, _NETWORK):
+    while isinstance(root.__context__, _NETWORK_ERRORS):
         root = root.__context__
     reason = f"gave no answer ({getattr(root, 'strerror', None) or type(root).__name__})"
     if isinstance(error, requests.exceptions.SSLError):

@@ -22,7 +22,7 @@ types: Any = numba.types  # partially typed
 _madvise = types.ExternalFunction("madvise", types.intc(types.uintp, types.uintp, types.intc))
 _mincore = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
 
-PAGE = mmap.PAGESIZE
+PAGE_BYTES = mmap.PAGESIZE
 WILLNEED = int(getattr(mmap, "MADV_WILLNEED", 3))
 #: Number of rows sampled to estimate how much of a file is in memory; requesting a resident page
 #: costs 0.3 µs.
@@ -37,12 +37,12 @@ def is_cold(start: int, stride: int, rows: I64) -> bool:
     """
     if not sys.platform.startswith("linux") or len(rows) < SAMPLED_ROWS:
         return False
-    return _resident_fraction(start, stride, rows, PAGE) < RESIDENT_FRACTION
+    return _resident_fraction(start, stride, rows, PAGE_BYTES) < RESIDENT_FRACTION
 
 
 def request_pages(start: int, stride: int, width: int, rows: I64) -> None:
     """Request the pages of ``width`` bytes of each row (n,), without waiting; sorted rows are fastest."""
-    _request_row_pages(start, stride, width, rows, PAGE)
+    _request_row_pages(start, stride, width, rows, PAGE_BYTES)
 
 
 @njit_nogil()

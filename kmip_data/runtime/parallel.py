@@ -297,7 +297,7 @@ def _close_all() -> None:
             iterator.close()
 
 
-PROGRAM = (sys.executable, "-m", "kmip_data")  #: command line of ``kmip-data``
+PROGRAM_COMMAND = (sys.executable, "-m", "kmip_data")  #: command line of ``kmip-data``
 
 
 def start_process(
@@ -312,7 +312,7 @@ def start_process(
     if processes > 1:
         variables.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // processes)))
     return subprocess.Popen(
-        [*PROGRAM, *arguments],
+        [*PROGRAM_COMMAND, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -31,7 +31,7 @@ from kmip_data.reading.store import shared_store
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.saving import ExportFormat
-from kmip_data.sharing.push import PARQUET, dataset_page
+from kmip_data.sharing.push import PARQUET_FOLDER, dataset_page
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
             f"Pushed without the Parquet view: {' '.join(str(error).split())}", quiet=quiet
         )
         return {}
-    names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
+    names = {part: f"{PARQUET_FOLDER}/{path.name}" for part, path in files.items()}
     view: dict[str, Path | bytes] = {names[part]: path for part, path in files.items()}
     view[CROISSANT_NAME] = readable_json(_croissant_with_records(build, files, names)).encode()
     view[PAGE_NAME] = dataset_page(build, names)

@@ -43,7 +43,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_ta
 from kmip_data.pipelines.user_files import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
-RULE = "given"  #: name of the user's split and its rule
+GIVEN_RULE = "given"  #: name of the user's split and its rule
 
 
 class SpooledGraphs:
@@ -269,24 +269,26 @@ class InMemoryPipeline(OwnGraphsPipeline):
             return super().split(records, params, raw)
         is_single_graph = len(records.keys) == 1
         count = int(records.nodes[0]) if is_single_graph else len(records.keys)
-        name = RULE
+        name = GIVEN_RULE
         options = {}
         parts = {}
         for part, indices_or_mask in self._split.items():
             array = np.asarray(indices_or_mask)
             if array.ndim == 2:
                 array = array[:, params.fold]
-                name = f"{RULE}-fold{params.fold}"
+                name = f"{GIVEN_RULE}-fold{params.fold}"
                 options = {"fold": params.fold}
             parts[part] = _positions_of_part(array, count, part)
         if problem := parts_problem(parts, count):
             raise UsageError(f"The split is invalid: {problem}.")
         if not is_single_graph:
-            return Split(name, RULE, options, {part: rows.tolist() for part, rows in parts.items()})
+            return Split(
+                name, GIVEN_RULE, options, {part: rows.tolist() for part, rows in parts.items()}
+            )
         code: U8 = np.full(count, NO_PART, np.uint8)
         for part, rows in parts.items():
             code[rows] = PART_CODES[part]
-        return Split(name, RULE, options, node_code=code)
+        return Split(name, GIVEN_RULE, options, node_code=code)
 
 
 def _positions_of_part(array: Array, count: int, part: str) -> I64:

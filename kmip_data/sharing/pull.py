@@ -15,10 +15,10 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 
 from kmip_data.builds.added_columns import read_columns_card, shards_digest
-from kmip_data.builds.home import COLUMNS, Build, Home
+from kmip_data.builds.home import COLUMNS_FOLDER, Build, Home
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import (
-    PARTIAL,
+    PARTIAL_SUFFIX,
     build_marker_content,
     create_marked_folder,
     folder_lock,
@@ -114,7 +114,7 @@ def _pull_build(
     names = [PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)]
     added = {}
     for name in sorted(names):
-        prefix = f"{COLUMNS}/{name}/"
+        prefix = f"{COLUMNS_FOLDER}/{name}/"
         added[name] = [entry for entry in entries.values() if entry.file.startswith(prefix)]
     for name in columns or ():
         if name not in added:
@@ -155,7 +155,7 @@ def _pull_build(
 
 
 def _is_column_card(file: str) -> bool:
-    return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
+    return PurePosixPath(file).match(f"{COLUMNS_FOLDER}/*/{CARD_NAME}")
 
 
 def _existing_card(folder: Path, card: Card) -> Card | None:
@@ -265,7 +265,7 @@ class RemotePush:
         ) as progress:
             for entry in missing:
                 path = folder / entry.file
-                partial = f".{entry.sha256}{PARTIAL}"
+                partial = f".{entry.sha256}{PARTIAL_SUFFIX}"
                 with open_resumable_file(path, partial, root=folder) as file:
                     self._append_missing_bytes(file, entry, progress)
         return len(missing)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from kmip_data.builds.added_columns import named_encoding, read_columns_card
-from kmip_data.builds.home import COLUMNS, Build, added_column_names
+from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import final_name, folder_lock, remove_partials
 from kmip_data.files.folder_marker import PICTURE_NAME
@@ -49,7 +49,7 @@ _REMEDIES = {
     "build": "kmip-data verify {folder} --repair",
     "run": "restore the file: the run's result.json has its digest",
 }
-PARQUET = "parquet"  #: folder of the Parquet view, which exists only in pushes
+PARQUET_FOLDER = "parquet"  #: folder of the Parquet view, which exists only in pushes
 
 #: Function that returns additional files of a push, and may write them into a scratch folder. They
 #: replace files of the build with the same name.
@@ -74,7 +74,7 @@ def push_build(
     _check_license(card)
     expected_digests = card.digests
     for name in added_column_names(path):
-        folder = f"{COLUMNS}/{name}"
+        folder = f"{COLUMNS_FOLDER}/{name}"
         try:
             columns = read_columns_card(build, name)
         except DamagedInput:

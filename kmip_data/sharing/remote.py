@@ -158,7 +158,7 @@ class Remote:
                 is_temporary = getattr(cause, "retry", not isinstance(cause, PermissionError))
                 if not (self._retries and is_temporary and attempt < _ATTEMPTS):
                     raise
-                pause = http_client.PAUSE_SECONDS * 2 ** (attempt - 1)
+                pause = http_client.RETRY_DELAY_SECONDS * 2 ** (attempt - 1)
                 time.sleep(getattr(cause, "wait", None) or pause)
         if len(data) > max_bytes:
             raise damaged_error(f"{self.address}/{name}", f"at most {max_bytes:,} bytes", "more")

@@ -14,7 +14,7 @@ import numpy as np
 
 from kmip_data.drawing.style import (
     IMAGE_METADATA,
-    NOTE,
+    NOTE_FONT_SIZE,
     SHADES,
     STYLES,
     Axes,
@@ -299,7 +299,7 @@ def _draw_over_seconds(
 
     # No point is both faster and better than a frontier point, so its label has room on that side;
     # other points have their label on the opposite side.
-    text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE}
+    text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE_FONT_SIZE}
     better = LABEL_OFFSET if higher_is_better else -LABEL_OFFSET
     for number, row in enumerate(rows):
         position = {"ha": "left", "xytext": (LABEL_OFFSET, -better)}

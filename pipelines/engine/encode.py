@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.builds.added_columns import (
-    WORK,
+    WORK_FOLDER,
     ColumnsCard,
     columns_key,
     columns_schema,
@@ -21,7 +21,7 @@ from kmip_data.builds.added_columns import (
     shards_digest,
 )
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
-from kmip_data.builds.home import COLUMNS, Build
+from kmip_data.builds.home import COLUMNS_FOLDER, Build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
@@ -62,7 +62,7 @@ class EncodeTask:
     @property
     def file(self) -> str:
         """File to write, relative to the build folder."""
-        return f"{COLUMNS}/{self.encoding.name}/{Path(self.shard.file).name}"
+        return f"{COLUMNS_FOLDER}/{self.encoding.name}/{Path(self.shard.file).name}"
 
     @property
     def step(self) -> str:
@@ -97,7 +97,7 @@ def encode_build(
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     # Take the lock only if there is work: missing columns, or temporary files that a crash left.
-    unfinished = (build.path / COLUMNS / WORK).exists()
+    unfinished = (build.path / COLUMNS_FOLDER / WORK_FOLDER).exists()
     if recompute or unfinished or _missing_encodings(build, encodings):
         with signals.exit_on_signals(), folder_lock(build.path, quiet=execution.quiet):
             build.reread_card()
@@ -122,8 +122,8 @@ def _encode_and_write_cards(
                 "free some memory, or add another encoding",
             )
 
-    folders = [build.path / COLUMNS / encoding.name for encoding in missing]
-    work = build.path / COLUMNS / WORK
+    folders = [build.path / COLUMNS_FOLDER / encoding.name for encoding in missing]
+    work = build.path / COLUMNS_FOLDER / WORK_FOLDER
     with convert_write_errors(work):
         atomic_writes.refuse_links(build.path)
         atomic_writes.refuse_occupied_folder(
@@ -192,7 +192,7 @@ def _missing_encodings(build: Build, encodings: Sequence[Encoding]) -> list[Enco
 
 def _is_finished(build: Build, encoding: Encoding) -> bool:
     """True if the column's card has the current key, and its files have the recorded sizes."""
-    folder = build.path / COLUMNS / encoding.name
+    folder = build.path / COLUMNS_FOLDER / encoding.name
     try:
         card = read_columns_card(build, encoding.name)
     except (DamagedInput, UsageError):
@@ -205,7 +205,7 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
 
 
 def _write_columns_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
-    folder = build.path / COLUMNS / encoding.name
+    folder = build.path / COLUMNS_FOLDER / encoding.name
     entries = [FileEntry(file=Path(unit.file).name, **unit.facts) for unit in units]
     card = ColumnsCard(
         name=encoding.name,

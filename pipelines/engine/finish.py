@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.builds.added_columns import WORK
+from kmip_data.builds.added_columns import WORK_FOLDER
 from kmip_data.errors import DamagedInput
 from kmip_data.format.build_files import finish_folder, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
@@ -148,7 +148,7 @@ def _write_splits(
         if split.name in entries:  # different parameters may give the same split
             continue
         planned_files.append(f"splits/{split.name}.h5")
-        Steps(plan.folder / WORK).finish("splits", {"files": planned_files})
+        Steps(plan.folder / WORK_FOLDER).finish("splits", {"files": planned_files})
         entry, counts = write_split(plan.folder, split, records, params.identity())
         entries[split.name] = entry
         class_counts[split.name] = counts

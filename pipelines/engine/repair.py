@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Unpack
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
-from kmip_data.builds.home import COLUMNS, Build, Home
+from kmip_data.builds.home import COLUMNS_FOLDER, Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
-from kmip_data.files.folder_marker import MARKER
+from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -57,7 +57,7 @@ def repair_build(
     problems = [problem.file for problem in report.problems]
     broken = list(dict.fromkeys([*problems, *report.outdated]))
     card = read_card(path)
-    if not os.path.lexists(path / MARKER):  # a damaged marker is ours, too
+    if not os.path.lexists(path / MARKER_NAME):  # a damaged marker is ours, too
         atomic_writes.refuse_occupied_folder(path, atomic_writes.build_marker_content(card.key))
     with convert_write_errors(path), folder_lock(path, quiet=execution.quiet):
         # Raises if another build has replaced this one.
@@ -66,8 +66,10 @@ def repair_build(
         atomic_writes.write_marker(path, atomic_writes.build_marker_content(card.key))
         write_card(path, card)
 
-    columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
-    if any(not file.startswith((f"{COLUMNS}/", MARKER)) for file in problems):
+    columns = sorted(
+        {file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS_FOLDER}/")}
+    )
+    if any(not file.startswith((f"{COLUMNS_FOLDER}/", MARKER_NAME)) for file in problems):
         _rebuild(path, Home.locate(home), execution)
     if columns:
         build = Build(path, read_card(path))

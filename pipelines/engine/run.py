@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from kmip_data.builds.added_columns import WORK
+from kmip_data.builds.added_columns import WORK_FOLDER
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
@@ -131,7 +131,7 @@ class _Run:
     def opened(cls, plan: BuildPlan) -> Iterator[Self]:
         """Create the folders and enter an executor; remove half-written files at the end."""
         folder = plan.folder
-        work = folder / WORK
+        work = folder / WORK_FOLDER
         with convert_write_errors(folder):
             atomic_writes.create_marked_folder(folder, atomic_writes.build_marker_content(plan.key))
             for subfolder in (work, folder / "shards", folder / "splits"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.added_columns import WORK, files_of_build
+from kmip_data.builds.added_columns import WORK_FOLDER, files_of_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.files import atomic_writes
@@ -88,7 +88,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
-            planned = Steps(folder / WORK).finished_result(UNITS_STEP).get("files")
+            planned = Steps(folder / WORK_FOLDER).finished_result(UNITS_STEP).get("files")
             total = len(planned) if isinstance(planned, list) else None
             builds.append(UnfinishedBuild(folder, len(shards), total))
     return builds
@@ -131,7 +131,7 @@ def stored_key(folder: Path) -> str | None:
 def remove_work(folder: Path) -> None:
     """Remove the work folder of a build and its content."""
     if atomic_writes.marker_content(folder) is not None:
-        atomic_writes.remove_tree(folder / WORK, root=folder)
+        atomic_writes.remove_tree(folder / WORK_FOLDER, root=folder)
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
@@ -148,5 +148,5 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
 def remove_half_written_files(folder: Path) -> None:
     """Remove partial files of writers that were killed."""
-    for subfolder in (folder, folder / WORK, folder / "shards", folder / "splits"):
+    for subfolder in (folder, folder / WORK_FOLDER, folder / "shards", folder / "splits"):
         atomic_writes.remove_partials(subfolder, root=folder)

@@ -134,13 +134,16 @@ class _Download:
             except MirrorFailed as failure:
                 failures += 1
                 # A few bytes per connection are not progress.
-                if self.size > last_size + http_client.MIN_RATE * http_client.STALL_SECONDS:
+                if (
+                    self.size
+                    > last_size + http_client.MIN_BYTES_PER_SECOND * http_client.STALL_SECONDS
+                ):
                     last_size = self.size
                     failures = 0
                 max_failures = 1 if failure.stalled else _MAX_FAILURES
                 if not failure.retry or failures >= max_failures:
                     raise
-                wait = failure.wait or http_client.PAUSE_SECONDS * 2**failures
+                wait = failure.wait or http_client.RETRY_DELAY_SECONDS * 2**failures
                 self._say(mirror, f"{failure.reason}; retrying in {wait:g} s")
                 time.sleep(wait)
 

@@ -19,7 +19,7 @@ from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import PACKAGE, Manifest, Source
+from kmip_data.manifest import PACKAGE_PREFIX, Manifest, Source
 from kmip_data.pipelines.base import AnyPipeline, RawFolder
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import (
@@ -488,7 +488,7 @@ def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
     installed, and ``SourceUnavailable`` if its version has another file.
     """
     mirror = source.mirrors[0]
-    package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")
+    package, _, member = mirror.url.removeprefix(PACKAGE_PREFIX).partition("/")
     try:
         distribution = importlib.metadata.distribution(package)
         path = Path(str(distribution.locate_file(f"{package}/{member}")))

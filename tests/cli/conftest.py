@@ -62,7 +62,7 @@ def sample(home_of_sample: Path) -> Path:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps train no network."""
-    monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(parallel, "PROGRAM_COMMAND", sweeps.PROGRAM)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
     for name, value in sweeps.stand_in_environment().items():
         monkeypatch.setenv(name, value)

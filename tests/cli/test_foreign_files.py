@@ -15,7 +15,7 @@ from support.cli import expect_refusal, expect_success, kmip
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import MARKER, marker_content
+from kmip_data.files.atomic_writes import MARKER_NAME, marker_content
 from kmip_data.format.card import read_card
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.push_run import push_run
@@ -53,7 +53,7 @@ def copied(source: Path, target: Path, *, marked: bool = True) -> Path:
     """Copy a folder, without the marker if it is not ``marked``."""
     shutil.copytree(source, target)
     if not marked:
-        (target / MARKER).unlink()
+        (target / MARKER_NAME).unlink()
     return target
 
 
@@ -211,7 +211,7 @@ def test_repair_restores_every_file_of_a_build(
         (build / name).symlink_to(build.parent / f"{build.name}-away")
 
     damages: dict[str, Any] = {
-        "marker": lambda build: (build / MARKER).write_text("kmip-data: build 000000000000\n"),
+        "marker": lambda build: (build / MARKER_NAME).write_text("kmip-data: build 000000000000\n"),
         "page": lambda build: (build / "README.md").write_text("x"),
         "metadata": lambda build: (build / "croissant.json").unlink(),
         "link": lambda build: linked(shard, build),

@@ -15,7 +15,7 @@ from support.cli import expect_success, kmip, python
 from support.shared import ROOT
 
 import kmip_data
-from kmip_data.cli.main import COMMANDS, COMPLETE, GROUPS, root, run_command_line
+from kmip_data.cli.main import COMMANDS, COMPLETION_VARIABLE, GROUPS, root, run_command_line
 from kmip_data.cli.shared.command_classes import command_examples as read_examples
 from kmip_data.cli.shared.options import parse_distinct_numbers, parse_number_list
 from kmip_data.errors import UsageError
@@ -132,7 +132,7 @@ def test_parameters_of_a_dataset_are_options_or_listed_by_info(home):
 
 def test_commands_and_options_are_completed(monkeypatch, capfd):
     cases = {"kmip-data ": set(COMMANDS), "kmip-data build s3dis --te": {"--test-area"}}
-    monkeypatch.setenv(COMPLETE, "bash_complete")
+    monkeypatch.setenv(COMPLETION_VARIABLE, "bash_complete")
 
     def check(words):
         monkeypatch.setenv("COMP_WORDS", words)

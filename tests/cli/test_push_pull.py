@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.cli import expect_refusal, expect_success
 
-from kmip_data.files.atomic_writes import MARKER
+from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.models.training.push_run import run_page
 from kmip_data.models.training.run.result import read_result
 
@@ -52,7 +52,7 @@ def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch)
     assert {path.name for path in (work / "mine").iterdir()} == {
         *copied,
         "metrics.csv",
-        MARKER,
+        MARKER_NAME,
     }
     for name in copied:
         assert (work / "mine" / name).read_bytes() == (run / name).read_bytes()

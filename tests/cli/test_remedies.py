@@ -19,7 +19,7 @@ from support.cli import expect_refusal, expect_success, kmip, python
 import kmip_data
 from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
-from kmip_data.cli.shared.corrected_command import complete_step
+from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory_estimate import memory_error
@@ -428,7 +428,7 @@ def test_the_remedy_for_a_broken_run_trains_it_again(build):
 def test_a_password_on_the_command_line_is_not_printed():
     for address in ("https://h/a?token=abcdef", "https://me:pw@h/a", "https://h/a"):
         error = UsageError("No answer.", next="the same command, later")
-        complete_step(error, ["pull", address], "kmip-data")
+        complete_next_line(error, ["pull", address], "kmip-data")
         known = "the same command" if address != "https://h/a" else f"kmip-data pull {address}"
         assert error.next == f"{known}, later"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import MAX_SHOWN, UsageError
+from kmip_data.errors import MAX_LISTED_NAMES, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
 from kmip_data.files.path_errors import convert_write_errors
@@ -131,8 +131,8 @@ def check_settings(folder: Path, config: RunConfig) -> None:
         f"{key}: {_format_value(existing.get(key))}, not {_format_value(requested.get(key))}"
         for key in keys
     ]
-    if len(lines) > MAX_SHOWN:
-        lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN} more"]
+    if len(lines) > MAX_LISTED_NAMES:
+        lines[MAX_LISTED_NAMES:] = [f"and {len(lines) - MAX_LISTED_NAMES} more"]
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found="\n         ".join(lines),

@@ -13,7 +13,7 @@ from torch_geometric import datasets as pyg
 import kmip_data
 from kmip_data import S3DIS, CityNetwork, GraphLandDataset, MalNetTiny, ShapeNetPart
 from kmip_data.datasets import base
-from kmip_data.datasets.pyg_arguments import STEPS
+from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS
 from kmip_data.datasets.pyg_named_datasets import GNNBenchmarkDataset, LRGBDataset, ShapeNet
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import DEFAULT_METRICS, eval_metric, num_tasks, task_type
@@ -182,7 +182,7 @@ def test_positional_arguments_have_the_order_of_pyg(tmp_path):
         ]
         usual = inspect.signature(theirs).parameters
         assert [name for name, _ in shown] == list(usual)[: len(shown)]
-        assert list(usual)[len(shown) :] == list(STEPS)
+        assert list(usual)[len(shown) :] == list(PYG_PROCESSING_ARGUMENTS)
         assert all(
             value == usual[name].default for name, value in shown if value is not None
         )  # root has a default here

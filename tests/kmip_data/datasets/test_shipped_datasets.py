@@ -11,7 +11,7 @@ from support import dataset_tables
 
 import kmip_data
 from kmip_data.datasets import base
-from kmip_data.datasets.base import names_of_class
+from kmip_data.datasets.base import dataset_names_of_class
 from kmip_data.errors import UsageError
 from kmip_data.manifest import describe_digests
 from kmip_data.pipelines.base import load_pipeline
@@ -70,7 +70,7 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
         title = manifest.dataset_class
         assert title in kmip_data.__all__, f"{title} is not in kmip_data/__init__.pyi"
         made = getattr(kmip_data, title)
-        assert manifest.name in names_of_class(made)
+        assert manifest.name in dataset_names_of_class(made)
         if manifest.name != made.dataset_name:
             continue
         parameters = inspect.signature(made).parameters

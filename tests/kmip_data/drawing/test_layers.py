@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 
-from kmip_data.drawing.graphs import Packer
+from kmip_data.drawing.graphs import ArrayPacker
 from kmip_data.drawing.layers import Scale, class_layer, limits_of_scale, node_colors
 from kmip_data.drawing.style import class_colors, current_style, sequential_colors, using_style
 
@@ -41,7 +41,7 @@ def test_rows_share_colour_limits():
 def test_pages_and_pictures_use_equal_limits():
     values = np.random.default_rng(0).normal(size=500).astype(np.float32)
     values[:7] = np.nan
-    packed, limits = Packer().add_column(values)["limits"], limits_of_scale(values)
+    packed, limits = ArrayPacker().add_column(values)["limits"], limits_of_scale(values)
     assert packed == {
         "low": limits.low, "high": limits.high, "least": limits.least, "most": limits.most, "missing": 7,
     }  # fmt: skip

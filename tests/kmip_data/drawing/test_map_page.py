@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.browser import act
 
-from kmip_data.drawing.graphs import Packer, city_graph
+from kmip_data.drawing.graphs import ArrayPacker, city_graph
 from kmip_data.drawing.maps import city_layers, prediction_layers
 from kmip_data.drawing.page import draw_explorer
 
@@ -239,7 +239,7 @@ def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path)
 
 
 def test_columns_are_packed_without_loss(city):
-    packer = Packer()
+    packer = ArrayPacker()
     columns = {
         **city.columns,
         "few": np.float32([1, 2, 2, 1]),

@@ -12,7 +12,7 @@ from matplotlib.colors import rgb_to_hsv, to_rgb
 
 from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
-    CPK,
+    CPK_COLORS,
     CURVE_HUES,
     IMAGE_METADATA,
     S3DIS_COLORS,
@@ -71,7 +71,7 @@ def test_colours_contrast_with_their_background(name):
         schemes = {
             "classes": class_colors(24 * 4),
             "rooms": class_colors(13, [*S3DIS_COLORS]),
-            "elements": element_colors([*CPK, 99]),
+            "elements": element_colors([*CPK_COLORS, 99]),
             "right and wrong": right_wrong_colors(5),
             "letters": (current_style().ink, current_style().quiet),
         }

@@ -12,7 +12,7 @@ from support.cases import read_contents
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import (
-    MARKER,
+    MARKER_NAME,
     create_marked_folder,
     marker_content,
     refuse_occupied_folder,
@@ -28,7 +28,7 @@ def test_a_missing_or_empty_folder_gets_a_marker(tmp_path: Path) -> None:
         for _ in range(2):  # again: the same content
             create_marked_folder(folder, "build 0123456789ab")
         assert marker_content(folder) == "build 0123456789ab"
-        assert read_contents(folder) == {MARKER: b"kmip-data: build 0123456789ab\n"}
+        assert read_contents(folder) == {MARKER_NAME: b"kmip-data: build 0123456789ab\n"}
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "card.json", "sub/.kmip-data", "x.partial"])
@@ -55,7 +55,7 @@ def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, conte
 
 @pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])
 def test_a_foreign_file_is_not_taken_for_a_marker(tmp_path: Path, text: str) -> None:
-    (tmp_path / MARKER).write_text(text)
+    (tmp_path / MARKER_NAME).write_text(text)
     assert marker_content(tmp_path) is None
     with pytest.raises(UsageError):
         refuse_occupied_folder(tmp_path, "run")
@@ -64,7 +64,7 @@ def test_a_foreign_file_is_not_taken_for_a_marker(tmp_path: Path, text: str) -> 
 def test_a_link_is_not_taken_for_a_marker(tmp_path: Path) -> None:
     create_marked_folder(tmp_path / "ours", "run")
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / MARKER).symlink_to(tmp_path / "ours" / MARKER)
+    (tmp_path / "mine" / MARKER_NAME).symlink_to(tmp_path / "ours" / MARKER_NAME)
     with pytest.raises(UsageError):
         create_marked_folder(tmp_path / "mine", "run")
 

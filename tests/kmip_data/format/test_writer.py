@@ -29,9 +29,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import (
-    FORMAT,
+    FORMAT_NAME,
     FORMAT_VERSION,
-    KEY,
+    GRAPH_KEY,
     STORED_DTYPES,
     Column,
     Schema,
@@ -103,7 +103,7 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
     """The bytes of a shard that HDF5 itself writes, not in pieces."""
     content = ShardContent.from_records(records, schema, **HOW)
     with open_memory_file() as file:
-        write_text_attribute(file, "format", FORMAT)
+        write_text_attribute(file, "format", FORMAT_NAME)
         file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
         for name, text in content.texts.items():
             write_text_attribute(file, name, text)
@@ -111,7 +111,7 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
             data = np.empty(entry.shape(*content.totals), entry.dtype)
             if entry.per == "pointer":
                 data = content.pointers[entry.key]
-            elif entry.key == KEY:
+            elif entry.key == GRAPH_KEY:
                 data[:] = [record.key.encode("ascii") for record in records]
             elif records:
                 join = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.cli import python
 
-from kmip_data.runtime.compiling import NOTICE
+from kmip_data.runtime.compiling import COMPILING_NOTICE
 
 CODE = (
     "import sys; sys.path.insert(0, {folder!r})\n"
@@ -40,7 +40,7 @@ def test_kernels_without_a_cache_folder_are_not_cached(tmp_path):
     assert run(tmp_path, **dict.fromkeys(names, str(tmp_path / "home")))[0] == "None"
 
 
-@pytest.mark.parametrize(("silent", "notices"), [(0, [NOTICE]), (1000, [])])
+@pytest.mark.parametrize(("silent", "notices"), [(0, [COMPILING_NOTICE]), (1000, [])])
 def test_slow_compilation_is_logged_once_and_excluded_from_timings(tmp_path, silent, notices):
     """The clock of trainings stands still. A notice comes before a further kernel, on the first run."""
     code = (

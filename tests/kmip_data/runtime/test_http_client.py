@@ -66,7 +66,11 @@ def request(url: str) -> None:
 def _quick(monkeypatch):
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    for name, value in {"CONNECT_SECONDS": 0.5, "STALL_SECONDS": 0.5, "MIN_RATE": 2000}.items():
+    for name, value in {
+        "CONNECT_SECONDS": 0.5,
+        "STALL_SECONDS": 0.5,
+        "MIN_BYTES_PER_SECOND": 2000,
+    }.items():
         monkeypatch.setattr(http_client, name, value)
 
 
@@ -95,7 +99,9 @@ def test_a_slow_reader_is_not_a_slow_server(monkeypatch):
 
 
 def test_a_server_just_above_the_rate_is_read_to_the_end(monkeypatch):
-    monkeypatch.setattr(http_client, "MIN_RATE", 40)  # 200 is sent, by a busy machine less
+    monkeypatch.setattr(
+        http_client, "MIN_BYTES_PER_SECOND", 40
+    )  # 200 is sent, by a busy machine less
     head = OK + b"Content-Length: 300\r\n\r\n"
     with (
         endless(head, b"x" * 10, 0.05) as host,

@@ -14,7 +14,7 @@ from support.cases import damage_file, read_contents
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import MARKER, create_marked_folder
+from kmip_data.files.atomic_writes import MARKER_NAME, create_marked_folder
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -78,7 +78,7 @@ def test_a_damaged_copy_is_repaired(shares, tmp_path, subtests) -> None:
     for kind, share in shares.items():
         folder = pull(str(share), home, output=tmp_path / kind, quiet=True).path
         whole, mine = read_contents(folder), {"notes.txt": MINE} if kind == "build" else {}
-        names = whole.keys() - {MARKER}
+        names = whole.keys() - {MARKER_NAME}
         for name, way in itertools.product(names, ("missing", "cut", "flipped", "longer")):
             with subtests.test(f"{kind}: {name} {way}"):
                 for each, content in (whole | mine).items():  # as the case before has left them

@@ -34,7 +34,7 @@ from kmip_data.runtime import parallel
 @pytest.fixture
 def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Run a plan by the stand-in, in this process, and return its cells."""
-    monkeypatch.setattr(parallel, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(parallel, "PROGRAM_COMMAND", sweeps.PROGRAM)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
 
     def call(
@@ -105,7 +105,7 @@ def test_a_failed_cell_records_its_reason_and_the_sweep_continues(run, home, tmp
 
 
 def test_a_process_without_output_gets_a_reason(run, home, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "PROGRAM", ("sh", "-c", "kill -9 $$"))
+    monkeypatch.setattr(parallel, "PROGRAM_COMMAND", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
     states = [read_run_status(cell.folder, home) for cell in run(plan)]
     assert [(state.state, state.reason) for state in states] == [

@@ -18,7 +18,7 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.atomic_writes import MARKER
+from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.plan import BuildPlan
@@ -112,7 +112,7 @@ def test_a_failed_build_removes_what_it_made_and_nothing_else(
             pipeline=(_FailingUnits if after else _Failing)(toy_pipeline().manifest),
         )
     assert _are_there(files)
-    marker = place / MARKER
+    marker = place / MARKER_NAME
     assert {path for path in place.rglob("*") if path.is_file()} == {*files, marker}
 
 
@@ -158,7 +158,7 @@ def test_a_finished_build_keeps_files_and_loses_its_work_folder(
     assert not (place / "work").exists()
     assert (place / "draft.partial").read_text() == MINE
     assert verify_build(place).ok
-    (place / MARKER).unlink()  # it may be somebody else's
+    (place / MARKER_NAME).unlink()  # it may be somebody else's
     (place / "work").mkdir()
     remove_work(place)
     assert (place / "work").exists()

@@ -37,8 +37,8 @@ HINT = "kmip-data fetch toy --archive PATH"
 QUICK = {
     "CONNECT_SECONDS": 2,
     "STALL_SECONDS": 1.5,
-    "MIN_RATE": 2000,
-    "PAUSE_SECONDS": 0.01,
+    "MIN_BYTES_PER_SECOND": 2000,
+    "RETRY_DELAY_SECONDS": 0.01,
     "MAX_RETRY_AFTER": 1.0,
 }
 

@@ -42,7 +42,7 @@ from support.cli import expect_success, kmip
 from kmip_data.builds.added_columns import files_of_build
 from kmip_data.builds.home import added_column_names
 from kmip_data.errors import KmipDataError
-from kmip_data.files.atomic_writes import MARKER
+from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
@@ -408,11 +408,11 @@ class HomeMachine(RuleBasedStateMachine):
         if known.unsure or not known.finished:
             return
         # What is made of the card is a remark alone.
-        if known.damaged.keys() - {PAGE_NAME, CROISSANT_NAME, MARKER}:
+        if known.damaged.keys() - {PAGE_NAME, CROISSANT_NAME, MARKER_NAME}:
             # Without its card it is unfinished, which is said in other words.
             assert outcome.code in {1, 2, 4}, outcome
             assert str(self.folder(name)) in outcome.err
-        elif MARKER not in known.damaged:
+        elif MARKER_NAME not in known.damaged:
             assert outcome.code == 0, outcome.err
 
     @step("work", lambda self: self.choices(lambda known: known.finished))
@@ -485,7 +485,7 @@ class HomeMachine(RuleBasedStateMachine):
         known = self.builds[name]
         outcome = kmip("remove", self.folder(name), "--yes")
         # A killed repair may leave a damaged marker as it is.
-        if outcome.code and (MARKER in known.damaged or known.unsure):
+        if outcome.code and (MARKER_NAME in known.damaged or known.unsure):
             self.follow(name, outcome.err)
             outcome = kmip("remove", self.folder(name), "--yes")
         assert outcome.code == 0, outcome.err
@@ -520,7 +520,7 @@ class HomeMachine(RuleBasedStateMachine):
         for name in self.names(lambda known: known.finished and not known.unsure):
             folder = self.folder(name)
             damaged = self.builds[name].damaged.keys()
-            for file in [*files_of_build(folder), MARKER]:
+            for file in [*files_of_build(folder), MARKER_NAME]:
                 path = folder / file
                 if path in self.mine or not path.is_file() or "work/" in file:
                     continue
@@ -529,8 +529,8 @@ class HomeMachine(RuleBasedStateMachine):
                 if is_column and (not (path.parent / CARD_NAME).is_file() or lost):
                     continue
                 # A folder with neither marker nor card, or a lost marker, is anybody's.
-                pair = {MARKER, CARD_NAME}
-                if (file in pair and damaged & (pair - {file})) or (file == MARKER and lost):
+                pair = {MARKER_NAME, CARD_NAME}
+                if (file in pair and damaged & (pair - {file})) or (file == MARKER_NAME and lost):
                     continue
                 targets.append((name, file))
         return targets
@@ -619,7 +619,7 @@ class HomeMachine(RuleBasedStateMachine):
     def kill_a_build(self, data: st.DataObject, spec: str, name: str, seed: int) -> bool:
         code = self.killed(data, "build", spec, *self.line(spec, name, seed))
         assert code in {None, 0}
-        if not (self.folder(name) / MARKER).exists():
+        if not (self.folder(name) / MARKER_NAME).exists():
             expect_success(*self.line(spec, name, seed))  # until then the folder is anybody's
         self.builds[name] = Known(spec, unsure=True, finished=False)
         self.finish_if_killed_late(name, seed)
@@ -699,7 +699,7 @@ class HomeMachine(RuleBasedStateMachine):
         known = self.builds[name]
         line = ("remove", self.folder(name), "--yes")
         code = self.killed(data, "remove", known.spec, *line)
-        if code is None and (self.folder(name) / MARKER).exists():
+        if code is None and (self.folder(name) / MARKER_NAME).exists():
             known.removing = True
         elif code is None or code == 0:
             self.gone(name)

@@ -56,7 +56,7 @@ class StandInSubmission(Submission):
     """A job that runs its cell by the stand-in."""
 
     def __call__(self) -> None:
-        parallel.PROGRAM = PROGRAM
+        parallel.PROGRAM_COMMAND = PROGRAM
         super().__call__()
 
 
@@ -87,7 +87,7 @@ def main(plan: str, home: str, jobs: str) -> None:
 
     for number in TERMINATION_SIGNALS:
         signal.signal(number, unwind_on_signal)
-    parallel.PROGRAM = PROGRAM
+    parallel.PROGRAM_COMMAND = PROGRAM
     sweep_plan, place = read_plan(plan), Home.locate(home)
     folder = place.path / "sweeps" / sweep_plan.name
     running.run_cells(

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
-from kmip_data.files.atomic_writes import MARKER
+from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.format import targets
 from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.layers.gated_gcn import _find_kernel
@@ -206,7 +206,8 @@ def test_a_run_writes_config_metrics_result_and_weights(done, build, home):
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     checkpoints = {LAST_CHECKPOINT, PREVIOUS_CHECKPOINT, CHECKPOINT_DIGESTS, BEST_WEIGHTS}
     assert (
-        names == {"config.toml", "metrics.csv", "result.json", WEIGHTS_NAME, MARKER} | checkpoints
+        names
+        == {"config.toml", "metrics.csv", "result.json", WEIGHTS_NAME, MARKER_NAME} | checkpoints
     )
     assert load_file(run / WEIGHTS_NAME).keys() == load_file(run / BEST_WEIGHTS).keys()
     config = read_config(run / "config.toml")
