@@ -56,7 +56,7 @@ class RawFolder:
         return ", ".join(receipt.origin for receipt in self.receipts)
 
 
-Facts = Mapping[str, Any]  #: name -> JSON-serialisable value
+JsonObject = Mapping[str, Any]  #: name -> JSON-serialisable value
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Prepared:
     """Result of ``prepare`` and input of the workers."""
 
     path: Path  #: folder with the files to read
-    plan: Facts = field(default_factory=dict)  #: what else ``units`` and ``records`` need to know
+    #: small values that ``prepare`` read, such as the number of rows; recorded for a resumed build
+    facts: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,12 @@ class Unit:
 
     index: int  #: position among the units, from 0
     name: str  #: description for messages, such as ``rows 0 to 1023``
-    items: Facts  #: selection of records; each pipeline chooses its keys
+    selection: JsonObject  #: records to build: ``{"rows": [0, 1]}`` or other keys of the pipeline
 
     @property
     def expected_graphs(self) -> int:
-        """Number of graphs, for the progress bar: length of the longest list in ``items``, or 1."""
-        lists = [value for value in self.items.values() if isinstance(value, Sized)]
+        """Length of the longest list in ``selection``, or 1; for the progress bar."""
+        lists = [value for value in self.selection.values() if isinstance(value, Sized)]
         return max((len(value) for value in lists if not isinstance(value, str)), default=1)
 
 
@@ -86,7 +87,7 @@ class Unit:
 class CardAdditions:
     """Statistics (JSON-serialisable) and notes that a pipeline adds to the card."""
 
-    statistics: Facts = field(default_factory=dict)
+    statistics: JsonObject = field(default_factory=dict)
     notes: Sequence[str] = ()
     #: name -> part of each node, (N,) or (N, folds), if the files of a single graph give parts
     given_parts: Mapping[str, U8] = field(default_factory=dict)

@@ -133,8 +133,8 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 class MappedGraphsPipeline(Pipeline[BuildParams, PublishedSplitParams]):
     """Pipeline of many graphs whose arrays ``prepare`` writes to disk, in the order of the files.
 
-    The plan has the ``sizes`` of the parts. If a part is published as a list of graph numbers, the
-    plan's ``listed_numbers`` has that list; graphs of other parts are numbered from 0.
+    ``prepared.facts`` has the ``sizes`` of the parts. If a part is published as a list of graph
+    numbers, ``listed_numbers`` has that list; graphs of other parts are numbered from 0.
     """
 
     version = 1
@@ -144,20 +144,20 @@ class MappedGraphsPipeline(Pipeline[BuildParams, PublishedSplitParams]):
 
     def units(self, prepared: Prepared, params: BuildParams) -> list[Unit]:
         """Divide the chosen graphs of each part, in order, into units of ``records_per_unit``."""
-        sizes = {part: prepared.plan["sizes"][part] for part in self.parts}
+        sizes = {part: prepared.facts["sizes"][part] for part in self.parts}
         return units_of_parts(sizes, params, self.records_per_unit)
 
     def records(self, prepared: Prepared, unit: Unit, params: BuildParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in their published order."""
-        part = unit.items["part"]
+        part = unit.selection["part"]
         schema = self.schema(params)
         graphs = MappedGraphs(prepared.path / part)
-        numbers = prepared.plan["listed_numbers"].get(part)
+        numbers = prepared.facts["listed_numbers"].get(part)
         if numbers is None:
-            numbers = range(prepared.plan["sizes"][part])
+            numbers = range(prepared.facts["sizes"][part])
         # Graphs are stored in file order: the position of a graph is the rank of its number.
         positions = np.searchsorted(np.sort(numbers), numbers).tolist()
-        for row in unit.items["rows"]:
+        for row in unit.selection["rows"]:
             key = self.key.format(part=part, number=numbers[row])
             yield record_of(key, graphs[positions[row]], schema)
 

@@ -40,7 +40,7 @@ class OneGraphPipeline(Pipeline[P, S]):
 
 
 def units_of_rows(rows: Sequence[int], rows_per_unit: int, noun: str = "rows") -> list[Unit]:
-    """Divide rows into units, whose items are their ``rows``; ``noun`` is used in unit names."""
+    """Divide rows into units, whose selections are their ``rows``; ``noun`` is used in unit names."""
     units: list[Unit] = []
     for first in range(0, len(rows), rows_per_unit):
         unit_rows = list(rows[first : first + rows_per_unit])
@@ -56,7 +56,7 @@ def units_by_size(
 ) -> list[Unit]:
     """Group names into units whose ``sizes`` sum to ``max_size`` at most.
 
-    A single name above that size is a unit by itself. The items of a unit are called ``noun``.
+    A single name above that size is a unit by itself. A unit's selection has the key ``noun``.
     """
     groups: list[list[str]] = []
     group_size = 0
@@ -91,13 +91,13 @@ def chosen_rows_by_file(
 def units_of_parts(sizes: Mapping[str, int], params: BuildParams, rows_per_unit: int) -> list[Unit]:
     """Divide the records to build of each part into units, in the order of ``sizes``.
 
-    The items of a unit are its ``part`` and the ``rows`` in that part.
+    A unit's selection has its ``part`` and the ``rows`` in that part.
     """
     units: list[Unit] = []
     for part, _, rows in chosen_rows_by_file(list(sizes.items()), params):
         for unit in units_of_rows(rows, rows_per_unit, part):
-            items = {"part": part, **unit.items}
-            units.append(Unit(len(units), unit.name, items))
+            selection = {"part": part, **unit.selection}
+            units.append(Unit(len(units), unit.name, selection))
     return units
 
 

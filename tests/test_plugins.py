@@ -191,7 +191,7 @@ class Paths(Pipeline):
     def units(self, prepared, params):
         return units_of_rows(range(12), 6)
     def records(self, prepared, unit, params):
-        for row in unit.items["rows"]:
+        for row in unit.selection["rows"]:
             nodes, part = 3 + row, ("train", "val", "test")[row % 3]
             edges, x = np.stack([np.arange(nodes - 1), np.arange(1, nodes)]), np.zeros((nodes, 1), np.float32)
             yield GraphRecord(key=f"{part}/{row}", num_nodes=nodes, edge_index=edges,

@@ -351,7 +351,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
     def card_additions(self, prepared: Prepared, params: P) -> CardAdditions:
         """Return counts, vocabulary and standardisation constants, and warnings as notes."""
-        return CardAdditions({"city": prepared.plan}, prepared.plan["warnings"])
+        return CardAdditions({"city": prepared.facts}, prepared.facts["warnings"])
 
     def built_class_names(self, params: P, records: Records) -> list[str]:
         """Return the eccentricity range of each class, such as ``310–904 m``."""
@@ -373,9 +373,9 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
 
 def store_city(city: CityArrays, workdir: Path) -> Prepared:
-    """Write the arrays of a city to ``workdir``; the plan has the statistics for the card.
+    """Write the arrays of a city to ``workdir``; ``facts`` has the statistics for the card.
 
-    ``features`` in the plan are constants for :mod:`kmip_data.graphs.city_columns`, from the train
+    ``features`` in ``facts`` are constants for :mod:`kmip_data.graphs.city_columns`, from the train
     nodes of the default split: ``mean`` and ``std`` (unbiased, 0 for a constant column) of the 37
     columns in float64, and the ``coordinate_range`` of longitude and latitude.
     """
@@ -398,9 +398,9 @@ def store_city(city: CityArrays, workdir: Path) -> Prepared:
         "std": std.tolist(),
         "coordinate_range": bounds.tolist(),
     }
-    plan = {
+    facts = {
         **city.facts,
         "warnings": list(city.warnings),
         "features": statistics,
     }
-    return Prepared(workdir, plan)
+    return Prepared(workdir, facts)

@@ -184,8 +184,8 @@ class MoleculePipeline(Pipeline[P, S]):
     """Pipeline of a table of SMILES, whose splits are lists of row numbers.
 
     ``prepare`` writes the SMILES to ``smiles`` with
-    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_strings`. Its plan has the number of
-    ``rows``.
+    :func:`~kmip_data.pipelines.graph_arrays.mapped_graphs.write_strings`. Its
+    ``facts`` have the number of ``rows``.
     """
 
     version = 1
@@ -223,14 +223,14 @@ class MoleculePipeline(Pipeline[P, S]):
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
         """Divide the rows to build, in order, into units of ``records_per_unit``."""
         return units_of_rows(
-            params.positions_to_build(prepared.plan["rows"]), self.records_per_unit
+            params.positions_to_build(prepared.facts["rows"]), self.records_per_unit
         )
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
         smiles_of_row = MappedGraphs(prepared.path / "smiles")
         build_record = self.record_builder(prepared)
-        for row in unit.items["rows"]:
+        for row in unit.selection["rows"]:
             key = f"{row:06d}"
             smiles = smiles_of_row[row]["text"].tobytes().decode("ascii")
             try:

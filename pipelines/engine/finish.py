@@ -22,7 +22,7 @@ from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import CardAdditions, Facts, Records, Split
+from kmip_data.pipelines.base import CardAdditions, JsonObject, Records, Split
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.parameters import BaseSplitParams
@@ -270,7 +270,7 @@ def _build_notes(
 
 def differing_counts(
     manifest: Manifest,
-    counts: Facts,
+    counts: JsonObject,
     splits: Mapping[str, SplitEntry],
     *,
     compare_averages: bool,

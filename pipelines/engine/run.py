@@ -19,7 +19,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, ShardMember
-from kmip_data.pipelines.base import Facts, Prepared, RawFolder, needs_no_worker
+from kmip_data.pipelines.base import JsonObject, Prepared, RawFolder, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
@@ -166,17 +166,17 @@ class _Run:
         for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
             step = f"prepared-{number}"
             result = self.steps.finished_result(step)
-            if not {"inside", "plan"} <= result.keys():  # unfinished, or of another version
+            if not {"path_in_work", "facts"} <= result.keys():  # unfinished, or of another version
                 result = self._run_pass(name, prepared if number else raw, step)
-            path_in_work = result["inside"]  # None: the pass wrote nothing
+            path_in_work = result["path_in_work"]  # None: the pass wrote nothing
             path = raw.path if path_in_work is None else work / path_in_work
-            prepared = Prepared(path, result["plan"])
+            prepared = Prepared(path, result["facts"])
             if number:
                 # The next pass has read the files of this one.
                 atomic_writes.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
-    def _run_pass(self, name: str, source: RawFolder | Prepared, step: str) -> Facts:
+    def _run_pass(self, name: str, source: RawFolder | Prepared, step: str) -> JsonObject:
         """Run one pass in a worker, which writes to the folder of the step; return its result."""
         plan = self.plan
         work = self.steps.work
@@ -198,7 +198,7 @@ class _Run:
         path_in_work = None
         if prepared.path != plan.raw.path:
             path_in_work = prepared.path.relative_to(work).as_posix()
-        result = {"inside": path_in_work, "plan": dict(prepared.plan)}
+        result = {"path_in_work": path_in_work, "facts": dict(prepared.facts)}
         self.steps.finish(step, result)
         return result
 

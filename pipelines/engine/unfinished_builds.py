@@ -15,12 +15,12 @@ from kmip_data.files.path_errors import occupied_error
 from kmip_data.files.reading import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.pipelines.base import Facts
+from kmip_data.pipelines.base import JsonObject
 
 PREPARATION = "the preparation of the raw files"  #: name of that step in messages
 RESUMES = "finished shards; the next run resumes from them"  #: state on disk, for errors
 UNITS_STEP = "units"  #: name of the step that lists the files of all units
-_MAX_RESULT_BYTES = 2**28  #: limit of a step's result; the plan of a pass may list every record
+_MAX_RESULT_BYTES = 2**28  #: limit of a step's result; the facts of a pass may list every record
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,11 @@ class UnitResult:
     graphs: int
     nodes: int
     edges: int
-    statistics: Facts
+    statistics: JsonObject
     skipped: list[list[str]] = field(default_factory=list)  #: (key, reason) of skipped records
-    members: list[Facts] = field(default_factory=list)  #: files of a shard stored in several files
+    members: list[JsonObject] = field(
+        default_factory=list
+    )  #: files of a shard stored in several files
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class Steps:
     def __init__(self, work: Path) -> None:
         self.work = work
 
-    def finished_result(self, step: str) -> Facts:
+    def finished_result(self, step: str) -> JsonObject:
         """Return the result of a step; empty if it is unfinished or unreadable."""
         with contextlib.suppress(OSError, ValueError):
             result = read_json(self._path(step), _MAX_RESULT_BYTES)
@@ -64,7 +66,7 @@ class Steps:
                 return result
         return {}
 
-    def finish(self, step: str, result: Facts) -> None:
+    def finish(self, step: str, result: JsonObject) -> None:
         """Write the result of a step."""
         atomic_writes.write_file(self._path(step), canonical_json(result).encode())
 

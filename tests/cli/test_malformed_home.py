@@ -25,7 +25,7 @@ TEXTS = {
     "no object": b"[1]",
     "deep": b"[" * 100_000,
     "NUL": b'{"count":"a\\u0000b","name":"a\\u0000b"}',
-    "other types": b'{"count":{},"name":5,"inside":[1],"plan":3}',
+    "other types": b'{"count":{},"name":5,"facts":3,"path_in_work":[1]}',
     "long number": b'{"count":' + b"9" * 5000 + b"}",
 }
 COMMANDS = ("list", "list --json", "runs", "runs --json", "remove {} --yes", "verify {}", "info {}")

@@ -298,7 +298,7 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
         monkeypatch.setattr(inference, "MAX_SHARD_BYTES", bytes_of_shard)
         params = PIPELINE.resolve(PIPELINE.Params(), raw)
         units = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
-        assert [len(unit.items["rows"]) for unit in units] == sizes
+        assert [len(unit.selection["rows"]) for unit in units] == sizes
 
 
 #: Values of the labels, the set task: kind and stored type of their column, or a problem.

@@ -13,7 +13,7 @@ from kmip_data.pipelines.record_assignment import (
 
 def test_rows_are_cut_in_runs() -> None:
     units = units_of_rows(range(5), 2, "pictures")
-    assert [unit.items["rows"] for unit in units] == [[0, 1], [2, 3], [4]]
+    assert [unit.selection["rows"] for unit in units] == [[0, 1], [2, 3], [4]]
     assert [unit.name for unit in units] == [
         "pictures 0 to 1",
         "pictures 2 to 3",
@@ -25,7 +25,7 @@ def test_rows_are_cut_in_runs() -> None:
 def test_a_unit_is_as_large_as_allowed_unless_one_name_is_larger() -> None:
     sizes = {"a": 3, "b": 4, "c": 9, "d": 1}
     units = units_by_size(sizes, 7, "graphs")
-    assert [unit.items["graphs"] for unit in units] == [["a", "b"], ["c"], ["d"]]
+    assert [unit.selection["graphs"] for unit in units] == [["a", "b"], ["c"], ["d"]]
     assert [unit.index for unit in units] == [0, 1, 2]
     assert [unit.name for unit in units] == ["graphs a to b", "graphs c to c", "graphs d to d"]
 
@@ -37,8 +37,8 @@ def test_a_limit_is_spread_over_all_files() -> None:
 
 def test_parts_come_in_the_order_of_their_sizes() -> None:
     units = units_of_parts({"train": 3, "val": 0, "test": 1}, BuildParams(), 2)
-    items = [(unit.name, unit.items) for unit in units]
-    assert items == [
+    selections = [(unit.name, unit.selection) for unit in units]
+    assert selections == [
         ("train 0 to 1", {"part": "train", "rows": [0, 1]}),
         ("train 2 to 2", {"part": "train", "rows": [2]}),
         ("test 0 to 0", {"part": "test", "rows": [0]}),

@@ -89,15 +89,15 @@ def test_built_items_equal_pyg(real, tmp_path):
 
 def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
     files = [[f"ply_data_all_{i}.h5", 1000 if i < 23 else 585, 4096, 63] for i in range(24)]
-    prepared = type("Prepared", (), {"plan": {"files": files}, "path": None})()
+    prepared = type("Prepared", (), {"facts": {"files": files}, "path": None})()
     for parameters in ({}, {"k": 8}, {"k": 64}, {"knn_rule": "torch-cluster"}, {"k": 4095}):
         params = PIPELINE.Params(**parameters)
         units = PIPELINE.units(prepared, params)
-        assert sum(len(unit.items["rows"]) for unit in units) == 23_585
+        assert sum(len(unit.selection["rows"]) for unit in units) == 23_585
         edges = params.k if params.edges == "neighbor" else 2 * (params.k + 1)
         per_block = 4096 * (9 * 4 + 1 + 2 * edges)
         for unit in units:
-            start, stop = unit.items["rows"][0], unit.items["rows"][-1] + 1
+            start, stop = unit.selection["rows"][0], unit.selection["rows"][-1] + 1
             assert (stop - start) * per_block <= MAX_SHARD_BYTES
             assert start % 63 == 0 or 63 * per_block > MAX_SHARD_BYTES
 

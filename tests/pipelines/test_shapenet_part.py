@@ -134,10 +134,10 @@ def test_units_fit_in_a_shard(tmp_path):
             file.truncate(4_000_000)
     for parameters in ({}, {"limit": 30}, {"k": 40, "knn_rule": "torch-cluster"}):
         _, params, units = units_of(folder, **parameters)
-        shapes = [key for unit in units for key in unit.items["shapes"]]
+        shapes = [key for unit in units for key in unit.selection["shapes"]]
         assert shapes == (keys[::2] if "limit" in parameters else keys)
         edges = params.k * 2 if params.edges == "neighbor" else 4 * (params.k + 1)
-        most = max(len(unit.items["shapes"]) for unit in units) * 4_000_000 / 14
+        most = max(len(unit.selection["shapes"]) for unit in units) * 4_000_000 / 14
         assert most * (25 + edges) <= MAX_SHARD_BYTES
         assert len(units) > 1
 
@@ -162,7 +162,7 @@ def published(tmp_path):
 
 def test_the_published_set_has_all_shapes_and_parts(published):
     _, _, units = units_of(published)
-    keys = [key for unit in units for key in unit.items["shapes"]]
+    keys = [key for unit in units for key in unit.selection["shapes"]]
     assert len(keys) == len(set(keys)) == 16_881
     twice = [key for key in keys if "@" in key]
     assert len(twice) == 35
@@ -171,7 +171,7 @@ def test_the_published_set_has_all_shapes_and_parts(published):
     assert {part: len(rows) for part, rows in parts.items()} == MANIFEST.expected.splits["upstream"]
     assert keys[parts["train"][0]] == "03624134/3d2cb9d291ec39dc58a42593b26221da"
     _, _, chairs = units_of(published, category=("Chair",))
-    chosen = [key for unit in chairs for key in unit.items["shapes"]]
+    chosen = [key for unit in chairs for key in unit.selection["shapes"]]
     parts = PIPELINE.split(records_of(chosen), SPLIT, published).parts
     assert {part: len(rows) for part, rows in parts.items()} == {
         "train": 2658,

@@ -161,7 +161,7 @@ def test_faulty_lists_of_molecules_are_named(copy, tmp_path):
         (copy / "val.index").write_text(text, "ascii")
         refused_folder("zinc", copy, message)
     (copy / "val.index").write_text("0,1\n2", "ascii")
-    assert prepare("zinc", copy, tmp_path / "work")[2].plan["sizes"]["val"] == 3
+    assert prepare("zinc", copy, tmp_path / "work")[2].facts["sizes"]["val"] == 3
 
 
 def test_a_pickle_of_something_else_is_refused(copy):

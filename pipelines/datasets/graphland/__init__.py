@@ -161,7 +161,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def card_additions(self, prepared: Prepared, params: GraphLandParams) -> CardAdditions:
         """Return the mean and deviation for converting predictions to the table's unit."""
-        return CardAdditions({"roads": dict(prepared.plan)})
+        return CardAdditions({"roads": dict(prepared.facts)})
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a target are in no part."""

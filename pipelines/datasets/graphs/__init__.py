@@ -246,9 +246,9 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the graphs of one unit, with molecules made from SMILES."""
         inferred = params.inferred
-        rows = set(unit.items["rows"])
+        rows = set(unit.selection["rows"])
         first = min(rows)
-        members = prepared.plan["members"]
+        members = prepared.facts["members"]
         described = description_in_folder(prepared.path, members)
         options = ReadOptions(params, described, self.memory, inferred)
         _, graphs = self.read(prepared.path, members, options, first)

@@ -160,7 +160,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         self, prepared: Prepared, unit: Unit, params: LongRangeParams
     ) -> Iterator[GraphRecord]:
         """Generate each graph from the seed and its number."""
-        for row in unit.items["rows"]:
+        for row in unit.selection["rows"]:
             yield make_record(row, params)
 
     def card_additions(self, prepared: Prepared, params: LongRangeParams) -> CardAdditions:

@@ -96,7 +96,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
         table = couplings_by_displacement(params.size, SIGMAS[params.difficulty])
         bonds = Bonds.at_temperature(table, TEMPERATURES[params.size, params.difficulty])
         edge_index = grid_edges(params.size).astype(self.schema(params).index_dtype)
-        for row in unit.items["rows"]:
+        for row in unit.selection["rows"]:
             x, y = make_grid(table, bonds, np.random.default_rng([params.seed, row]))
             part = "train" if row < 0.8 * params.graphs else "val"
             if row >= 0.9 * params.graphs:

@@ -108,7 +108,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     ) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in list order."""
         label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
-        for name in unit.items["graphs"]:
+        for name in unit.selection["graphs"]:
             file = f"{name}.edgelist"
             edges = read_graph((prepared.path / file).read_bytes(), file)
             nodes = int(edges.max()) + 1

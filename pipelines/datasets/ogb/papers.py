@@ -106,8 +106,8 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     def sort(self, prepared: Prepared, params: PapersParams, workdir: Path) -> Prepared:
         """Second pass: sort the runs, and convert and check labels and years."""
-        nodes = prepared.plan["nodes"]
-        raw = Path(prepared.plan["raw"])
+        nodes = prepared.facts["nodes"]
+        raw = Path(prepared.facts["raw"])
         years = _open_years(NpzFile(raw / _DATA_FILE), nodes)
         _write_int16(years, nodes, workdir / "year", 0, MAX_YEAR)
         _write_int16(
@@ -119,17 +119,17 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
             workdir,
             distinct=params.edges == "undirected",
         )
-        return Prepared(workdir, {**prepared.plan, "edges": count, "room": room})
+        return Prepared(workdir, {**prepared.facts, "edges": count, "room": room})
 
     def records(
         self, prepared: Prepared, unit: Unit, params: PapersParams
     ) -> Iterator[GraphRecord]:
         """Yield the graph, whose features are read while they are written."""
-        plan = prepared.plan
+        facts = prepared.facts
         folder = prepared.path
-        nodes = plan["nodes"]
-        edges = external_edge_sort.sorted_edges(folder, plan["edges"], plan["room"])
-        features = FeatureStream(Path(plan["raw"]), nodes, np.dtype(params.features))
+        nodes = facts["nodes"]
+        edges = external_edge_sort.sorted_edges(folder, facts["edges"], facts["room"])
+        features = FeatureStream(Path(facts["raw"]), nodes, np.dtype(params.features))
         columns: dict[str, Array | ComputedRows] = {
             "node/x": ComputedRows((nodes, FEATURES), features.dtype, features),
             "node/y": np.asarray(np.memmap(folder / "y", np.int16, "r")),

@@ -55,7 +55,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: P
     ) -> tuple[Array, dict[str, object]]:
-        """Return ``y`` (n, C) of all rows as stored, and entries to add to the plan."""
+        """Return ``y`` (n, C) of all rows as stored, and further entries of ``facts``."""
         return targets.astype(self.target_column().stored), {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
@@ -168,7 +168,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
     def card_additions(self, prepared: Prepared, params: PeptidesStructParams) -> CardAdditions:
         """Return mean and deviation for converting predictions to the table's units."""
-        facts = prepared.plan.get("target_scaling")
+        facts = prepared.facts.get("target_scaling")
         if facts is None:
             return CardAdditions()
         note = "Targets are standardised with mean and deviation of the train rows"

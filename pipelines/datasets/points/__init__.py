@@ -285,7 +285,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
     def units(self, prepared: Prepared, params: ResolvedPointParams) -> list[Unit]:
         """Return one unit per cloud; a limit counts clouds."""
-        clouds = prepared.plan["clouds"]
+        clouds = prepared.facts["clouds"]
         rows = params.positions_to_build(len(clouds))
         return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(rows)]
 
@@ -293,9 +293,9 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         self, prepared: Prepared, unit: Unit, params: ResolvedPointParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the graph of a cloud, or of each of its blocks."""
-        name = unit.items["cloud"]
+        name = unit.selection["cloud"]
         key = escaped_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
-        labels = prepared.plan["labels"].get(name)
+        labels = prepared.facts["labels"].get(name)
         try:
             cloud = read_cloud(prepared.path, name, labels, params)
             _check_size(name, cloud, params, self.manifest.max_nodes)

@@ -120,7 +120,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         """Assign the blocks of each file by complete chunks, so that no chunk is decompressed twice."""
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
-        files = prepared.plan["files"]
+        files = prepared.facts["files"]
         inside = chosen_rows_by_file([(name, blocks) for name, blocks, _, _ in files], params)
         for (name, first, file_rows), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
             # Fill a shard, rounded down to complete storage chunks.
@@ -129,13 +129,13 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 step -= step % chunk_rows
             for start in range(0, len(file_rows), step):
                 rows = file_rows[start : start + step]
-                items = {"file": name, "rows": rows, "first": first}
-                units.append(Unit(len(units), f"{name}[{rows[0]}:{rows[-1] + 1}]", items))
+                selection = {"file": name, "rows": rows, "first": first}
+                units.append(Unit(len(units), f"{name}[{rows[0]}:{rows[-1] + 1}]", selection))
         return units
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the graphs of a unit's blocks in file order."""
-        name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
+        name, rows, first = (unit.selection[key] for key in ("file", "rows", "first"))
         rooms = read_room_list(prepared.path / "room_filelist.txt")
         schema = self.schema(params)
         with _open_blocks(prepared.path / name) as (data, label):

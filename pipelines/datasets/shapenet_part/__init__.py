@@ -159,7 +159,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         """Yield the graphs of a unit's shapes in list order."""
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
-        for key in unit.items["shapes"]:
+        for key in unit.selection["shapes"]:
             name = _file_name(key)
             category = CATEGORY_BY_SYNSET[key[:8]]
             points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)

@@ -236,7 +236,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
     def units(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> list[Unit]:
         """Assign pictures in name order, in units small enough for every process to have work."""
-        rows = params.positions_to_build(len(prepared.plan["pairs"]))
+        rows = params.positions_to_build(len(prepared.facts["pairs"]))
         size = min(max(-(-len(rows) // MIN_UNITS), 1), MAX_PICTURES_PER_UNIT)
         return units_of_rows(rows, size, "pictures")
 
@@ -244,8 +244,8 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         self, prepared: Prepared, unit: Unit, params: ResolvedSuperpixelParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the graphs of a unit's pictures."""
-        for row in unit.items["rows"]:
-            picture, mask = prepared.plan["pairs"][row]
+        for row in unit.selection["rows"]:
+            picture, mask = prepared.facts["pairs"][row]
             try:
                 yield self.picture_record(prepared.path, picture, mask, params)
             except DamagedInput as error:

@@ -93,7 +93,7 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         return Prepared(workdir, {"graphs": len(names), "log": str(log)})
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
-        total = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
+        total = min(prepared.facts["graphs"], params.limit or prepared.facts["graphs"])
         starts = range(0, total, params.per_unit)
         return [
             Unit(i, f"graphs {a}", {"rows": list(range(a, min(a + params.per_unit, total)))})
@@ -101,9 +101,9 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         ]
 
     def records(self, prepared: Prepared, unit: Unit, params: ToyParams) -> Iterator[GraphRecord]:
-        with Path(prepared.plan["log"]).open("a") as file:
+        with Path(prepared.facts["log"]).open("a") as file:
             file.write(f"{unit.index}\n")
-        for i in unit.items["rows"]:
+        for i in unit.selection["rows"]:
             key, nodes, *orders = (prepared.path / f"{i:05d}").read_text().split()
             for order in orders:
                 _obey(order)
@@ -133,7 +133,7 @@ class OneUnitPipeline(ToyPipeline):
     one_unit = True
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
-        count = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
+        count = min(prepared.facts["graphs"], params.limit or prepared.facts["graphs"])
         return [Unit(0, f"graphs 0 to {count}", {"rows": list(range(count))})]
 
 
