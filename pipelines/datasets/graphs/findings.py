@@ -118,7 +118,7 @@ def divide_by_masks(
     """
     if not arrays:
         return {}
-    options.claim(8 * nodes, where)
+    options.check_memory(8 * nodes, where)
     by_part = masks_by_part(arrays, nodes, where)
     codes = part_codes(by_part, nodes, where)
     if masks_are_flags:

@@ -25,7 +25,7 @@ class GraphReader(Protocol):
         edge, or for the graph. Graphs and their order must be reproducible: the files are read once
         for the schema, and for each shard up to its last graph.
 
-        Call ``options.claim`` with the peak memory of reading, in bytes, before allocating: the
+        Call ``options.check_memory`` with the peak memory of reading, in bytes, before allocating: the
         bytes of a large array, or the file's size times the bytes that its parser takes for each.
         ``_BYTES_PER_FILE_BYTE`` of ``networkx_files.py`` is such a factor.
 

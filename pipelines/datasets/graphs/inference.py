@@ -175,10 +175,10 @@ def _claim_memory(
     labels = sum(array.nbytes for array in columns.targets[-1:]) * columns.graphs
     # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
     repeated = columns.bytes - _MAX_EXPANSION * file_bytes
-    options.claim(repeated, "A copy of the values that the files repeat")
+    options.check_memory(repeated, "A copy of the values that the files repeat")
     per_edge = _BYTES_PER_EDGE * (1 + options.params.undirected)
     sizes = _BYTES_PER_NODE * graph.num_nodes + per_edge * graph.num_edges
-    options.claim(
+    options.check_memory(
         3 * labels + 2 * values + sizes,
         f"The graph {escaped_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
     )

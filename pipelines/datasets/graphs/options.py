@@ -26,7 +26,7 @@ class ReadOptions:
         """Return a copy with changed parameters, such as ``header="no"``."""
         return replace(self, params=self.params.model_copy(update=changes))
 
-    def claim(self, needed: int, purpose: str) -> None:
+    def check_memory(self, needed: int, purpose: str) -> None:
         """Raise ``OutOfResources`` if reading would exceed the memory limit."""
         if self.memory is not None and needed > self.memory:
             raise OutOfResources(

@@ -127,7 +127,7 @@ def _read_matrix_market(path: Path, name: str, options: ReadOptions) -> GraphRec
     rows, columns, entries, _, values, _ = io.mminfo(path)
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
-    options.claim(_BYTES_PER_ENTRY * entries + 8 * rows, name)
+    options.check_memory(_BYTES_PER_ENTRY * entries + 8 * rows, name)
     edges, weights = _edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
@@ -139,7 +139,7 @@ def _read_npz(
     file: NpzFile, name: str, options: ReadOptions, findings: Findings, *, has_many_graphs: bool
 ) -> GraphRecord:
     """Read the graph in a ``.npz``."""
-    options.claim(_BYTES_PER_ARRAY_BYTE * file.size, name)
+    options.check_memory(_BYTES_PER_ARRAY_BYTE * file.size, name)
 
     # 1. Edges, and features that are still sparse: a small file may declare any shape.
     edge_list = next((key for key in _EDGES if key in file.names), None)
@@ -166,7 +166,7 @@ def _read_npz(
 
     # 3. Columns.
     if features is not None:
-        options.claim(12 * math.prod(features.shape), name)
+        options.check_memory(12 * math.prod(features.shape), name)
         columns["node/x"] = _as_floats(features.toarray()).reshape(nodes, -1)
     if edge_list:
         columns |= _read_edge_attributes(file, edges)

@@ -79,7 +79,7 @@ def read(
 
     size = sum((folder / file).stat().st_size for file in files)
     shown = ", ".join(files)[:200]
-    options.claim(_BYTES_PER_FILE_BYTE * size, shown)
+    options.check_memory(_BYTES_PER_FILE_BYTE * size, shown)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file

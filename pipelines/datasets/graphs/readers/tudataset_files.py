@@ -116,7 +116,7 @@ class _Files:
             if codes.max() >= _MAX_LABELS:
                 raise labels.error_at(codes.argmax(), f"more than {_MAX_LABELS:,} labels")
             count = int(codes.max()) + 1
-            self.options.claim(8 * rows * count, f"{self.prefix}_{level}_labels.txt")
+            self.options.check_memory(8 * rows * count, f"{self.prefix}_{level}_labels.txt")
             for code in range(count):
                 columns[f"label {name} is {code}"] = (codes == code).astype(float)
         return attributes.join(pd.DataFrame(columns, index=attributes.index))

@@ -40,7 +40,7 @@ class FeatureLists:
                 next="--set node= and the column of the ids; or leave the file out of the folder",
             )
         width = 1 + max((max(indices) for indices in self.lists.values() if indices), default=-1)
-        options.claim(8 * len(ids) * width, self.name)
+        options.check_memory(8 * len(ids) * width, self.name)
         features = np.zeros((len(ids), width), np.float32)
         for position, indices in zip(positions, self.lists.values(), strict=True):
             features[position, indices] = 1
@@ -65,7 +65,7 @@ class FeatureLists:
 
 def read_feature_lists(path: Path, options: ReadOptions) -> FeatureLists:
     """Read a file such as ``{"node": [index, …], …}``."""
-    options.claim(20 * path.stat().st_size, path.name)
+    options.check_memory(20 * path.stat().st_size, path.name)
     try:
         lists = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

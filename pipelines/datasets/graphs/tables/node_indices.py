@@ -118,5 +118,5 @@ def encode_ids(ids: Array, options: ReadOptions) -> Array:
         if len(encoded[row]) > KEY_LENGTH:
             encoded[row] = escaped_key(string, KEY_LENGTH).encode()
     width = max(map(len, encoded))
-    options.claim(2 * width * len(encoded), "A copy of the ids of the nodes")
+    options.check_memory(2 * width * len(encoded), "A copy of the ids of the nodes")
     return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)

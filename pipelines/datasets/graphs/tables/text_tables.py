@@ -250,7 +250,7 @@ def scan_text(path: Path, options: ReadOptions) -> bool:
         while block := file.read(_BLOCK_BYTES):
             size += len(block)
             fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
-            options.claim(2 * size + _BYTES_PER_FIELD * fields, path.name)
+            options.check_memory(2 * size + _BYTES_PER_FIELD * fields, path.name)
             # Include the previous characters: a block may begin inside 100.
             may_have_codes = may_have_codes or _NONCANONICAL.search(end + block, 1) is not None
             end = block[-4:]
