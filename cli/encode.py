@@ -32,7 +32,8 @@ class EncodeCommand(DatasetCommand):
         super().format_options(ctx, formatter)
         with formatter.section("Encodings"):
             for encoding_class in known_encodings():
-                name = f"{encoding_class.stem}{encoding_class.metavar or '|'.join(encoding_class.choices)}"
+                choices = "|".join(encoding_class.parameter_choices)
+                name = encoding_class.prefix + (encoding_class.parameter_letter or choices)
                 formatter.write_dl(
                     [(f"{name}[-seedS]" if encoding_class.seeded else name, encoding_class.help)]
                 )

@@ -47,7 +47,7 @@ _REQUIRED_ATTRIBUTES = {
     "datasets": ("manifest_fields", "version", "schema", "units", "records"),
     "attention": _COMPONENT_ATTRIBUTES,
     "message_passing": _COMPONENT_ATTRIBUTES,
-    "encodings": ("stem", "help", "about", "columns", "compute"),
+    "encodings": ("prefix", "help", "definition_template", "columns", "compute"),
     "norms": ("__call__",),
     "heads": ("build", "level"),
     "node_encoders": ("build", "reads"),
@@ -327,7 +327,7 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
 
     name_of_object = name
     if group == "encodings":
-        name_of_object = value.stem
+        name_of_object = value.prefix
     elif _REQUIRED_ATTRIBUTES[group] is _COMPONENT_ATTRIBUTES:
         name_of_object = getattr(value.model_fields.get("kind"), "default", "")
     if name_of_object != name:

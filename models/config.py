@@ -309,7 +309,7 @@ class ModelConfig(Strict):
     @property
     def components(self) -> list[tuple[str, str]]:
         """Plugin group and name of each component."""
-        encodings = [("encodings", encoding.stem) for encoding in self.encodings]
+        encodings = [("encodings", encoding.prefix) for encoding in self.encodings]
         return [
             ("models", self.name),
             ("attention", self.attention.kind),
@@ -354,7 +354,7 @@ class ModelConfig(Strict):
             component.check(self.layers, dim if budget is None else None)
         positions = self.positions
         width = sum(position.width for position in positions)
-        stems = [encoding.stem for encoding in self.encodings]
+        prefixes = [encoding.prefix for encoding in self.encodings]
         problem = ""
         if budget is not None and dim != DEFAULT_HIDDEN_DIM:
             problem = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
@@ -364,7 +364,7 @@ class ModelConfig(Strict):
             problem = (
                 f"{positional} scales the gates of message passing, and local = {local} has none"
             )
-        elif len({*positional.split("+")}) < len(positions) or len({*stems}) < len(stems):
+        elif len({*positional.split("+")}) < len(positions) or len({*prefixes}) < len(prefixes):
             problem = f"two terms of {positional} read the same column, whose width is fixed"
         elif self.node_encoder == "none" and not self._can_skip_node_encoder:
             problem = "node_encoder = none needs message passing that accepts other input channels"

@@ -262,10 +262,10 @@ from kmip_data.graphs.encoding import Encoding, Graphs
 class Waves(Encoding):
     """Sines of the node's number."""
 
-    stem = "waves"
-    metavar = "N"
+    prefix = "waves"
+    parameter_letter = "N"
     help = "Sines of the node's number."
-    about = "sines of {parameter} frequencies of the node's number"
+    definition_template = "sines of {parameter} frequencies of the node's number"
 
     def columns(self) -> tuple[Column, ...]:
         """Return one column."""

@@ -261,7 +261,7 @@ def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypat
 
 OWN = f"""{ENCODING}
 class Whole(Waves):
-    stem = "whole"
+    prefix = "whole"
     def columns(self):
         return (self.column("graph", "whole", self.parameter),)
 def by_class(task):

@@ -40,17 +40,33 @@ class Encoding(ABC):
     """One encoding with its parameter. Equal encodings have equal names.
 
     To be discovered, a subclass must be the ``ENCODING`` of a module in
-    ``kmip_data.graphs.encodings``.
+    ``kmip_data.graphs.encodings``. An example without parameter:
+
+    >>> class Degree(Encoding):
+    ...     prefix = "degree"
+    ...     help = "Number of out-edges of each node."
+    ...     definition_template = "number of out-edges of each node"
+    ...     def columns(self):
+    ...         return (self.column("node", "degree", width=1, low=0.0),)
+    ...     def compute(self, graphs, check):
+    ...         sources, _ = graphs.joined_edges()
+    ...         degree = np.bincount(sources, minlength=graphs.node_ptr[-1])
+    ...         return {"node/degree": degree[:, None].astype(np.float32)}
+    >>> edges = np.array([[0, 0, 1], [1, 2, 2]])
+    >>> graph = Graphs(node_ptr=np.array([0, 3]), edge_ptr=np.array([0, 3]), edge_index=edges)
+    >>> Degree().compute(graph, check=lambda: None)["node/degree"][:, 0].tolist()
+    [2.0, 1.0, 0.0]
     """
 
     version: ClassVar[int] = 1  #: increment it whenever the bytes change
-    stem: ClassVar[str]  #: name without the parameter
+    prefix: ClassVar[str]  #: name without the parameter: ``rwse`` of ``rwse20``
     help: ClassVar[str]  #: line in the help of ``kmip-data encode``
-    about: ClassVar[str]  #: definition for the card, with the placeholder ``{parameter}``
-    #: letter of a numeric parameter from 1 to :data:`MAX_PARAMETER`; empty if there is none
-    metavar: ClassVar[str] = ""
+    definition_template: ClassVar[str]  #: for the card; may contain ``{parameter}``
+    #: letter for a parameter from 1 to :data:`MAX_PARAMETER` in the help, such as ``T`` of
+    #: ``rwseT``; empty if the parameter is no number
+    parameter_letter: ClassVar[str] = ""
     #: values of a parameter that is no number, default first
-    choices: ClassVar[tuple[str, ...]] = ()
+    parameter_choices: ClassVar[tuple[str, ...]] = ()
     seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to 999,999,999
     #: peak memory for estimates, measured on streets (2.8 edges per node)
     bytes_per_node: ClassVar[int] = 250
@@ -62,23 +78,23 @@ class Encoding(ABC):
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Parse a name such as ``rwse20``; ``None`` if it belongs to another encoding."""
-        if not name.startswith(cls.stem):
+        if not name.startswith(cls.prefix):
             return None
-        text = name.removeprefix(cls.stem)
-        if cls.metavar:
+        text = name.removeprefix(cls.prefix)
+        if cls.parameter_letter:
             is_valid = re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MAX_PARAMETER
             return cls(int(text)) if is_valid else None
-        return cls(text) if text in (cls.choices or ("",)) else None
+        return cls(text) if text in (cls.parameter_choices or ("",)) else None
 
     @property
     def name(self) -> str:
         """Name of the added column and its folder, for ``columns=[…]``."""
-        return f"{self.stem}{self.parameter}"
+        return f"{self.prefix}{self.parameter}"
 
     @property
     def definition(self) -> str:
         """Definition for the card, in one sentence."""
-        return self.about.format(**vars(self))
+        return self.definition_template.format(**vars(self))
 
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
@@ -117,7 +133,7 @@ def known_encodings() -> tuple[type[Encoding], ...]:
 def _shipped_encodings() -> dict[str, type[Encoding]]:
     from kmip_data.graphs import encodings
 
-    return {module.ENCODING.stem: module.ENCODING for module in import_modules_in(encodings)}
+    return {module.ENCODING.prefix: module.ENCODING for module in import_modules_in(encodings)}
 
 
 def parse_encoding(name: str) -> Encoding:
@@ -130,13 +146,14 @@ def parse_encoding(name: str) -> Encoding:
             return encoding
     known_names = []
     for encoding_class in known_encodings():
-        example = "20" if encoding_class.metavar else ""
+        example = "20" if encoding_class.parameter_letter else ""
         names = [
-            encoding_class.stem + parameter for parameter in encoding_class.choices or (example,)
+            encoding_class.prefix + parameter
+            for parameter in encoding_class.parameter_choices or (example,)
         ]
-        if name == encoding_class.stem.rstrip("-"):
+        if name == encoding_class.prefix.rstrip("-"):
             error = UsageError(
-                f"The encoding {name} needs {'a number' if encoding_class.metavar else 'a version'}.",
+                f"The encoding {name} needs {'a number' if encoding_class.parameter_letter else 'a version'}.",
                 expected=" or ".join(names),
                 next=f"{names[0]} in place of {name}",
             )

@@ -26,10 +26,10 @@ FIELDS = (
 class DegreeProfile(Encoding):
     """Local degree profile, by the rule of PyTorch Geometric 2.0 or 2.8."""
 
-    stem = "degree-profile-"
-    choices = get_args(Rule)
+    prefix = "degree-profile-"
+    parameter_choices = get_args(Rule)
     help = "Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]"
-    about = "local degree profile as PyTorch Geometric {parameter} has it"
+    definition_template = "local degree profile as PyTorch Geometric {parameter} has it"
 
     def columns(self) -> tuple[Column, ...]:
         """``degree_profile`` (N, 5)."""

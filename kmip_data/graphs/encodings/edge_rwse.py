@@ -18,10 +18,10 @@ _NODES_PER_RANGE = 5_000  #: source nodes per range; an interrupt takes effect b
 class EdgeRandomWalk(Encoding):
     """Edge RWSE: probabilities of T steps of a random walk from source to target of each edge."""
 
-    stem = "edge-rwse"
-    metavar = "T"
+    prefix = "edge-rwse"
+    parameter_letter = "T"
     help = "Probabilities of T steps of a random walk from source to target of each edge."
-    about = (
+    definition_template = (
         "entries of P, P², … to the power {parameter} at the edges; P = D⁻¹A of the stored edges"
     )
 

@@ -78,13 +78,13 @@ def second_eigenvalue(targets: Integers) -> float:
 class Expander(Encoding):
     """Edges of a random 2D-regular graph; they depend on size, key and seed, but not on its edges."""
 
-    stem = "expander"
-    metavar = "D"
+    prefix = "expander"
+    parameter_letter = "D"
     bytes_per_node = 750
     help = "Edges of a random 2D-regular expander, as D permutations of the nodes."
     seeded = True
     has_node_numbers = True
-    about = (
+    definition_template = (
         "{parameter} random permutations, seed {seed}: numbers of nodes in the same graph, each an edge in"
         f" both directions; -1: none; graphs of at most {MAX_COMPLETE_NODES} nodes are complete instead"
     )

@@ -27,11 +27,11 @@ _MAX_SEARCHES = 20  #: maximum number of searches for missing eigenpairs
 class Laplacian(Encoding):
     """LapPE: the K smallest eigenpairs of the Laplacian."""
 
-    stem = "lappe"
-    metavar = "K"
+    prefix = "lappe"
+    parameter_letter = "K"
     bytes_per_node = 1_500
     help = "The K smallest eigenpairs of the Laplacian."
-    about = (
+    definition_template = (
         "{parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
         "the trivial one among them; NaN where there are fewer; the largest entry of a vector is positive"
     )

@@ -18,10 +18,12 @@ _NODES_PER_RANGE = 20_000  #: nodes per range; an interrupt takes effect between
 class RandomWalk(Encoding):
     """RWSE: return probabilities of T steps of a random walk."""
 
-    stem = "rwse"
-    metavar = "T"
+    prefix = "rwse"
+    parameter_letter = "T"
     help = "Return probabilities of T steps of a random walk."
-    about = "diagonals of P, P², … to the power {parameter}; P = D⁻¹A of the stored edges"
+    definition_template = (
+        "diagonals of P, P², … to the power {parameter}; P = D⁻¹A of the stored edges"
+    )
 
     def columns(self) -> tuple[Column, ...]:
         """``rwse`` (N, T)."""

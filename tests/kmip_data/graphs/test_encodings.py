@@ -233,7 +233,7 @@ def test_every_encoding_reads_its_own_name_and_no_other() -> None:
     assert RandomWalk(7) != Laplacian(7)
 
     class Degree(RandomWalk):
-        stem, metavar = "degree", ""
+        prefix, parameter_letter = "degree", ""
 
     assert Degree.parse("degree") == Degree()
     assert Degree().name == "degree"
