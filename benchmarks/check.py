@@ -70,7 +70,7 @@ def _training(home: Home, parameters: dict[str, int]) -> Callable[[], None]:
     from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.run.loop import Loop
-    from kmip_data.models.training.run.module import TrainingModule
+    from kmip_data.models.training.run.training_module import TrainingModule
 
     keys = ["data.sample=true", f"data.parameters.limit={parameters['limit']}", "system.device=cpu"]
     config = apply_overrides(config_for_data("peptides-func", "gcn"), keys)

@@ -25,7 +25,7 @@ from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.training_module import TrainingModule, evaluate_parts
 
 #: Nodes -> CPU seconds until both models have learned the task, or at 2,048 nodes neither has.
 BUDGETS = {32: 10.0, 128: 20.0, 512: 40.0, 2048: 240.0}

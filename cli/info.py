@@ -160,7 +160,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
 def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return a preset's configuration, and the differences of the paper's text from its code."""
     from kmip_data.models.positional_encodings import POSITIONAL
-    from kmip_data.models.training.config.overrides import documented_keys, key_value
+    from kmip_data.models.training.config.overrides import documented_keys, value_of_key
     from kmip_data.models.training.config.presets import config_for_data, read_preset
     from kmip_data.models.training.run.published_result import find_published_result
     from kmip_data.plugins import import_installed_plugins
@@ -180,7 +180,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     for key in documented_keys():
         section = key.name.removeprefix("model.").partition(".")[0]
         is_unused = section in POSITIONAL and section not in config.model.positional.split("+")
-        value = key_value(config, key.name)
+        value = value_of_key(config, key.name)
         if key.kind in kinds and not is_unused and value not in (None, "", (), {}):
             shown = str(value).lower() if isinstance(value, bool) else value
             rows.append([key.name, str(shown), key.doc])
@@ -200,7 +200,8 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         ("published size", size),
         (
             "the paper's result",
-            published_result and f"{published_result.value} ({published_result.figure.source})",
+            published_result
+            and f"{published_result.value} ({published_result.paper_result.source})",
         ),
     ]
     text.append(format_facts(pairs))

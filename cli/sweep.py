@@ -191,7 +191,7 @@ def _result_rows(cells: list[Cell]) -> list[Json]:
             published_result.differing_keys or published_result.sample
         ):
             published = published_result.value
-            source = published_result.figure.source
+            source = published_result.paper_result.source
         rows[key] = {
             "dataset": cell.dataset,
             "model": cell.model,

@@ -257,11 +257,11 @@ def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
 def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> None:
     """Build the data of a run if missing, unless it asks for a GPU, which this machine may lack."""
     from kmip_data.models.training.config.presets import build_folder_or_none
-    from kmip_data.models.training.run.run_folder import check_name
+    from kmip_data.models.training.run.run_folder import check_run_name
     from kmip_data.pipelines.find import obtain
 
     if name is not None:
-        check_name(name)
+        check_run_name(name)
     if config.system.device == "cuda":
         return
     data = config.data

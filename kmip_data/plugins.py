@@ -54,7 +54,7 @@ _REQUIRED_ATTRIBUTES = {
     "edge_encoders": ("build", "reads"),
     "models": ("__call__",),
     "metrics": ("compute", "title", "target_type", "higher_is_better"),
-    "losses": ("compute", "target_type", "weight", "divided"),
+    "losses": ("compute", "target_type", "weight", "losses_across_processes"),
     "schedules": ("build", "options", "only_epochs"),
     "optimizers": ("build", "options", "fused"),
 }

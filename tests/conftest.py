@@ -56,7 +56,9 @@ def _light() -> Iterator[dict[str, Any]]:
 
         torch.set_num_threads(1)
         light[f"{memory_estimate.__name__}.plan_memory"] = lambda config, *_: (
-            memory_estimate.StepMemory(bool(config.model.checkpoint_layers), need=1, free=2**40)
+            memory_estimate.StepMemory(
+                bool(config.model.checkpoint_layers), needed_bytes=1, free_bytes=2**40
+            )
         )
     whole = {name: pkgutil.resolve_name(name) for name in light}
     with _patched(light):

@@ -473,13 +473,13 @@ def test_the_loss_of_the_page_is_focal(folder):
 def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
     from sklearn.metrics import balanced_accuracy_score
 
-    from kmip_data.models.training.accumulators import SplitMetrics
+    from kmip_data.models.training.accumulators import PartMetrics
     from kmip_data.models.training.tasks import Task
 
     (folder / "own.py").write_text(OWN)
     plugins.load("own.py")
     logits, target = torch.randn(40, 3), torch.arange(40) % 3
-    first, then = (SplitMetrics(Task("graph", "classification", 3), "by-class") for _ in range(2))
+    first, then = (PartMetrics(Task("graph", "classification", 3), "by-class") for _ in range(2))
     first.update(logits[:30], target[:30], torch.zeros(()))
     then.load(first.state())  # as a run that was stopped in an epoch
     then.update(logits[30:], target[30:], torch.zeros(()))

@@ -31,12 +31,12 @@ from kmip_data.models.reports.shipped_results import (
     read_shipped_results,
 )
 from kmip_data.models.sweeps.runs_by_name import select_runs
-from kmip_data.models.training.config.overrides import key_value
+from kmip_data.models.training.config.overrides import value_of_key
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    family_of,
     find_paper_result,
     load_preset,
+    preset_owner,
 )
 from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics, is_percent
@@ -171,7 +171,7 @@ def settings_of(run: Run) -> list[str]:
     for change in run.changes:
         setting, _, _ = change.partition(" instead of ")
         # A change may name a key of a component that only the preset has.
-        if key_value(run.config, setting.partition("=")[0]) is not None:
+        if value_of_key(run.config, setting.partition("=")[0]) is not None:
             settings.append(setting)
     for key, value in run.config.data.split.items():
         if key != "fold" and value != "upstream":
@@ -325,7 +325,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
 
 def our_standing(name: str, row: ShippedResult) -> Standing:
     """Return one of our results with the command that repeats it, and its planned epochs."""
-    preset = family_of(row.dataset) or "city"  # for cities built from tensors
+    preset = preset_owner(row.dataset) or "city"  # for cities built from tensors
     planned = max(row.schedule_epochs, load_preset(preset, row.model, row.variant).training.epochs)
     epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
     model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"

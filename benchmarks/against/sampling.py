@@ -29,7 +29,7 @@ from benchmarks.table import Row, compare_all, thread_count
 from kmip_data.builds.home import Build
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.training.config.run_config import TrainingConfig
-from kmip_data.models.training.data.neighbors import NeighborBatches
+from kmip_data.models.training.data.neighbor_batches import NeighborBatches
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.parallel import available_cores
 

@@ -84,10 +84,10 @@ Next: kmip-data preview {selection}; to predict: {predict}"""
     if has_empty_part or not _has_targets(build, features=False):
         step = f"preview {selection}"
     elif not _has_targets(build):
-        from kmip_data.models.training.config.presets import family_of
+        from kmip_data.models.training.config.presets import preset_owner
 
         # Presets replace missing features themselves.
-        if family_of(card.dataset, card) is None:
+        if preset_owner(card.dataset, card) is None:
             step += " --set data.features=degree-profile"
     return f"""\
 {card.dataset}{card.coverage_suffix}

@@ -154,9 +154,9 @@ def _data_to_imitate(like: str, home: Home) -> str:
     """Return the value of ``--like``, with a run replaced by the build that it was trained on."""
     if os.sep not in like:
         return like
-    from kmip_data.models.training.run.find import resolve_dataset
+    from kmip_data.models.training.run.find import dataset_of_run
 
-    return resolve_dataset(like, home)
+    return dataset_of_run(like, home)
 
 
 def _city_source_field(path: Path) -> str:

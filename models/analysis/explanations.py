@@ -34,8 +34,8 @@ from kmip_data.models.attention.kmip import attend_to_top_k
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.metric_text import format_metric_with_unit
 from kmip_data.models.training.run.finished_run import OpenedRun, open_run
-from kmip_data.models.training.run.module import accumulate_metrics
 from kmip_data.models.training.run.predictions import predict
+from kmip_data.models.training.run.training_module import accumulate_metrics
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -66,7 +66,7 @@ def predict_record(
     opened = run if isinstance(run, OpenedRun) else open_run(run, home=home, device=device)
     data = opened.data
     data.check_part(split)
-    if data.task.stored is not None:
+    if data.task.stored_type is not None:
         trained_task = opened.config.training.task
         raise UsageError(
             f"The run was trained with training.task={trained_task}, but a page shows targets as stored.",
@@ -239,7 +239,9 @@ def counts_by_class(run: str | Path, **options: Any) -> dict[str, object]:
     right = {}
     classes = 0
     for part, part_metrics in metrics.items():
-        confusion = part_metrics.rows.compute().long()  # (C, C), true class by predicted class
+        confusion = (
+            part_metrics.accumulator.compute().long()
+        )  # (C, C), true class by predicted class
         rows[part] = confusion.sum(1).tolist()
         right[part] = confusion.diag().tolist()
         classes = len(confusion)

@@ -23,7 +23,7 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
 from kmip_data.models.training.run.checkpoint import random_state, set_random_state
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.runtime.memory import is_out_of_memory
 
 

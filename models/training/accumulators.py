@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from kmip_data.models.training.metrics import (
-    HITS,
+    HIT_RANKS,
     METRICS,
     Accumulator,
     LabelRows,
@@ -58,7 +58,7 @@ def count_link_ranks(scores: Tensor, target: Tensor) -> Tensor:
 
     # 3. Compute the measures of every pair; only links count.
     values = [1 / rank for rank in ranks]
-    values += [(ranks[0] <= largest_rank).double() for largest_rank in HITS]
+    values += [(ranks[0] <= largest_rank).double() for largest_rank in HIT_RANKS]
     measures = torch.stack(values, 2)
     measures = measures.masked_fill(is_nan.gather(1, j)[:, :, None], torch.nan)
     is_link = pair_codes.gather(1, j) == LINK
@@ -268,7 +268,7 @@ def _build_accumulator(task: Task) -> Accumulator:
             return _SumAccumulator(count_link_ranks, len(LinkSums._fields), fields=LinkSums)
 
 
-class SplitMetrics(nn.Module):
+class PartMetrics(nn.Module):
     """Loss and metrics of one part, over all its rows (nodes, graphs or links).
 
     The functions in :data:`~kmip_data.models.training.metrics.METRICS` define the metrics. The loss
@@ -290,7 +290,7 @@ class SplitMetrics(nn.Module):
             if metric.is_reported_for(task.target_type, task.level):
                 self.metrics[name] = metric
         self.requested = requested
-        self.rows = _build_accumulator(task)
+        self.accumulator = _build_accumulator(task)
         #: accumulator of the requested metric, if it has its own
         self.metric_accumulator: Accumulator | None = None
         if requested is not None:
@@ -305,7 +305,7 @@ class SplitMetrics(nn.Module):
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
         """Add a batch: ``logits`` (N, outputs), their targets, and the scalar ``loss``."""
-        self.rows.update(logits, target)
+        self.accumulator.update(logits, target)
         if self.metric_accumulator is not None:
             self.metric_accumulator.update(logits, target)
         # Weight of the loss: the number of targets it averages over, up to a constant factor.
@@ -314,7 +314,7 @@ class SplitMetrics(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """Return the loss and the metrics by name, then reset."""
-        rows = self.rows.compute()
+        rows = self.accumulator.compute()
         requested_rows = (
             rows if self.metric_accumulator is None else self.metric_accumulator.compute()
         )
@@ -344,7 +344,7 @@ class SplitMetrics(nn.Module):
 
     def reset(self) -> None:
         """Discard all batches."""
-        self.rows.reset()
+        self.accumulator.reset()
         self.loss.reset()
         if self.metric_accumulator is not None:
             self.metric_accumulator.reset()

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.data.run_data import RunData
 
 
@@ -32,7 +32,7 @@ def _metric_of_constant(data: RunData, metric: str) -> float | None:
     train = data.read_targets("train")
     center = train.nanmedian(dim=0).values if metric == "mae" else train.nanmean(dim=0)
     test = data.read_targets("test")
-    metrics = SplitMetrics(data.task, metric)
+    metrics = PartMetrics(data.task, metric)
     metrics.update(center.expand_as(test), test, torch.zeros(()))
     value = metrics.compute()[metric]
     return value if math.isfinite(value) else None

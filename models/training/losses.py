@@ -232,7 +232,7 @@ class Loss:
     def _class_count_arguments(self, logits: Tensor, target: Tensor) -> list[Tensor]:
         return [_class_counts(logits, target)] if self.uses_class_counts else []
 
-    def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def losses_across_processes(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return the losses () of a batch whose rows (N, …) are divided among processes.
 
         Returns

@@ -44,15 +44,15 @@ class StepMemory:
     """Memory of a step, and whether to recompute its layers."""
 
     recompute: bool
-    #: bytes beyond those the process already uses; ``None`` on a GPU
-    need: int | None
-    free: int  #: free bytes
+    #: beyond those the process already uses; ``None`` on a GPU
+    needed_bytes: int | None
+    free_bytes: int
 
     def __str__(self) -> str:
-        free = f"{human_bytes(self.free)} free"
-        if self.need is None:
+        free = f"{human_bytes(self.free_bytes)} free"
+        if self.needed_bytes is None:
             return free
-        return f"about {human_bytes(self.need)} for a step, {free}"
+        return f"about {human_bytes(self.needed_bytes)} for a step, {free}"
 
 
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
@@ -244,9 +244,9 @@ def memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResou
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
     reason = reason.rpartition("DefaultCPUAllocator: ")[2]
     activity = module.activity
-    if module.size:
-        activity += f", on {module.size}"
+    if module.current_batch_size:
+        activity += f", on {module.current_batch_size}"
     step = memory_saving_options(module.config, data)
-    if module.finished:
+    if module.is_finished_run:
         step = "--device cpu, or a machine with more memory"
     return OutOfResources(f"Memory ran out while {activity}: {reason}", next=step)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Metric values by part and metric name.
 MetricsByPart = dict[str, dict[str, float]]
 #: Largest ranks that count as hits.
-HITS = (1, 3, 10)
+HIT_RANKS = (1, 3, 10)
 #: Titles of the link metrics, each a field of :class:`LinkSums`.
 LINK_TITLES = {
     "mrr": "MRR",
@@ -296,7 +296,7 @@ for _name, _title in LINK_TITLES.items():
     METRICS[_name] = _percent_metric(partial(mean_over_graphs, _name), _title, "links")
 
 #: Metrics by their names in other libraries, reduced to letters and digits.
-METRIC_HINTS = {
+METRIC_SYNONYMS = {
     "acc": "accuracy",
     "macrof1": "f1",
     "f1macro": "f1",

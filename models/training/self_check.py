@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 OK = "ok"
 TIMED_OUT = "no result within"  #: prefix of the reason for a process that was too slow
 #: Pattern of success, and of errors not caused by kernels.
-NO_FAILURE = "^ok$|out of memory|busy or unavailable"
+PASSED_OR_UNRELATED = "^ok$|out of memory|busy or unavailable"
 #: Time limits of a component's check and of a backend's trial, including imports and compilation.
 CHECK_SECONDS = 60.0
 TRIAL_SECONDS = 600.0
@@ -63,7 +63,7 @@ def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
     failed = {
         component: reason
         for component, reason in results.items()
-        if not re.search(NO_FAILURE, reason)
+        if not re.search(PASSED_OR_UNRELATED, reason)
     }
     if failed.items() <= DISABLED.items():
         return

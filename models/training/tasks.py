@@ -73,7 +73,7 @@ class Task:
     #: True if targets are decimal logarithms; metrics compare the original numbers
     log10: bool = False
     #: type of the stored targets, if it differs from ``target_type``
-    stored: TargetType | None = None
+    stored_type: TargetType | None = None
     metric: str | None = None  #: metric in the dataset's manifest; ``None``: the default
 
     def targets(self, batch: Data) -> Tensor:
@@ -83,7 +83,7 @@ class Task:
         y: Tensor | None = getattr(batch, "y", None)
         if y is None:
             return self._unknown_targets(batch)
-        if self.stored is None:
+        if self.stored_type is None:
             return y
         return _as_target_type(y, self)
 
@@ -109,13 +109,13 @@ def _as_target_type(y: Tensor, task: Task) -> Tensor:
     if task.target_type == "classification":
         one_hot = y.dim() > 1 and y.shape[1] > 1
         return y.argmax(dim=1) if one_hot else y.reshape(-1).long()
-    if task.target_type == "multilabel" and task.stored == "classification":
+    if task.target_type == "multilabel" and task.stored_type == "classification":
         first = 1 if task.outputs == 1 else 0  # for two classes, the label is class 1
         classes = torch.arange(first, first + task.outputs, device=y.device)
         labels = (y[:, None] == classes).float()
         return labels.masked_fill((y == NO_CLASS)[:, None], torch.nan)
     values = y.reshape(-1, task.outputs).float()
-    if task.stored == "classification":
+    if task.stored_type == "classification":
         values = values.masked_fill(values == NO_CLASS, torch.nan)
     return values
 

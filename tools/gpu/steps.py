@@ -37,7 +37,7 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import choose_device
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.training_module import TrainingModule
 from tools.gpu.packing import unpacked_build
 from tools.gpu.results import Recorder
 

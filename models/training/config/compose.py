@@ -33,8 +33,8 @@ _OPTION_NAMES = {**PARAMETER_OPTIONS, "neighbors": "--neighbor-sampling"}
 
 def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     dataset: str | None,
-    records: Mapping[str, object],
-    split: Mapping[str, object],
+    build_parameters: Mapping[str, object],
+    split_parameters: Mapping[str, object],
     *,
     model: str = "gps-kmip",
     home: Home | None = None,
@@ -48,10 +48,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
 ) -> RunConfig:
     """Return the dataset's preset or the file's configuration, changed by options and ``overrides``.
 
-    ``records`` and ``split`` are build and split parameters. ``options`` have the names in
-    :data:`KEYS_BY_OPTION`; ``None`` and ``False`` leave a key unchanged. On a sample, ``epochs``
-    defaults to :data:`SAMPLE_EPOCHS` unless ``file`` or ``stop_after`` is set. A warm-up that would
-    fill all epochs is shortened.
+    ``options`` have the names in :data:`KEYS_BY_OPTION`; ``None`` and ``False`` leave a key
+    unchanged. On a sample, ``epochs`` defaults to :data:`SAMPLE_EPOCHS` unless ``file`` or
+    ``stop_after`` is set. A warm-up that would fill all epochs is shortened.
     """
     # 1. Start from a preset or a file.
     messages = list[str]()
@@ -79,10 +78,11 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     # 2. Set the parameters of the data.
     config = config.with_values(
         "data",
-        parameters={**config.data.parameters, **records},
-        split={**config.data.split, **split},
+        parameters={**config.data.parameters, **build_parameters},
+        split={**config.data.split, **split_parameters},
         # An explicit split seed takes precedence over the run's seed.
-        split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
+        split_seed_follows_run=config.data.split_seed_follows_run
+        and "split_seed" not in split_parameters,
     )
 
     # 3. Apply the options, then the overrides.
@@ -92,7 +92,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         if value is not None and value is not False:
             set_options[name] = value
     settings = [f"{KEYS_BY_OPTION[name]}={value}" for name, value in set_options.items()]
-    _refuse_conflicts({**set_options, "epochs": epochs}, records, split, overrides)
+    _refuse_conflicts(
+        {**set_options, "epochs": epochs}, build_parameters, split_parameters, overrides
+    )
     config = apply_overrides(config, settings)
     has_length = file is not None or config.training.stop_after is not None
     if epochs is None and config.data.sample and not has_length:
@@ -107,13 +109,17 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
 
 def _refuse_conflicts(
     options: Mapping[str, object],
-    records: Mapping[str, object],
-    split: Mapping[str, object],
+    build_parameters: Mapping[str, object],
+    split_parameters: Mapping[str, object],
     overrides: Sequence[str],
 ) -> None:
     """Raise ``UsageError`` if an option and ``--set`` give a key different values."""
-    options_by_key = {f"data.parameters.{name}": (name, value) for name, value in records.items()}
-    options_by_key |= {f"data.split.{name}": (name, value) for name, value in split.items()}
+    options_by_key = {
+        f"data.parameters.{name}": (name, value) for name, value in build_parameters.items()
+    }
+    options_by_key |= {
+        f"data.split.{name}": (name, value) for name, value in split_parameters.items()
+    }
     options_by_key |= {KEYS_BY_OPTION[name]: (name, value) for name, value in options.items()}
     for item in overrides:
         key, _, text = item.partition("=")

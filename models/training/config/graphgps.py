@@ -34,8 +34,8 @@ from kmip_data.models.training.metrics import METRICS
 from kmip_data.strict_model import read_shipped, shipped_datasets
 from kmip_data.text import count_with_noun
 
-#: Our names by GraphGPS's.
-_NAMES = read_shipped("tables", "graphgps")
+#: Our names by GraphGPS's, and its keys that are required, harmless or never read.
+_TABLES = read_shipped("tables", "graphgps")
 #: Dataset formats that only the k-MIP paper's code reads.
 _PAPER_FORMATS = ("PyG-CityNetwork", "PyG-ShapeNet", "PyG-S3DISOnDisk")
 SAN_LAYERS = 3  #: linear layers of ``san_graph``, regardless of ``gnn.layers_post_mp``
@@ -80,7 +80,7 @@ class _GraphGPSFile:
             self.unmapped.append(f"{key} is missing")
             return
         value = self.values[key]
-        reason = _NAMES["reasons"].get(value) if isinstance(value, str) else None
+        reason = _TABLES["reasons"].get(value) if isinstance(value, str) else None
         explanation = f": {reason}" if reason else ""
         self.unmapped.append(f"{key} = {value!r:.200}{explanation}")
 
@@ -119,7 +119,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     """
     # 1. Map dataset and model, which determine the preset.
     file = _GraphGPSFile(_read_dotted_keys(path))
-    gps_networks = _NAMES["networks"]
+    gps_networks = _TABLES["networks"]
     networks = {name: name for name in (*gps_networks, "gnn", "custom_gnn")}
     file.require("train.mode", "custom", "custom")
     network_type = file.get_mapped("model.type", networks, "gnn")
@@ -129,12 +129,12 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     passing = None
     if network_type in gps_networks:
         first, _, second = str(file.get("gt.layer_type", "SANLayer")).partition("+")
-        passing = _NAMES["locals"].get(first)
+        passing = _TABLES["locals"].get(first)
         model = gps_networks[network_type].get(second)
         if passing is None or model is None:
             file.refuse("gt.layer_type")
     elif network_type:
-        model = file.get_mapped("gnn.layer_type", _NAMES["stacks"], "generalconv")
+        model = file.get_mapped("gnn.layer_type", _TABLES["stacks"], "generalconv")
     if file.unmapped:
         raise _unmapped_keys_error(
             path, file, "kmip-data list shows the datasets, docs/models.md the models"
@@ -153,11 +153,11 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     changes = _training_tables(file, base)
     changes["model"] = _network_keys(file, network_type, base, reads_activation=is_graphgps)
     file.ignored += file.drop_keys(
-        *_NAMES["unread"]["gps" if network_type in gps_networks else "stack"]
+        *_TABLES["unread"]["gps" if network_type in gps_networks else "stack"]
     )
-    for key, (value, default) in _NAMES["required"].items():
+    for key, (value, default) in _TABLES["required"].items():
         file.require(key, value, default)
-    file.drop_keys(*_NAMES["harmless"], *_NAMES["conditional"])
+    file.drop_keys(*_TABLES["harmless"], *_TABLES["conditional"])
     for key in sorted(file.unused):
         file.refuse(key)
     if file.unmapped:
@@ -225,7 +225,7 @@ def _network_keys(
 ) -> dict[str, object]:
     preset = base.model
     stack = network_type in {"gnn", "custom_gnn"}
-    network = file.map_keys(_NAMES["keys"]["stack" if stack else "gps"])
+    network = file.map_keys(_TABLES["keys"]["stack" if stack else "gps"])
     network["parameter_budget"] = None
     blocks = file.get_integer("gnn.layers_pre_mp", 0)
     network["input_layers"] = blocks
@@ -284,7 +284,7 @@ def _attention_keys(
 ) -> dict[str, object]:
     kind = base.model.attention.kind
     heads = file.get_integer("gt.n_heads", 8)
-    attention = {"heads": heads, **file.map_keys(_NAMES["keys"].get(kind, {}))}
+    attention = {"heads": heads, **file.map_keys(_TABLES["keys"].get(kind, {}))}
     if file.get("gt.attn_dropout", 0.0) and "dropout" not in attention:
         file.ignored.append("gt.attn_dropout")
     if kind == "k-mip":
@@ -315,10 +315,10 @@ def _encoder_keys(file: _GraphGPSFile, base: RunConfig, blocks: int) -> dict[str
     has_edges = file.get("dataset.edge_encoder", False)
     positions, names = _positional_sections(file)
     node = "+".join(names) or "LinearNode"
-    if node not in _NAMES["nodes"]:
+    if node not in _TABLES["nodes"]:
         file.refuse("dataset.node_encoder_name")
-    edge = file.get_mapped("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
-    encoders = {"node": _NAMES["nodes"].get(node), "edge": edge}
+    edge = file.get_mapped("dataset.edge_encoder_name", _TABLES["edges"], "Bond")
+    encoders = {"node": _TABLES["nodes"].get(node), "edge": edge}
 
     # 2. Choose ours. LRGB's code, whose files use GELU, and code derived from it standardise
     #    superpixels by constants, like the preset's encoders; GraphGPS does not.
@@ -349,7 +349,7 @@ def _encoder_keys(file: _GraphGPSFile, base: RunConfig, blocks: int) -> dict[str
 
 def _positional_sections(file: _GraphGPSFile) -> tuple[dict[str, object], list[str]]:
     """Return the sections of the positional encodings, and the names of the node encoders."""
-    encodings = _NAMES["encodings"]
+    encodings = _TABLES["encodings"]
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
     terms = [name for name in names if name in encodings]
     enabled = [name for name in encodings if file.get(f"posenc_{name}.enable", False)]
@@ -397,7 +397,7 @@ def _positional_keys(
 def _head_keys(file: _GraphGPSFile, preset: ModelConfig, activation: str) -> dict[str, object]:
     task = file.get("dataset.task", "node")
     head = file.get("gnn.head", "default")
-    name = _NAMES["heads"].get(task if head == "default" else head)
+    name = _TABLES["heads"].get(task if head == "default" else head)
     levels = {key: component.level for key, component in all_heads().items()}
     level = levels.get(str(preset.head or name))
     if head == "default" and name == "graph" != level:
@@ -414,17 +414,17 @@ def _head_keys(file: _GraphGPSFile, preset: ModelConfig, activation: str) -> dic
         "head_activation": activation if is_mlp or is_san else "relu",
     }
     if level == "graph":
-        keys["pooling"] = file.get_mapped("model.graph_pooling", _NAMES["poolings"], "add")
+        keys["pooling"] = file.get_mapped("model.graph_pooling", _TABLES["poolings"], "add")
     return keys
 
 
 def _training_tables(file: _GraphGPSFile, base: RunConfig) -> dict[str, dict[str, object]]:
     # 1. Optimizer and schedule, with the keys they read.
-    keys = _NAMES["keys"]
+    keys = _TABLES["keys"]
     optimizer = file.map_keys(keys["optimizer"])
-    optimizer["name"] = file.get_mapped("optim.optimizer", _NAMES["optimizers"], "adam")
+    optimizer["name"] = file.get_mapped("optim.optimizer", _TABLES["optimizers"], "adam")
     optimizer |= file.map_keys(keys.get(optimizer["name"], {}))
-    kind = file.get_mapped("optim.scheduler", _NAMES["schedules"], "cos")
+    kind = file.get_mapped("optim.scheduler", _TABLES["schedules"], "cos")
     schedule = {"kind": kind, **file.map_keys(keys.get(kind, {}))}
     if kind == "reduce_on_plateau":
         file.require("optim.reduce_factor", 0.5, 0.1)
@@ -446,7 +446,7 @@ def _training_tables(file: _GraphGPSFile, base: RunConfig) -> dict[str, dict[str
             task = "classification_multilabel"
     file.require("dataset.task_type", task, "classification")
     name = str(file.get("metric_best", base.training.metric)).lower().replace("-", "_")
-    name = _NAMES["metrics"].get(name, name)
+    name = _TABLES["metrics"].get(name, name)
     metric = METRICS.get(name)
     if metric is not None:
         best = "argmax" if metric.higher_is_better else "argmin"

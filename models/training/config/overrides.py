@@ -53,7 +53,7 @@ _KEYS_BY_OPTION = {
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """Documented key of a configuration."""
 
     #: dotted name, such as ``optimizer.lr``
@@ -70,14 +70,14 @@ class Key:
     names: RegisteredName | None = None
 
 
-def documented_keys() -> list[Key]:
+def documented_keys() -> list[ConfigKey]:
     """Return all keys of a configuration in order, with type, default and meaning."""
     added = [f"{group}:{name}" for group, names in ADDED.items() for name in names]
     return _keys_of_section(RunConfig, "", *added)
 
 
 @functools.cache  # the paper's sweeps set 2,500 keys
-def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[Key]:
+def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[ConfigKey]:
     keys = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{name}"
@@ -89,7 +89,9 @@ def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[K
             components = component_kinds(name)
             group = COMPONENT_SECTIONS[name].plugin_group
             table = RegisteredName(group, name, functools.partial(component_kinds, name))
-            keys.append(Key(f"{path}.kind", " | ".join(components), default.kind, doc, names=table))
+            keys.append(
+                ConfigKey(f"{path}.kind", " | ".join(components), default.kind, doc, names=table)
+            )
             for kind, component in components.items():
                 keys += [
                     replace(key, kind=kind, doc=f"{kind}: {key.doc}")
@@ -101,7 +103,7 @@ def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[K
         else:
             names = _possible_names(field)
             type_name = _type_name(field) if names is None else str(names)
-            keys.append(Key(path, type_name, default, doc, field=field, names=names))
+            keys.append(ConfigKey(path, type_name, default, doc, field=field, names=names))
     return keys
 
 
@@ -301,7 +303,7 @@ def _possible_names(field: FieldInfo) -> RegisteredName | None:
     return next((item for item in metadata if isinstance(item, RegisteredName)), None)
 
 
-def _parse_value(key: Key, field: FieldInfo, text: str) -> object:
+def _parse_value(key: ConfigKey, field: FieldInfo, text: str) -> object:
     """Parse ``text`` as the key's type: TOML (numbers, true, lists), a string, a list (``10,10``) or none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[object] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
@@ -436,7 +438,7 @@ def _type_name(field: FieldInfo) -> str:
     return " | ".join(names)
 
 
-def key_value(config: RunConfig, path: str) -> Any:
+def value_of_key(config: RunConfig, path: str) -> Any:
     """Return the value of a dotted key; ``None`` if the section's kind does not have it."""
     value: Any = config
     for name in path.split("."):

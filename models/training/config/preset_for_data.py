@@ -9,7 +9,7 @@ from kmip_data.columns.target_inference import TaskName
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer_column, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
-from kmip_data.models.training.config.overrides import apply_overrides, key_value
+from kmip_data.models.training.config.overrides import apply_overrides, value_of_key
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
@@ -28,7 +28,7 @@ def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunCon
     for key, names in compatible_choices(
         column, target_type, {target_type}, column.num_classes
     ).items():
-        if key_value(config, key) not in {None, *names}:
+        if value_of_key(config, key) not in {None, *names}:
             changes[key] = "none"
     if "model.head" in changes and config.training.neighbors:
         changes["training.neighbors"] = "[]"
@@ -52,7 +52,7 @@ def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunCon
     for key, value in changes.items():
         new_value = "the default for the data" if value in {"none", "[]"} else value
         messages.append(
-            f"{key} = {key_value(config, key)} does not fit the data; using {new_value}"
+            f"{key} = {value_of_key(config, key)} does not fit the data; using {new_value}"
         )
     return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), messages
 

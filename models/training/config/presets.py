@@ -30,7 +30,7 @@ from kmip_data.text import count_with_noun
 #: Model whose settings are used for models that upstream has no settings for.
 BASE_MODEL = "gps-kmip"
 #: Folder of the presets for single graphs without a preset of their own.
-ONE_GRAPH = "one-graph"
+ONE_GRAPH_PRESETS = "one-graph"
 _NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
 EMPTY_CELLS = ("OOM", "–")  #: table cells without a result: out of memory, not run
 _PRESET_K = 10  #: k of the presets whose result is in the table on the influence of k
@@ -258,7 +258,7 @@ def _is_preset(name: str) -> bool:
     if name in preset_names():
         return True
     folder, _, model = name.partition("/")
-    return folder == ONE_GRAPH and model in shipped_names(f"datasets/{ONE_GRAPH}")
+    return folder == ONE_GRAPH_PRESETS and model in shipped_names(f"datasets/{ONE_GRAPH_PRESETS}")
 
 
 def models_with_preset(dataset: str) -> list[str]:
@@ -276,7 +276,7 @@ def read_preset(dataset: str, model: str) -> Preset:
     name = f"{dataset}/{model}"
     if not _is_preset(name):
         family_name = f"{dataset_family(dataset)}/{model}"
-        base_name = f"{family_of(dataset) or dataset}/{BASE_MODEL}"
+        base_name = f"{preset_owner(dataset) or dataset}/{BASE_MODEL}"
         if family_name in preset_names():
             preset = read_preset(*family_name.split("/"))
             return preset.model_copy(
@@ -353,7 +353,7 @@ def load_preset(
     if data is not None:
         config, _ = preset_on_data(data, f"{dataset}/{model}", variant, home=home)
         return config
-    if dataset == ONE_GRAPH or family_of(dataset) is not None:
+    if dataset == ONE_GRAPH_PRESETS or preset_owner(dataset) is not None:
         return _preset_config(dataset, model, variant, dataset)
     if dataset not in dataset_names():
         find(dataset, home=home)  # raises for an unknown name
@@ -422,7 +422,7 @@ def config_for_data(
         card = builds[0].card if builds else None
 
     # 2. Use the preset of the dataset or its family, the preset for single graphs, or the defaults.
-    preset = family_of(dataset, card)
+    preset = preset_owner(dataset, card)
     if preset is not None:
         config = _preset_config(preset, model, variant, dataset)
     else:
@@ -431,7 +431,7 @@ def config_for_data(
             raise unknown_name_error("model", model, list(known_models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
-            config = _preset_config(ONE_GRAPH, model, variant, dataset)
+            config = _preset_config(ONE_GRAPH_PRESETS, model, variant, dataset)
             config, _ = fit_to_data(config, card.schema_, dataset)
             # The metric in a manifest, such as a benchmark's, takes precedence over the preset's.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
@@ -483,7 +483,7 @@ def adapt_to_data(
     return fit_to_data(config, card.schema_, card.dataset)
 
 
-def family_of(dataset: str, card: Card | None = None) -> str | None:
+def preset_owner(dataset: str, card: Card | None = None) -> str | None:
     """Return the dataset or family whose presets ``dataset`` uses; ``None`` without presets.
 
     ``card`` is the card of its build, if any.

@@ -16,7 +16,7 @@ from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.losses import all_losses
-from kmip_data.models.training.metrics import METRIC_HINTS, all_metrics
+from kmip_data.models.training.metrics import METRIC_SYNONYMS, all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import ADDED, Plugin
@@ -175,7 +175,7 @@ class TrainingConfig(Strict):
         description="loss function, or one from a plugin; none: the default for the targets",
     )
     metric: (
-        Annotated[str, RegisteredName("metrics", "metric", all_metrics, METRIC_HINTS)] | None
+        Annotated[str, RegisteredName("metrics", "metric", all_metrics, METRIC_SYNONYMS)] | None
     ) = Field(
         default=None,
         description="metric on val that selects the best epoch, or one from a plugin; none: the default"

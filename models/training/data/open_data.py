@@ -22,10 +22,10 @@ from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig
-from kmip_data.models.training.data.neighbors import NeighborBatches
+from kmip_data.models.training.data.neighbor_batches import NeighborBatches
 from kmip_data.models.training.data.run_data import (
-    ALL,
-    Pass,
+    ALL_RECORDS,
+    EvaluationPass,
     RunData,
     check_target_column,
     uses_page_locked_memory,
@@ -43,7 +43,7 @@ class TrainBatches:
 
     loader: GraphLoader
     epoch: int
-    done: int  #: batches to skip
+    skip: int  #: batches to skip
     has_node_targets: bool
 
     def __len__(self) -> int:
@@ -52,12 +52,12 @@ class TrainBatches:
     def __iter__(self) -> Iterator[Data]:
         loader = self.loader
         state = loader.state_dict()
-        loader.load_state_dict({**state, "epoch": self.epoch, "position": self.done})
+        loader.load_state_dict({**state, "epoch": self.epoch, "position": self.skip})
         # The last batch may have fewer graphs than there are processes, and none for this one.
         size = loader.rule.batch_size
         last_size = len(loader.dataset) % size or size
         rank, _processes = loader.rank_and_world_size()
-        for number, batch in enumerate(loader, self.done + 1):
+        for number, batch in enumerate(loader, self.skip + 1):
             if rank >= last_size and number == len(self):
                 # This process takes part with another process's graph, whose rows are masked out.
                 rows = batch.num_nodes if self.has_node_targets else batch.num_graphs
@@ -83,7 +83,7 @@ class ManyGraphs(RunData):
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
         self._all_records = self._open_records(config)
-        self._datasets = {ALL: self._all_records}
+        self._datasets = {ALL_RECORDS: self._all_records}
         stored = self.split.parts if self.split_name else {}
         for part in PARTS:
             counts = stored.get(part)
@@ -133,14 +133,14 @@ class ManyGraphs(RunData):
             seed=training.seed,
         )
 
-    def train_batches(self, epoch: int, done: int = 0) -> TrainBatches:
-        """Return the train batches of an epoch, from 0, without the first ``done``."""
-        return TrainBatches(self._train_loader, epoch, done, self.task.level == "node")
+    def train_batches(self, epoch: int, skip: int = 0) -> TrainBatches:
+        """Return the train batches of an epoch, from 0, without the first ``skip``."""
+        return TrainBatches(self._train_loader, epoch, skip, self.task.level == "node")
 
-    def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
+    def evaluation_passes(self, parts: Sequence[str]) -> list[EvaluationPass]:
         """Return each part in its own batches, in stored order; processes take batches in turn."""
         size = self.config.training.batch_size
-        passes = list[Pass]()
+        passes = list[EvaluationPass]()
         for part in parts:
             dataset = self._datasets[part]
             loader = self._make_loader(dataset, size)
@@ -260,7 +260,7 @@ class OneGraph(RunData):
         """Return the graph, for any part."""
         return self.graph
 
-    def train_batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
+    def train_batches(self, epoch: int, skip: int = 0) -> Iterable[Data]:
         """Return the graph, once per epoch; with sampling, the train nodes and their neighbourhoods."""
         if not self._sampled:
             return [self.graph]
@@ -268,18 +268,18 @@ class OneGraph(RunData):
             # Load the graph, as an evaluation needs it anyway: sampling in memory takes only two
             # thirds of the time.
             _ = self.graph
-        return self._neighbor_batches("train", epoch=epoch, done=done)
+        return self._neighbor_batches("train", epoch=epoch, skip=skip)
 
     def _neighbor_batches(self, part: str, **options: Any) -> NeighborBatches:
         _ = self._neighborhoods  # compute once, before threads use it
         nodes = np.arange(int(self._dataset.nodes[0]))
-        if part != ALL:
+        if part != ALL_RECORDS:
             nodes = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
         pinned = uses_page_locked_memory(self.config.system.device)
         sample_around = partial(self._sample_around, part)
         return NeighborBatches(sample_around, nodes, self.config.training, pinned, **options)
 
-    def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
+    def evaluation_passes(self, parts: Sequence[str]) -> list[EvaluationPass]:
         """Return all parts in one pass; with sampled evaluations, each part in its own batches."""
         if self.config.training.eval_neighbors:
             return [((part,), self._neighbor_batches(part, for_evaluation=True)) for part in parts]
@@ -336,19 +336,21 @@ def open_data(
     home: Home,
     required: tuple[str, ...] = ("train", "val"),
     build: bool = True,
-    split: str | None = None,
+    split_name: str | None = None,
     task: Task | None = None,
     **build_options: Unpack[BuildArguments],
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
     Missing encodings are added unless ``build=False``. ``required`` parts must not be empty.
-    ``split`` names a split of the build to use instead of ``config.data.split``. With the ``task``
+    ``split_name`` names a split of the build to use instead of ``config.data.split``. With the ``task``
     of a finished run, the build needs no targets. Other arguments as for
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.
     """
-    opened, name = open_split(config, home=home, build=build, split_name=split, **build_options)
+    opened, name = open_split(
+        config, home=home, build=build, split_name=split_name, **build_options
+    )
     card = opened.card
     check_target_column(opened, config, task)
     # Data to predict may have no split, so the task decides.

@@ -32,7 +32,7 @@ from kmip_data.format.targets import (
 )
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
-from kmip_data.models.training.config.overrides import key_value
+from kmip_data.models.training.config.overrides import value_of_key
 from kmip_data.models.training.config.preset_for_data import compatible_choices, level_of_column
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, without_none
@@ -73,7 +73,7 @@ def task_of_targets(
     for name, names in compatible_choices(
         column, target_type, output_counts, output_counts.get(target_type)
     ).items():
-        value = key_value(config, name)
+        value = value_of_key(config, name)
         if value is None or value in names:
             continue
         if name != "training.task" and target_type != stored:
@@ -88,7 +88,7 @@ def task_of_targets(
         target_type,
         output_counts[target_type],
         log10=target_type == "regression" and column.unit == LOG10,
-        stored=None if target_type == stored else stored,
+        stored_type=None if target_type == stored else stored,
     )
 
 
@@ -96,7 +96,7 @@ def _check_classes_are_numbers(card: Card, task: Task) -> None:
     """Raise ``UsageError`` for a regression on class numbers if the class names are other numbers."""
     names = card.class_names
     default_names = [str(number) for number in range(len(names))]
-    if task.target_type != "regression" or task.stored != "classification":
+    if task.target_type != "regression" or task.stored_type != "classification":
         return
     if list(names) == default_names:
         return
@@ -122,11 +122,11 @@ def with_task_defaults(config: RunConfig, task: Task) -> RunConfig:
     return config.with_values("model", head=config.model.head or task.level)
 
 
-ALL = "all"  #: part with all records, regardless of the split
+ALL_RECORDS = "all"  #: part with all records, regardless of the split
 #: Batch attribute with the numbers of the rows in a part's mask, int64, by part.
-ROW_ATTRIBUTES = {part: f"{part}_rows" for part in (*PARTS, ALL)}
+ROW_ATTRIBUTES = {part: f"{part}_rows" for part in (*PARTS, ALL_RECORDS)}
 #: Parts that share batches, and these batches.
-Pass = tuple[tuple[str, ...], Iterable[Data]]
+EvaluationPass = tuple[tuple[str, ...], Iterable[Data]]
 RECORDS_PER_READ = 4096
 
 
@@ -172,7 +172,7 @@ class RunData(ABC):
     def _choose_task(self, column: Column, config: RunConfig) -> Task:
         task = task_of_targets(column, config, self._output_counts(column, config))
         card = self.build.card
-        if task.stored is not None:
+        if task.stored_type is not None:
             _check_classes_are_numbers(card, task)
             return task
         # A manifest may replace the default metric of the targets.
@@ -242,11 +242,11 @@ class RunData(ABC):
         """Return the batch of one record of a part."""
 
     @abstractmethod
-    def train_batches(self, epoch: int, done: int = 0) -> Iterable[Data]:
-        """Return the train batches of an epoch, from 0, without the first ``done``."""
+    def train_batches(self, epoch: int, skip: int = 0) -> Iterable[Data]:
+        """Return the train batches of an epoch, from 0, without the first ``skip``."""
 
     @abstractmethod
-    def evaluation_passes(self, parts: Sequence[str]) -> list[Pass]:
+    def evaluation_passes(self, parts: Sequence[str]) -> list[EvaluationPass]:
         """Return passes over ``parts`` in which all processes together visit every row once."""
 
     def read_rows(self, attribute: str) -> Iterator[torch.Tensor]:
@@ -279,7 +279,7 @@ class RunData(ABC):
 
     def check_part(self, part: str, step: str = "") -> None:
         """Raise ``UsageError``, with the remedy ``step``, if the part does not exist or is empty."""
-        if part not in (*self.sizes, ALL):
+        if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name!r} has no {self.unit}: {sizes or 'all empty'}.",
@@ -324,7 +324,7 @@ class RunData(ABC):
         return line
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def digests(self) -> dict[str, Any]:
         """Digests of build, shards and split, which must not change before a run is resumed."""
         card = self.build.card
         digests = {name: entry.digest for name, entry in self.split.parts.items()}

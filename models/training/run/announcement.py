@@ -13,8 +13,8 @@ from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
-    from kmip_data.models.training.run.module import TrainingModule
     from kmip_data.models.training.run.train import PreparedRun
+    from kmip_data.models.training.run.training_module import TrainingModule
 
 
 def announcement(

@@ -14,9 +14,9 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import CheckFailed
 from kmip_data.models.training.metric_text import format_metric_by_part, metrics_table
 from kmip_data.models.training.run.finished_run import open_run
-from kmip_data.models.training.run.module import evaluate_parts
 from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
+from kmip_data.models.training.run.training_module import evaluate_parts
 
 #: Tolerance for metrics measured on another machine, absolute and relative.
 TOLERANCE = 1e-4

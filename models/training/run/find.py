@@ -103,7 +103,7 @@ def find_table_build(result: RunResult, home: Home) -> Build | None:
     return None
 
 
-def resolve_dataset(name: str, home: Home) -> str:
+def dataset_of_run(name: str, home: Home) -> str:
     """Return the dataset, or the build folder, that the run ``name`` was trained on.
 
     If ``name`` is a file or a folder other than a run, it is returned unchanged.
@@ -118,13 +118,12 @@ def resolve_dataset(name: str, home: Home) -> str:
 
 
 def config_with_build_folder(
-    config: RunConfig, key: Callable[[], str | None], home: Home
+    config: RunConfig, read_build_key: Callable[[], str | None], home: Home
 ) -> RunConfig:
     """Return a run's configuration with its dataset replaced by the folder of its build.
 
-    The name of your own data would refer to their newest build. ``key`` reads the key of the run's
-    build; it is called only if the home has several builds of that name. Raises ``UsageError`` if
-    the home has none.
+    The name of your own data would refer to their newest build. ``read_build_key`` is called only if
+    the home has several builds of that name. Raises ``UsageError`` if the home has none.
     """
     name = config.data.dataset
     if name in dataset_names() or build_of_folder(name, home) is not None:
@@ -137,7 +136,7 @@ def config_with_build_folder(
         )
     if len(builds) == 1:
         return config
-    trained_on = key()
+    trained_on = read_build_key()
     for build in builds:
         if build.card.key == trained_on:
             return config.with_values("data", dataset=str(build.path))

@@ -34,9 +34,9 @@ from kmip_data.models.training.run.find import (
     find_run,
     find_table_build,
 )
-from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
+from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.pipelines.find import find
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
@@ -57,7 +57,7 @@ class OpenedRun:
     def load_module(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; out-of-memory errors state the batch size."""
         module = TrainingModule(self.config, self.data)
-        module.finished = True
+        module.is_finished_run = True
         load_weights(module.model, self.folder / WEIGHTS_NAME, self.result.files.get(WEIGHTS_NAME))
         try:
             yield module.to(self.device.type)

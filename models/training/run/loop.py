@@ -36,8 +36,12 @@ from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.processes import all_gather, is_main_process, rank, share_buffers
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.run_folder import BEST_WEIGHTS, METRICS_NAME
+from kmip_data.models.training.run.training_module import (
+    TrainingModule,
+    check_finite,
+    evaluate_parts,
+)
 from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import time_without_compiling
 from kmip_data.runtime.memory import HeapBound
@@ -90,7 +94,7 @@ class Loop:
         self.run_step: Step = self.eager_step
         if captured is not None:
             self.run_step = partial(captured, self.eager_step)
-        if module.shared:
+        if module.divides_batches:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
         # Position: finished epochs, finished batches of the current epoch, optimizer steps.
@@ -223,7 +227,7 @@ class Loop:
         module = self.module
         training = self.training
         # Processes exchange gradients only once per step, at its end.
-        defers_exchange = module.shared and not ends_step
+        defers_exchange = module.divides_batches and not ends_step
         with module.network.no_sync() if defers_exchange else nullcontext():
             logits, target, loss, backward_loss = module.train_loss(batch)
             if starts_step:
@@ -419,7 +423,7 @@ class Loop:
             "processes": all_gather(
                 {"random": checkpoint.random_state(), "unfinished": unfinished}
             ),
-            "data": self.data.identity,
+            "data": self.data.digests,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -430,9 +434,9 @@ class Loop:
         network, raise any exception.
         """
         # 1. Check data, position, history and best weights before loading anything.
-        if state["data"] != self.data.identity:
+        if state["data"] != self.data.digests:
             raise CheckFailed(
-                f"The data differ from those the run started with: {self.data.identity}, not {state['data']}.",
+                f"The data differ from those the run started with: {self.data.digests}, not {state['data']}.",
                 next="build the dataset as it was (the run's config.toml has the parameters), or start a new run",
             )
         epoch = state["epoch"]

@@ -26,13 +26,13 @@ from kmip_data.files.reading import csv_bytes, first_problem, open_regular_file
 from kmip_data.format.card import Card
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column
-from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
-from kmip_data.models.training.data.run_data import ALL, RunData, prefetch_to_device
+from kmip_data.models.training.data.run_data import ALL_RECORDS, RunData, prefetch_to_device
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.finished_run import open_run
-from kmip_data.models.training.run.module import select_part_rows
+from kmip_data.models.training.run.training_module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
@@ -85,16 +85,16 @@ class Predictions:
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
 
-def keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | None]:
+def record_keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | None]:
     """Return ``key`` and ``ptr`` of the predictions for a part; raise ``UsageError`` if it is empty."""
     data.check_part(part)
     if data.task.level == "node" and data.build.card.counts["graphs"] == 1:
         ids = _node_ids(data.build)
-        if part == ALL or data.unit != "nodes":
+        if part == ALL_RECORDS or data.unit != "nodes":
             return ids, None
         graph = ShardedDataset(data.build, split_name=data.split_name, columns=[])
         return ids[graph.masks[f"{part}_mask"].numpy()], None
-    part_or_all = None if part == ALL else part
+    part_or_all = None if part == ALL_RECORDS else part
     dataset = ShardedDataset(data.build, part_or_all, split_name=data.split_name, columns=[])
     keys = np.array(dataset.keys)
     if data.task.level == "graph":
@@ -131,7 +131,7 @@ def predict(
     :func:`kmip_data.models.training.run.evaluate_run.evaluate`; also raises ``UsageError`` for a missing
     part.
     """
-    split = split or ("test" if dataset is None else ALL)
+    split = split or ("test" if dataset is None else ALL_RECORDS)
     opened = open_run(
         run,
         dataset=dataset,
@@ -144,7 +144,7 @@ def predict(
     data = opened.data
     task = data.task
     card = data.build.card
-    key, ptr = keys_and_pointers(data, split)
+    key, ptr = record_keys_and_pointers(data, split)
     rows = []
     with opened.load_for_inference(f"predicting {split}") as module:
         for _, batches in data.evaluation_passes((split,)):
@@ -342,13 +342,13 @@ def evaluate_predictions(
 
     # 2. Open the part, and check that the values match it.
     stored_split = None if about is None else about.split
-    data = open_data(config, home=home, required=(), build=False, split=stored_split)
+    data = open_data(config, home=home, required=(), build=False, split_name=stored_split)
     part = split or ("test" if about is None else about.part)
     values = _checked_values(predictions, data, part)
 
     # 3. Compute the metrics in the batches of an evaluation.
     links = data.task.target_type == "links"
-    metrics = SplitMetrics(data.task, config.training.metric)
+    metrics = PartMetrics(data.task, config.training.metric)
     start = 0
     for batch in data.evaluation_passes((part,))[0][1]:
         targets = data.task.targets(batch)
@@ -369,7 +369,7 @@ def _checked_values(predictions: Predictions, data: RunData, part: str) -> Tenso
     """Check predictions against a part, and return them as input of the metrics, (rows, outputs)."""
     # 1. Select the array: logits or, if missing, predicted classes or values.
     task = data.task
-    key, ptr = keys_and_pointers(data, part)
+    key, ptr = record_keys_and_pointers(data, part)
     rows = len(key) if ptr is None else int(ptr[-1])
     columns = task.outputs
     dtype_kinds = "fiu"

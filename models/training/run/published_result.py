@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kmip_data.format.card import read_card
-from kmip_data.models.training.config.overrides import documented_keys, key_value
+from kmip_data.models.training.config.overrides import documented_keys, value_of_key
 from kmip_data.models.training.config.presets import (
     PaperResult,
     build_folder_or_none,
@@ -18,24 +18,24 @@ from kmip_data.models.training.metric_text import format_metric_with_unit
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.text import count_with_noun
 
-_K = "model.attention.k"
+_K_KEY = "model.attention.k"
 #: Sections whose keys affect a result.
-_SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
+_RESULT_SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
 #: Keys in these sections that are not compared: they do not affect a result, or are in a run's path.
-_NOT_COMPARED = {"data.dataset", "data.sample", "training.seed"}
+_IGNORED_KEYS = {"data.dataset", "data.sample", "training.seed"}
 
 
 class PublishedResult(NamedTuple):
     """A result of the paper, and how a run's settings differ from the paper's."""
 
-    figure: PaperResult
+    paper_result: PaperResult
     differing_keys: list[str]  #: keys whose values differ
     sample: bool  #: True if the run uses a sample
 
     @property
     def value(self) -> str:
         """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
-        figure = self.figure
+        figure = self.paper_result
         scale = 0.01 if is_percent(figure.metric) else 1
         std = None if figure.std is None else scale * figure.std
         value = format_metric_with_unit(figure.metric, scale * figure.mean, std)
@@ -45,7 +45,7 @@ class PublishedResult(NamedTuple):
     @property
     def line(self) -> str:
         """Line to log: the figure, its source, and the run's differences."""
-        line = f"published: {self.value} ({self.figure.source})"
+        line = f"published: {self.value} ({self.paper_result.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.differing_keys:
@@ -70,7 +70,7 @@ def find_published_result(config: RunConfig) -> PublishedResult | None:
     k = getattr(config.model.attention, "k", None)
     if isinstance(k, int) and preset.model == "gps-kmip":
         figure = paper_result_at_k(preset.dataset, config.variant, k)
-        if figure is not None and set(_differing_keys(config, config.variant)) <= {_K}:
+        if figure is not None and set(_differing_keys(config, config.variant)) <= {_K_KEY}:
             return PublishedResult(figure, [], config.data.sample)
 
     if preset.paper is None or preset.paper.metric != config.training.metric:
@@ -89,7 +89,7 @@ def _differing_keys(config: RunConfig, variant: str) -> list[str]:
     return [
         name
         for name in names
-        if name.startswith(_SECTIONS)
-        and name not in _NOT_COMPARED
-        and key_value(config, name) != key_value(preset, name)
+        if name.startswith(_RESULT_SECTIONS)
+        and name not in _IGNORED_KEYS
+        and value_of_key(config, name) != value_of_key(preset, name)
     ]

@@ -41,7 +41,7 @@ class RunSplit(Strict):
             name=data.split_name,
             rule=data.split.rule,
             parameters=data.split.parameters,
-            digests=data.identity["split"],
+            digests=data.digests["split"],
         )
 
 

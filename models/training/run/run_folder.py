@@ -52,7 +52,7 @@ RUN_MARKER = "run"  #: marker of a run folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-def check_name(name: str) -> None:
+def check_run_name(name: str) -> None:
     """Raise ``UsageError`` unless ``name`` can name a run folder."""
     if not _NAME.fullmatch(name):
         raise UsageError(

@@ -56,7 +56,6 @@ from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.find import config_with_build_folder, find_run
 from kmip_data.models.training.run.input_checks import check_encoders, check_features
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, check_finite, evaluate_parts
 from kmip_data.models.training.run.published_result import find_published_result
 from kmip_data.models.training.run.result import (
     Memory,
@@ -71,6 +70,11 @@ from kmip_data.models.training.run.result import (
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.summary import Summary
+from kmip_data.models.training.run.training_module import (
+    TrainingModule,
+    check_finite,
+    evaluate_parts,
+)
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import print_status
@@ -136,7 +140,7 @@ def train(
         Ctrl-C; the last checkpoint is kept and the command to resume has been printed.
     """
     if name is not None:
-        run_folder.check_name(name)
+        run_folder.check_run_name(name)
     home = Home.locate(home)
     if isinstance(config, str):
         config = config_for_data(config, home=home)

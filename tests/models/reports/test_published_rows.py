@@ -23,8 +23,8 @@ from kmip_data.models.reports.shipped_results import (
     read_shipped_results,
     shipped_result,
 )
-from kmip_data.models.training.config.overrides import apply_overrides, key_value
-from kmip_data.models.training.config.presets import family_of, load_preset
+from kmip_data.models.training.config.overrides import apply_overrides, value_of_key
+from kmip_data.models.training.config.presets import load_preset, preset_owner
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.summary import Summary
 from tools import published
@@ -241,11 +241,11 @@ def test_shipped_rows_are_valid() -> None:
         lists = (row.splits, row.val, row.test, row.seconds, row.weights)
         optional = filter(None, (row.folds, row.first_epochs))
         assert {len(values) for values in (*lists, *optional)} == {len(row.seeds)}
-        preset = load_preset(family_of(row.dataset) or "city", row.model, row.variant)
+        preset = load_preset(preset_owner(row.dataset) or "city", row.model, row.variant)
         config = apply_overrides(preset, row.set)
         for item in row.set:
             key, _, value = item.partition("=")
-            assert str(key_value(config, key)) == value or key.startswith("data.split.")
+            assert str(value_of_key(config, key)) == value or key.startswith("data.split.")
     with pytest.raises(UsageError, match="'long-range/gps-kmip'"):
         shipped_result("long-range/gps-kmipp")
 

@@ -124,9 +124,9 @@ def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
         assert cells[0].config.variant == row["variant"]
         figure = (row["test"], row["test_std"], row["metric"])
         assert (
-            published_result.figure.mean,
-            published_result.figure.std,
-            published_result.figure.metric,
+            published_result.paper_result.mean,
+            published_result.paper_result.std,
+            published_result.paper_result.metric,
         ) == figure
         assert published_result.differing_keys == []
     if name == "malnet":

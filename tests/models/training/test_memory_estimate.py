@@ -37,7 +37,7 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import train
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.runtime import memory as host
 
 pytestmark = pytest.mark.whole_run
@@ -219,7 +219,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
     for free, recompute in ((resident, False), (resident - 1, True), (lean, True)):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda free=free: free)
         plan = memory_estimate.plan_memory(config, data, CPU)
-        assert (plan.recompute, plan.free) == (recompute, free)
+        assert (plan.recompute, plan.free_bytes) == (recompute, free)
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda: lean - 1)
         with pytest.raises(OutOfResources, match="A training step") as caught:

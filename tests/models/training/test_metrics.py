@@ -27,10 +27,10 @@ from torch_geometric.data import Batch, Data
 from kmip_data.builds.home import Home
 from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.models.training import accumulators
-from kmip_data.models.training.accumulators import SplitMetrics, all_gather, count_link_ranks
+from kmip_data.models.training.accumulators import PartMetrics, all_gather, count_link_ranks
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
-from kmip_data.models.training.metrics import HITS, LINK_TITLES, METRICS
+from kmip_data.models.training.metrics import HIT_RANKS, LINK_TITLES, METRICS
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, link_targets
 
 
@@ -53,7 +53,7 @@ def test_metrics_equal_scikit_learn_on_the_full_split(seed, batch):
     logits[torch.arange(500), torch.from_numpy(predicted)] = 10.0
     loss = torch.from_numpy(rng.random(500))
 
-    metrics = SplitMetrics(Task("node", "classification", classes))
+    metrics = PartMetrics(Task("node", "classification", classes))
     fill(metrics, logits, torch.from_numpy(target), loss, batch)
     values = metrics.compute()
 
@@ -84,8 +84,8 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
             assert np.mean(shares) == balanced_accuracy_score(target, predicted)
 
         logits = torch.eye(classes)[torch.from_numpy(predicted)]
-        chosen = SplitMetrics(task, "accuracy_sbm")
-        usual = SplitMetrics(task)
+        chosen = PartMetrics(task, "accuracy_sbm")
+        usual = PartMetrics(task)
         for metrics in (chosen, usual):
             fill(metrics, logits, torch.from_numpy(target), torch.zeros(300), 64)
         values = chosen.compute()
@@ -103,7 +103,7 @@ def test_loaded_counts_continue_to_the_same_metrics(target_type):
         classes if target_type == "classification" else values,
         torch.rand(40, generator=draw),
     )
-    first, then, whole = (SplitMetrics(Task("graph", target_type, 3)) for _ in range(3))
+    first, then, whole = (PartMetrics(Task("graph", target_type, 3)) for _ in range(3))
     fill(first, logits[:21], target[:21], loss[:21], 7)
     then.load(first.state())
     fill(then, logits[21:], target[21:], loss[21:], 7)
@@ -112,10 +112,10 @@ def test_loaded_counts_continue_to_the_same_metrics(target_type):
 
 
 def test_long_splits_are_counted_exactly():
-    metrics = SplitMetrics(Task("node", "classification", 2))
+    metrics = PartMetrics(Task("node", "classification", 2))
     metrics.update(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor(0.1))
     for _ in range(3):  # float32 sums would be off in the third digit
-        metrics.rows.sums[0, 0] += 20_000_000
+        metrics.accumulator.sums[0, 0] += 20_000_000
         metrics.loss.update(torch.tensor(0.1), torch.tensor(20_000_000))
     values = metrics.compute()
     assert values["accuracy"] == 60_000_000 / 60_000_001
@@ -136,7 +136,7 @@ def labels_and_scores(seed, rows=300, labels=6):
 @pytest.mark.parametrize(("seed", "batch"), [(0, 7), (1, 300), (2, 300), (3, 7)])
 def test_label_metrics_equal_scikit_learn(seed, batch):
     scores, target = labels_and_scores(seed)
-    metrics = SplitMetrics(Task("graph", "multilabel", 6), "roc_auc")
+    metrics = PartMetrics(Task("graph", "multilabel", 6), "roc_auc")
     fill_rows(metrics, scores, target, batch)
     values = metrics.compute()
     for name, function in (("ap", average_precision_score), ("roc_auc", roc_auc_score)):
@@ -151,7 +151,7 @@ def test_label_metrics_equal_scikit_learn(seed, batch):
 def test_labels_without_a_positive_row_are_left_out():
     target = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
     scores = torch.tensor([[1.0, 0.0, 0.0], [2.0, 1.0, 5.0]])
-    metrics = SplitMetrics(Task("graph", "multilabel", 3), "roc_auc")
+    metrics = PartMetrics(Task("graph", "multilabel", 3), "roc_auc")
     metrics.update(scores, target, torch.tensor(0.0))
     # Nowhere positive; ranked last of two; everywhere.
     values = metrics.compute()
@@ -167,7 +167,7 @@ def test_errors_weigh_rows_equally_and_undo_logarithms():
     rng = np.random.default_rng(4)
     target, predicted = (torch.from_numpy(rng.normal(size=(23, 1))) for _ in range(2))
     plain, powers = (
-        SplitMetrics(Task("node", "regression", 1, log10=log10)) for log10 in (False, True)
+        PartMetrics(Task("node", "regression", 1, log10=log10)) for log10 in (False, True)
     )
     for metrics in (plain, powers):
         fill_rows(metrics, predicted.numpy(), target.numpy(), 10)
@@ -189,7 +189,7 @@ def test_errors_weigh_rows_equally_and_undo_logarithms():
 def test_regression_metrics_equal_scikit_learn():
     rng = np.random.default_rng(0)
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
-    metrics = SplitMetrics(Task("graph", "regression", 11), "log10_mse")
+    metrics = PartMetrics(Task("graph", "regression", 11), "log10_mse")
     fill_rows(metrics, predicted, target, 32)
     values = metrics.compute()
     squared = mean_squared_error(target, predicted)
@@ -216,7 +216,7 @@ def test_r2_far_from_zero_equals_scikit_learn():
     rng = np.random.default_rng(1)
     target = np.float32(5e6 + 2 * rng.standard_normal((20_000, 1)))
     predicted = np.float32(target + rng.standard_normal((20_000, 1)))
-    metrics = SplitMetrics(Task("graph", "regression", 1))
+    metrics = PartMetrics(Task("graph", "regression", 1))
     fill_rows(metrics, predicted, target, 128)
     oracle = r2_score(target.astype(float), predicted.astype(float))
     assert metrics.compute()["r2"] == pytest.approx(oracle, rel=1e-9)
@@ -230,7 +230,7 @@ def test_two_classes_in_half_precision_keep_the_difference_of_their_scores():
     rng = np.random.default_rng(2)
     scores = torch.from_numpy(rng.standard_normal((2_000, 2)) * [0.01, 1] + [0, 30]).half()
     classes = torch.from_numpy(rng.integers(2, size=2_000))
-    metrics = SplitMetrics(Task("graph", "classification", 2), "roc_auc")
+    metrics = PartMetrics(Task("graph", "classification", 2), "roc_auc")
     metrics.update(scores, classes, torch.tensor(0.0))
     odds = scores[:, 1].double() - scores[:, 0].double()
     assert metrics.compute()["roc_auc"] == pytest.approx(roc_auc_score(classes, odds), abs=1e-12)
@@ -239,7 +239,7 @@ def test_two_classes_in_half_precision_keep_the_difference_of_their_scores():
 def test_the_loss_is_the_mean_over_known_targets():
     scores, target = labels_and_scores(1)
     loss = LOSSES["binary_cross_entropy"]
-    metrics = SplitMetrics(Task("graph", "multilabel", 6), "roc_auc")
+    metrics = PartMetrics(Task("graph", "multilabel", 6), "roc_auc")
     fill_rows(metrics, scores, target, 40, loss)
     whole = float(loss(torch.from_numpy(scores), torch.from_numpy(target)))
     assert metrics.compute()["loss"] == pytest.approx(whole, rel=1e-5)
@@ -350,7 +350,7 @@ def slow_ranks(scores, target) -> list[float]:
                 )
                 values.append(float(result["mrr_list"]))
                 hits = hits or result
-            rows.append([*values, *(float(hits[f"hits@{most}_list"]) for most in HITS)])
+            rows.append([*values, *(float(hits[f"hits@{most}_list"]) for most in HIT_RANKS)])
         if rows:
             sums[:6] += np.mean(rows, axis=0)
             sums[6] += 1
@@ -383,7 +383,7 @@ def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
     loss = LOSSES["link_cross_entropy"]
     values = []
     for cut in (1, 2, 4):
-        metrics = SplitMetrics(Task("link", "links", 1))
+        metrics = PartMetrics(Task("link", "links", 1))
         for start in range(0, 4, cut):
             target = link_targets(some_graphs(5)[0])[start : start + cut]
             scores = scores_like(torch.zeros(4, 9, 9), 5, ties=False)[start : start + cut]
@@ -402,7 +402,7 @@ def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
 def test_nan_scores_and_missing_links_give_nan_metrics() -> None:
     target = link_targets(some_graphs(0)[0])
     assert count_link_ranks(torch.full(target.shape, math.nan), target)[:6].isnan().all()
-    metrics = SplitMetrics(Task("link", "links", 1))
+    metrics = PartMetrics(Task("link", "links", 1))
     metrics.update(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.int8), torch.tensor(0.0))
     assert math.isnan(metrics.compute()["mrr"])  # no graph has a link
 
@@ -435,7 +435,7 @@ def test_merged_counts_of_processes_equal_one_process() -> None:
         ("regression", target + 1e6),
     )
     for target_type, truth in target_types:
-        metrics = SplitMetrics(Task("graph", target_type, 3))
+        metrics = PartMetrics(Task("graph", target_type, 3))
         metrics.update(scores, truth, torch.tensor(2.0))
         alone[target_type] = metrics.compute()
         alone[target_type].pop("mae_batches", None)
@@ -443,7 +443,7 @@ def test_merged_counts_of_processes_equal_one_process() -> None:
     def run_rank(rank: int) -> None:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=3)
         for target_type, truth in target_types:
-            metrics = SplitMetrics(Task("graph", target_type, 3))
+            metrics = PartMetrics(Task("graph", target_type, 3))
             rows = (slice(0, 5), slice(5, 7), slice(0, 0))[rank]
             if rank < 2:
                 metrics.update(scores[rows], truth[rows], torch.tensor(2.0))
@@ -460,13 +460,15 @@ def test_merged_counts_of_processes_equal_one_process() -> None:
 
 
 def test_counts_follow_their_batches_and_keep_their_type() -> None:
-    metrics = SplitMetrics(Task("graph", "multilabel", 2)).half()
+    metrics = PartMetrics(Task("graph", "multilabel", 2)).half()
     metrics.update(torch.randn(3, 2), torch.ones(3, 2), torch.tensor(1.0))
     assert metrics.loss.sums.dtype == torch.float64
     metrics.load(metrics.state(), torch.device("meta"))
     batch = (tensor.to("meta") for tensor in (torch.randn(3, 2), torch.ones(3, 2), torch.ones(())))
     metrics.update(*batch)
-    assert {rows.device.type for rows in [*metrics.rows.scores, metrics.loss.sums]} == {"meta"}
+    assert {rows.device.type for rows in [*metrics.accumulator.scores, metrics.loss.sums]} == {
+        "meta"
+    }
     assert not metrics.state_dict()
 
 

@@ -16,7 +16,7 @@ from kmip_data.builds.home import Home, added_column_names
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.explanations import predict_record
 from kmip_data.models.positional_encodings import POSITIONAL
-from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.data.open_data import open_data
@@ -126,7 +126,7 @@ def test_values_decide_the_tasks_they_allow(rows, kinds):
 
 
 def test_the_second_of_two_classes_is_the_positive_label():
-    task = Task("node", "multilabel", 1, stored="classification")
+    task = Task("node", "multilabel", 1, stored_type="classification")
     targets = task.targets(Data(y=torch.tensor([0, 1, 1])))
     assert targets.tolist() == [[0.0], [1.0], [1.0]]
 
@@ -303,11 +303,11 @@ def test_rows_without_a_class_are_left_out(name):
     for metric in ("accuracy", "roc_auc"):
         measured = []
         for rows, classes in ((logits, missing), (logits[~unknown], target[~unknown])):
-            metrics = SplitMetrics(Task("node", "classification", 2), metric)
+            metrics = PartMetrics(Task("node", "classification", 2), metric)
             metrics.update(rows.detach(), classes, loss.detach())
             measured.append(metrics.compute())
         assert measured[0] == measured[1]
-    task = Task("node", "multilabel", 1, stored="classification")
+    task = Task("node", "multilabel", 1, stored_type="classification")
     batch = type("Batch", (), {"y": torch.tensor([0, 1, -1])})
     torch.testing.assert_close(
         task.targets(batch), torch.tensor([[0.0], [1.0], [torch.nan]]), equal_nan=True
@@ -334,7 +334,7 @@ def test_a_batch_without_known_targets_has_zero_loss_and_gradient(name, rows):
 
 @pytest.mark.parametrize("target_type", ["classification", "multilabel", "regression"])
 def test_a_part_without_known_targets_has_zero_loss(target_type):
-    metrics = SplitMetrics(Task("graph", target_type, 3))
+    metrics = PartMetrics(Task("graph", target_type, 3))
     target = torch.full((4, 3), torch.nan)
     logits = torch.zeros(4, 3)
     if target_type == "classification":

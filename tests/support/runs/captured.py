@@ -19,7 +19,7 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.training_module import TrainingModule
 
 RATES = {"optimizer": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per": "step"}}
 

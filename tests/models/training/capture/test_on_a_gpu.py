@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.training_module import TrainingModule
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device: graphs of steps were only emulated"

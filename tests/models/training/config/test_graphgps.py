@@ -11,7 +11,7 @@ from support.oracles.upstream import entries, preset_of
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config.graphgps import read_graphgps
-from kmip_data.models.training.config.overrides import documented_keys, key_value
+from kmip_data.models.training.config.overrides import documented_keys, value_of_key
 from kmip_data.models.training.config.presets import load_preset
 
 #: Presets that follow another code than their file tells: the code of the thesis, which has no key of
@@ -76,7 +76,7 @@ def test_all_of_upstreams_files_are_their_presets(tmp_path, subtests):
             differ = {
                 key.name
                 for key in documented_keys()
-                if key_value(config, key.name) != key_value(wanted, key.name)
+                if value_of_key(config, key.name) != value_of_key(wanted, key.name)
             }
             differ -= {"preset", "variant"} if name in THESIS else set()
             assert differ == THESIS.get(name, set())

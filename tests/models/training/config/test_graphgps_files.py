@@ -24,7 +24,7 @@ from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.optimizers import build_optimizer
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.strict_model import read_shipped
 
 FILES = read_shipped("tables", "graphgps-files")

@@ -15,14 +15,14 @@ from kmip_data.models.config import COMPONENT_SECTIONS, known_models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.positional_encodings import positional_term
 from kmip_data.models.training.config import presets
-from kmip_data.models.training.config.overrides import documented_keys, key_value
+from kmip_data.models.training.config.overrides import documented_keys, value_of_key
 from kmip_data.models.training.config.presets import (
     config_for_data,
-    family_of,
     load_preset,
     models_with_preset,
     preset_names,
     preset_origin,
+    preset_owner,
     read_preset,
 )
 from kmip_data.strict_model import read_shipped, shipped_names
@@ -40,13 +40,13 @@ def check_text_changes_exactly_the_listed_keys(name):
     changed = {
         key.name
         for key in documented_keys()
-        if key.name != "variant" and key_value(code, key.name) != key_value(text, key.name)
+        if key.name != "variant" and value_of_key(code, key.name) != value_of_key(text, key.name)
     }
     assert changed == {*preset.text}
     assert (code.variant, text.variant) == ("code", "text")
     assert code.preset == text.preset == name
     for key, difference in preset.text.items():
-        read = key_value(text, key)
+        read = value_of_key(text, key)
         assert (read, type(read)) == (difference.value, type(difference.value)), key
         assert difference.paper
         assert difference.code
@@ -273,7 +273,7 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
 
 def test_every_model_has_settings_on_every_dataset() -> None:
     """Every dataset with presets, of its own or of its family, has settings for every model."""
-    with_presets = [name for name in datasets() if family_of(name) is not None]
+    with_presets = [name for name in datasets() if preset_owner(name) is not None]
     check_each(check_every_model_has_settings, product(with_presets, sorted(known_models())))
 
 
@@ -311,7 +311,9 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
 def test_our_presets_keep_settings_of_the_dataset() -> None:
     without = []
     for name in datasets():
-        if family_of(name) is not None and not {"gcn", "exphormer"} & {*models_with_preset(name)}:
+        if preset_owner(name) is not None and not {"gcn", "exphormer"} & {
+            *models_with_preset(name)
+        }:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
     assert any(

@@ -15,8 +15,8 @@ from kmip_data.models.training.config.overrides import (
     config_from_mapping,
     config_to_toml,
     documented_keys,
-    key_value,
     read_config,
+    value_of_key,
     with_epochs,
 )
 from kmip_data.models.training.config.presets import load_preset, preset_names
@@ -83,7 +83,7 @@ def test_overrides_take_the_type_of_their_key():
             {"split_rule": "room", "test_area": 5},
         ),
     ):
-        parsed = key_value(apply_overrides(config(), [item]), key)
+        parsed = value_of_key(apply_overrides(config(), [item]), key)
         assert (parsed, type(parsed)) == (value, type(value)), item
 
 
@@ -156,7 +156,7 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path):
         # Complete: every key that is not unset stands in the file.
         text = path.read_text("utf-8")
         for name in keys:
-            if key_value(whole, name) is not None:
+            if value_of_key(whole, name) is not None:
                 leaf = name.rsplit(".", 1)[-1]
                 assert f"{leaf} = " in text or f".{leaf}]" in text, name
 

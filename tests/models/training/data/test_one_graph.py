@@ -18,16 +18,16 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.network import build_model
-from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
 from kmip_data.models.training.run.evaluate_run import evaluate
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
+from kmip_data.models.training.run.training_module import TrainingModule, evaluate_parts
 from kmip_data.models.training.schedules import Span, cosine_with_warmup
 from kmip_data.pipelines.find import obtain
 
@@ -102,7 +102,7 @@ def test_one_pass_equals_three_passes_of_upstream(build, tmp_path, monkeypatch):
         mask = data.graph[f"{part}_mask"]
         with torch.no_grad():
             logits = module.model(data.graph)[mask]
-        metrics = SplitMetrics(data.task)
+        metrics = PartMetrics(data.task)
         metrics.update(
             logits, data.graph.y[mask], weighted_cross_entropy(logits, data.graph.y[mask])
         )

@@ -34,7 +34,7 @@ def test_every_preset_with_a_published_figure_prints_it():
     for name in preset_names():
         figure = read_preset(*name.split("/")).paper
         published_result = find_published_result(config_for_data(*name.split("/")))
-        assert (published_result and published_result.figure) == figure, name
+        assert (published_result and published_result.paper_result) == figure, name
         assert not (published_result and published_result.differing_keys), name
 
 
@@ -66,7 +66,7 @@ def test_differences_from_the_published_settings_are_named():
 def test_another_k_aims_at_the_figure_of_that_k():
     config = apply_overrides(config_for_data("malnet-tiny"), ["model.attention.k=100"])
     assert (
-        find_published_result(config).figure.mean,
+        find_published_result(config).paper_result.mean,
         find_published_result(config).differing_keys,
     ) == (
         93.4,
@@ -74,6 +74,6 @@ def test_another_k_aims_at_the_figure_of_that_k():
     )
     config = apply_overrides(config_for_data("peptides-func"), ["model.attention.k=100"])
     assert (
-        find_published_result(config).figure.mean == 66.27
+        find_published_result(config).paper_result.mean == 66.27
     )  # the experiment has other settings on Peptides
     assert find_published_result(config).differing_keys == ["model.attention.k"]

@@ -53,7 +53,7 @@ SGD = {"name": "sgd", "momentum": 0.9, "lr": 0.05}
 def _divided(name: str, weight: torch.Tensor, rows: torch.Tensor, target: torch.Tensor) -> Any:
     """Loss and mean gradient of ``rows @ weight``, of which this process has the rows of its rank."""
     weight = weight.clone().requires_grad_()
-    learned, whole = LOSSES[name].divided(rows @ weight, target)
+    learned, whole = LOSSES[name].losses_across_processes(rows @ weight, target)
     learned.backward()
     gradient = weight.grad / distributed.get_world_size()
     distributed.all_reduce(gradient)

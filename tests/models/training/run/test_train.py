@@ -37,7 +37,6 @@ from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.find import find_run
-from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import (
     BEST_WEIGHTS,
@@ -47,6 +46,7 @@ from kmip_data.models.training.run.run_folder import (
     WEIGHTS_NAME,
 )
 from kmip_data.models.training.run.train import train
+from kmip_data.models.training.run.training_module import Meter, TrainingModule
 from kmip_data.models.training.schedules import Span, cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader

@@ -28,9 +28,13 @@ from kmip_data.models.training import accumulators
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.run import loop as loop_file
-from kmip_data.models.training.run import module as module_file
+from kmip_data.models.training.run import training_module
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts, select_part_rows
+from kmip_data.models.training.run.training_module import (
+    TrainingModule,
+    evaluate_parts,
+    select_part_rows,
+)
 
 CPU = torch.device("cpu")
 
@@ -145,7 +149,7 @@ def test_evaluation_batches_are_transferred_ahead(build, tmp_path, streams, monk
     module = TrainingModule(data.pin_settings(config), data)
     plain = evaluate_parts(module, data, data.parts, CPU)
     assert streams == []
-    monkeypatch.setattr(module_file, "prefetch_to_device", copy_ahead)
+    monkeypatch.setattr(training_module, "prefetch_to_device", copy_ahead)
     assert evaluate_parts(module, data, data.parts, CPU) == plain
     assert streams[:2] == [
         "copied",

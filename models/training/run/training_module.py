@@ -18,7 +18,7 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.precision import autocast
 from kmip_data.models.search.problem import NotFinite
-from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import (
     ROW_ATTRIBUTES,
@@ -59,18 +59,18 @@ class TrainingModule(nn.Module):
             return_freed_memory()
         self.config = with_task_defaults(config, data.task)
         self.task = data.task
-        self.build = shlex.quote(str(data.build.path))
+        self.quoted_build_path = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.network_sizes)
         self.loss = all_losses()[str(self.config.training.loss)]
-        self.metrics = SplitMetrics(self.task, self.config.training.metric)
+        self.metrics = PartMetrics(self.task, self.config.training.metric)
         self.meter = Meter(
             config.training.accumulate, scaled=config.training.precision == "16-mixed"
         )
         #: True if several processes share each batch
-        self.shared = self.config.processes > 1
+        self.divides_batches = self.config.processes > 1
         self._norms = []
-        if self.shared:
+        if self.divides_batches:
             self._norms = [
                 module for module in self.model.modules() if isinstance(module, BatchNorm)
             ]
@@ -79,20 +79,20 @@ class TrainingModule(nn.Module):
         #: current epoch, from 0
         self.epoch = 0
         #: size of the current batch, for out-of-memory errors
-        self.size: BatchSize | None = None
+        self.current_batch_size: BatchSize | None = None
         #: current activity, for error messages
         self.activity = "starting"
         #: False to show the progress of evaluations
         self.quiet = True
         #: True for a finished run, whose configuration can no longer change
-        self.finished = False
+        self.is_finished_run = False
 
     def forward(self, batch: Data) -> tuple[Tensor, Tensor]:
         """Return predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
         Raises ``CheckFailed`` if weights or activations are infinite or NaN.
         """
-        self.size = BatchSize.of(batch)
+        self.current_batch_size = BatchSize.of(batch)
         try:
             # Evaluate without DDP, which would exchange buffers.
             network = self.network if self.training else self.model
@@ -120,8 +120,8 @@ class TrainingModule(nn.Module):
         device_type = next(self.model.parameters()).device.type
         with autocast(self.config.training.precision, device_type, cache_casts=False):
             logits, target = select_part_rows(batch, "train", *self(batch))
-            if self.shared:
-                backward_loss, loss = self.loss.divided(logits, target)
+            if self.divides_batches:
+                backward_loss, loss = self.loss.losses_across_processes(logits, target)
             else:
                 loss = self.loss(logits, target)
                 backward_loss = loss
@@ -153,8 +153,8 @@ class TrainingModule(nn.Module):
 
     def divergence_error(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for a diverged run, which names its current activity."""
-        step = f"kmip-data verify {self.build}"
-        if not self.finished:
+        step = f"kmip-data verify {self.quoted_build_path}"
+        if not self.is_finished_run:
             step = f"a lower --set optimizer.lr=…, --set training.precision=32, or {step}"
         return CheckFailed(f"{message}, {self.activity}.", found=detail, next=step)
 
@@ -215,10 +215,10 @@ def check_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
 
 def accumulate_metrics(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
-) -> dict[str, SplitMetrics]:
+) -> dict[str, PartMetrics]:
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
     settings = module.config.training
-    metrics = {part: SplitMetrics(module.task, settings.metric).to(device) for part in parts}
+    metrics = {part: PartMetrics(module.task, settings.metric).to(device) for part in parts}
     was_training = module.training
     module.eval()
     try:

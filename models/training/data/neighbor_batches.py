@@ -30,7 +30,7 @@ class NeighborBatches:
     training: TrainingConfig
     pin_memory: bool
     epoch: int = 0
-    done: int = 0  #: batches to skip
+    skip: int = 0  #: batches to skip
     #: True to keep the order of ``nodes``, sample at most ``training.eval_neighbors[hop]`` neighbours
     #: per node, and repeat the same sample in every pass
     for_evaluation: bool = False
@@ -55,7 +55,7 @@ class NeighborBatches:
             generator = np.random.Generator(np.random.PCG64([*seeds, start + 1]))
             return self.sample_around(order[start : start + size], fanouts, generator)
 
-        starts = range(self.done * size, len(order), size)
+        starts = range(self.skip * size, len(order), size)
         threads = min(2, num_threads())
         for batch in prepare_ahead(starts, sample, threads=threads, depth=2):
             keep_used_memory()
