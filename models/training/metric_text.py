@@ -61,8 +61,8 @@ def metrics_table(mean: MetricsByPart, std: MetricsByPart | None = None) -> str:
             deviation = None if std is None else std[part].get(name)
             row.append(format_metric(name, value, deviation))
             metric = all_metrics().get(name)
-            if math.isnan(value) and metric is not None and metric.needs:
-                notes.append(f"–: {metric.title} needs {metric.needs}")
+            if math.isnan(value) and metric is not None and metric.required_targets:
+                notes.append(f"–: {metric.title} needs {metric.required_targets}")
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]

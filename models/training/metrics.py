@@ -248,7 +248,7 @@ class Metric:
     #: True if only runs with this ``training.metric`` report it, at every level
     only_on_request: bool = False
     #: condition on a part's targets without which the metric is undefined; empty: none
-    needs: str = ""
+    required_targets: str = ""
 
     def is_reported_for(self, target_type: TargetType, level: Level) -> bool:
         """True if every run with targets of this type and level reports the metric."""
@@ -269,7 +269,7 @@ METRICS: dict[str, Metric] = {
         "AP",
         "multilabel",
         supports_two_classes=True,
-        needs="a row of the second class, or with a label",
+        required_targets="a row of the second class, or with a label",
     ),
     "roc_auc": _percent_metric(
         mean_roc_auc,
@@ -277,7 +277,7 @@ METRICS: dict[str, Metric] = {
         "multilabel",
         supports_two_classes=True,
         only_on_request=True,
-        needs="rows of both classes, or with and without a label",
+        required_targets="rows of both classes, or with and without a label",
     ),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
     "mae_batches": Metric(
@@ -290,7 +290,7 @@ METRICS: dict[str, Metric] = {
         higher_is_better=False,
         only_on_request=True,
     ),
-    "r2": Metric(r_squared, "R²", "regression", needs="two different targets"),
+    "r2": Metric(r_squared, "R²", "regression", required_targets="two different targets"),
 }
 for _name, _title in LINK_TITLES.items():
     METRICS[_name] = _percent_metric(partial(mean_over_graphs, _name), _title, "links")

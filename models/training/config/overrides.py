@@ -42,8 +42,8 @@ _SETTING_SYNONYMS = {"class_weights": "training.loss=weighted_cross_entropy"}
 _KIND_SYNONYMS = {"full": "transformer"}
 #: Types of values as written in messages.
 _TYPE_NAMES = {"bool": "true or false", "int": "whole number", "float": "number", "str": "text"}
-#: Keys by the command-line option that sets them.
-_KEYS_BY_OPTION = {
+#: Keys of the data by the command-line option that sets them.
+_DATA_KEYS_BY_OPTION = {
     "k": "data.parameters.k",
     "limit": "data.parameters.limit",
     "split_rule": "data.split.split_rule",
@@ -268,7 +268,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
         message, close = _describe_unknown_key(path)
         error = _invalid_value_error(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
-        same = {_KEY_SYNONYMS.get(last, last), _KEYS_BY_OPTION.get(last)}
+        same = {_KEY_SYNONYMS.get(last, last), _DATA_KEYS_BY_OPTION.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
             error.correction = (path, close)
         raise error
@@ -277,15 +277,15 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
 def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
     """Raise ``UsageError`` if ``name`` is a parameter of the dataset or its split."""
     is_own = dataset not in dataset_names()
-    records, splits = parameter_names("graphs" if is_own else dataset)
-    if name in records and is_own:
+    build_parameters, split_parameters = parameter_names("graphs" if is_own else dataset)
+    if name in build_parameters and is_own:
         raise UsageError(
             f"{name} is a key for kmip-data build, not for training.",
             next=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
             f"--set {name}={shlex.quote(text)}",
         )
-    if name in records | splits and name not in _KEYS_BY_OPTION:
-        table = "split" if name in splits else "parameters"
+    if name in build_parameters | split_parameters and name not in _DATA_KEYS_BY_OPTION:
+        table = "split" if name in split_parameters else "parameters"
         error = _invalid_value_error(
             f"{name} is a parameter of the dataset.", f"data.{table}.{name}=VALUE", name
         )
@@ -390,8 +390,8 @@ def _describe_unknown_key(path: str) -> tuple[str, str | None]:
     kinds = [key.kind for key in keys if key.name == path and key.kind]
     if kinds:
         return f"{path} is a key only of {section}.kind = {' or '.join(kinds)}.", None
-    if section in {"", "data"} and name in _KEYS_BY_OPTION:
-        key_of_option = _KEYS_BY_OPTION[name]
+    if section in {"", "data"} and name in _DATA_KEYS_BY_OPTION:
+        key_of_option = _DATA_KEYS_BY_OPTION[name]
         hint = _format_hint(key_of_option)
         if name == "k":
             hint = (

@@ -358,7 +358,7 @@ class Loop:
 
         # If the targets of val leave the metric undefined, further epochs cannot change that.
         value = row[f"val_{self.metric}"]
-        if math.isnan(value) and all_metrics()[self.metric].needs:
+        if math.isnan(value) and all_metrics()[self.metric].required_targets:
             check_finite({"val": {self.metric: value}})
 
         best_value = None

@@ -194,7 +194,9 @@ def evaluate_parts(
         values[part] = {
             name: value
             for name, value in values[part].items()
-            if not math.isnan(value) or name == selection_metric or not all_metrics()[name].needs
+            if not math.isnan(value)
+            or name == selection_metric
+            or not all_metrics()[name].required_targets
         }
     return values
 
@@ -205,10 +207,12 @@ def check_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
     for part, values in metrics.items():
         undefined = [name for name, value in values.items() if not math.isfinite(value)]
         if undefined:
-            needs = [definitions[name].needs for name in undefined if name in definitions]
+            requirements = [
+                definitions[name].required_targets for name in undefined if name in definitions
+            ]
             raise CheckFailed(
                 f"The {part} part has no finite {', '.join(undefined)}.",
-                expected="; ".join(filter(None, needs)) or None,
+                expected="; ".join(filter(None, requirements)) or None,
                 next="another --set training.metric, or another split, such as --split-rule stratified",
             )
 
