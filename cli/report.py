@@ -126,7 +126,7 @@ def _no_finished_run_error(
     names: Sequence[str], found: str, home: Home, *, has_folders: bool
 ) -> UsageError:
     """Return the error for names and filters without a finished run."""
-    from kmip_data.models.sweeps.cells import sweep_names
+    from kmip_data.models.sweeps.plans import sweep_names
 
     if not has_folders and len(names) == 1 and names[0] in sweep_names():
         return UsageError(

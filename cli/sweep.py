@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kmip_data.builds.home import Home
-    from kmip_data.models.sweeps.cells import Cell, Plan
+    from kmip_data.models.sweeps.plans import SweepPlan, SweepRun
     from kmip_data.models.training.run.run_status import RunState, RunStatus
 
 
@@ -91,23 +91,23 @@ def command(
     a process of `kmip-data train` with its own folder. The same command resumes a sweep that was
     stopped. A failed run is a row with its error. Prints mean and standard deviation over seeds.
     """
-    from kmip_data.models.sweeps.cells import read_plan
+    from kmip_data.models.sweeps.plans import read_sweep_plan
 
     devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
-    start = _choose_cell_starter(jobs, devices, submit, slurm)
-    sweep = _override_plan(read_plan(plan), axes)
+    start = _choose_run_starter(jobs, devices, submit, slurm)
+    sweep = _override_plan(read_sweep_plan(plan), axes)
     begin = None
     if not (dry_run or status):
         folder = home.path / "sweeps" / sweep.name
         options = {"quiet": quiet, "offline": offline}
         begin = partial(start, home=home, folder=folder, options=options)
-    cells: list[Cell] = []
+    runs: list[SweepRun] = []
     if sweep.datasets or not status:  # without a plan, --status lists existing runs
-        cells = _start_plan(sweep, home, begin)
-    _print_plan(sweep, cells, home, dry_run=dry_run, status=status or submit is not None)
+        runs = _start_plan(sweep, home, begin)
+    _print_plan(sweep, runs, home, dry_run=dry_run, status=status or submit is not None)
 
 
-def _override_plan(plan: Plan, axes: Json) -> Plan:
+def _override_plan(plan: SweepPlan, axes: Json) -> SweepPlan:
     """Return a plan with the datasets, models, seeds, epochs and keys of the command line."""
     from kmip_data.models.training.config.compose import SAMPLE_EPOCHS
 
@@ -129,15 +129,15 @@ def _override_plan(plan: Plan, axes: Json) -> Plan:
     return plan.model_copy(update=update)
 
 
-def _choose_cell_starter(
+def _choose_run_starter(
     jobs: int, gpus: Sequence[str], submit: str | None, slurm: Sequence[str]
 ) -> Callable[..., None]:
     """Return the function that starts the runs of a plan, on this machine or on a cluster."""
-    from kmip_data.models.sweeps.running import run_cells
-    from kmip_data.models.sweeps.submitting import submit_cells
+    from kmip_data.models.sweeps.running import run_sweep
+    from kmip_data.models.sweeps.submitting import submit_sweep
 
     if submit is None:
-        return partial(run_cells, jobs=len(gpus) or jobs, gpus=gpus)
+        return partial(run_sweep, jobs=len(gpus) or jobs, gpus=gpus)
     if gpus:
         raise UsageError(
             "--gpus is for runs on this machine; with --submit, each run has a GPU of the cluster.",
@@ -150,54 +150,54 @@ def _choose_cell_starter(
         if not equals:
             raise click.BadParameter(f"{key!r} is not KEY=VALUE", param_hint="--slurm")
         settings[key] = int(value) if value.isdecimal() else value
-    return partial(submit_cells, settings=settings)
+    return partial(submit_sweep, settings=settings)
 
 
-def _start_plan(plan: Plan, home: Home, begin: Callable[..., None] | None) -> list[Cell]:
+def _start_plan(plan: SweepPlan, home: Home, begin: Callable[..., None] | None) -> list[SweepRun]:
     """Return the planned runs, after starting them by ``begin`` unless it is None."""
-    from kmip_data.models.sweeps.cells import MAX_RUNS, combined_change_cells, expand_plan
+    from kmip_data.models.sweeps.plans import MAX_RUNS, combined_change_runs, expand_plan
     from kmip_data.plugins import import_installed_plugins
 
     # Looking for plugins takes 5 ms per name. `expand_plan` refuses larger plans.
     if plan.max_runs <= MAX_RUNS:
         for dataset, model in itertools.zip_longest(plan.datasets, plan.models):
             import_installed_plugins(dataset, model)
-    cells = expand_plan(plan, home)
+    runs = expand_plan(plan, home)
     if begin is not None:
-        begin(cells)
+        begin(runs)
     if plan.then:  # one more run, which depends on the results of the others
-        combined = combined_change_cells(plan, cells, home)
+        combined = combined_change_runs(plan, runs, home)
         if combined and begin is not None:
             begin(combined)
-        cells += combined
-    return cells
+        runs += combined
+    return runs
 
 
-def _result_rows(cells: list[Cell]) -> list[Json]:
+def _cell_rows(runs: list[SweepRun]) -> list[Json]:
     """Return seeds, sizes and published result of each dataset, model and change."""
     from kmip_data.models.training.run.published_result import find_published_result
 
     rows: dict[tuple[str, str, str], Json] = {}
-    for cell in cells:
-        key = (cell.dataset, cell.model, cell.change)
+    for run in runs:
+        key = (run.dataset, run.model, run.change)
         if key in rows:
-            rows[key]["seeds"].append(cell.seed)
+            rows[key]["seeds"].append(run.seed)
             continue
-        model = cell.config.model
+        model = run.config.model
         published = None
         source = None
-        published_result = find_published_result(cell.config)
+        published_result = find_published_result(run.config)
         if published_result is not None and not (
             published_result.differing_keys or published_result.sample
         ):
             published = published_result.value
             source = published_result.paper_result.source
         rows[key] = {
-            "dataset": cell.dataset,
-            "model": cell.model,
-            "change": cell.change,
-            "variant": cell.config.variant,
-            "seeds": [cell.seed],
+            "dataset": run.dataset,
+            "model": run.model,
+            "change": run.change,
+            "variant": run.config.variant,
+            "seeds": [run.seed],
             "layers": model.layers,
             "hidden_dim": None if model.parameter_budget else model.hidden_dim,
             "parameter_budget": model.parameter_budget,
@@ -227,8 +227,8 @@ def _cells_text(rows: list[Json]) -> str:
 
 
 def _print_plan(
-    plan: Plan,
-    cells: list[Cell],
+    plan: SweepPlan,
+    planned_runs: list[SweepRun],
     home: Home,
     *,
     dry_run: bool,
@@ -236,11 +236,11 @@ def _print_plan(
 ) -> None:
     """Print the runs and results of a plan; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.shared.printed_tables import report_text, runs_table
-    from kmip_data.models.sweeps.cells import best_on_val
+    from kmip_data.models.sweeps.plans import best_on_val
     from kmip_data.models.sweeps.runs_by_name import find_plan_runs
     from kmip_data.models.training.run.run_status import read_run_status
 
-    planned = {cell.folder: cell for cell in cells}
+    planned = {run.folder: run for run in planned_runs}
     folders = dict.fromkeys(planned)
     if status and not dry_run:
         folders |= dict.fromkeys(find_plan_runs(plan, home))  # also runs with other options
@@ -269,7 +269,7 @@ def _print_plan(
     if not runs:
         text.append(f"The sweep {plan.name} has no run yet.")
     if dry_run:
-        result["cells"] = _result_rows(cells)
+        result["cells"] = _cell_rows(planned_runs)
         text.append(_cells_text(result["cells"]))
 
     # 2. List the runs; after a training only failed ones, as results follow.
@@ -292,21 +292,19 @@ def _print_plan(
         if tables:
             text.append(report_text(tables))
     if plan.choose and not dry_run:
-        for (dataset, model), change in best_on_val(cells).items():
+        for (dataset, model), change in best_on_val(planned_runs).items():
             result["chosen"].append({"dataset": dataset, "model": model, "change": change})
             text.append(f"Best on val: {change} of {model} on {dataset}")
     text += _next_step_lines(plan, home, has_results=bool(result["results"]), dry_run=dry_run)
     print_result(result, *text)
 
     if failed and not (dry_run or status):
-        message = (
-            f"{len(failed)} of {count_with_noun(len(cells), 'run')} failed: {failed[0].reason}"
-        )
+        message = f"{len(failed)} of {count_with_noun(len(planned_runs), 'run')} failed: {failed[0].reason}"
         left = f"their logs in {home.path / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command, which tries them again")
 
 
-def _next_step_lines(plan: Plan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
+def _next_step_lines(plan: SweepPlan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
     """Return the line with the next command, if there is one."""
     from kmip_data.builds.home import Home
 

@@ -191,7 +191,7 @@ def command(
         config = compose_configuration(dataset, parameters.records, parameters.split, **settings)
         _check_parameters_and_targets(config, home)
         if folds is not None and name is None:
-            from kmip_data.models.sweeps.cells import changed_keys_digest
+            from kmip_data.models.sweeps.plans import changed_keys_digest
 
             # The same command gives the same name, and so finds its runs.
             name = f"folds-{changed_keys_digest(config)}"

@@ -12,7 +12,7 @@ import torch
 from support.shared import ROOT
 from torch_geometric.data import Batch, Data
 
-from kmip_data.models.sweeps.cells import sweep_names
+from kmip_data.models.sweeps.plans import sweep_names
 
 DOCS = ROOT / "docs"
 START, REPRODUCE, OWN, PARTS = (

@@ -23,7 +23,7 @@ from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.reports.shipped_results import find_shipped_result, leaderboard_entry
-from kmip_data.models.sweeps.cells import changed_keys_digest
+from kmip_data.models.sweeps.plans import changed_keys_digest
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import (
     PaperResult,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps.cells import UNNAMED_SWEEP, Plan, read_plan, sweep_names
+from kmip_data.models.sweeps.plans import UNNAMED_SWEEP, SweepPlan, read_sweep_plan, sweep_names
 from kmip_data.models.training.run.find import find_runs
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 
@@ -22,9 +22,9 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
     folders = []
     for name in names:
         if name == UNNAMED_SWEEP:
-            folders += find_plan_runs(read_plan(None), home)
+            folders += find_plan_runs(read_sweep_plan(None), home)
         elif name in sweep_names() or name.endswith(".toml"):
-            folders += find_plan_runs(read_plan(name), home)
+            folders += find_plan_runs(read_sweep_plan(name), home)
         elif "/" not in name and (home.path / "sweeps" / name).is_dir():
             folders += find_sweep_runs(name, home)  # runs of a user's plan, by its name
         else:
@@ -32,7 +32,7 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
-def find_plan_runs(plan: Plan, home: Home) -> list[Path]:
+def find_plan_runs(plan: SweepPlan, home: Home) -> list[Path]:
     """Find the run folders of a sweep, including runs started with other options."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))

@@ -1,4 +1,4 @@
-"""Submit the cells of a sweep to a cluster."""
+"""Submit the runs of a sweep to a cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import folder_lock
-from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_cells
+from kmip_data.models.sweeps.plans import SweepRun
+from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_sweep
 
 CLUSTER = "slurm"  #: kind of cluster, for submitit
 TIME_LIMIT_MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
@@ -20,17 +20,17 @@ MAX_REQUEUES = 1000  #: largest number of restarts after a time limit, not count
 
 @dataclass(frozen=True)
 class Submission:
-    """Cluster job that runs or resumes a cell."""
+    """Cluster job that starts or resumes a run."""
 
-    cell: Cell
+    run: SweepRun
     home: Home
     folder: Path  #: folder of the sweep
     options: BuildArguments
 
     def __call__(self) -> None:
-        """Run the cell as a sweep of one run."""
-        run_cells(
-            [self.cell],
+        """Train the run as a sweep of one run."""
+        run_sweep(
+            [self.run],
             home=self.home,
             folder=self.folder,
             jobs=1,
@@ -44,17 +44,17 @@ class Submission:
         return DelayedSubmission(self)
 
 
-def submit_cells(
-    cells: Sequence[Cell],
+def submit_sweep(
+    runs: Sequence[SweepRun],
     *,
     home: Home,
     folder: Path,
     options: BuildArguments,
     settings: Mapping[str, int | str],
 ) -> None:
-    """Build missing data on this machine, and submit the cells that are not done.
+    """Build missing data on this machine, and submit the runs that are not done.
 
-    A job waits if its cell is already running. ``settings`` are options of ``sbatch``:
+    A job waits if its run is already running. ``settings`` are options of ``sbatch``:
     ``partition``, ``time`` in minutes, ``array_parallelism`` and so on. Raises ``UsageError``
     without a cluster, for an unknown setting, or if a folder is a link.
     """
@@ -62,14 +62,12 @@ def submit_cells(
     from submitit.core.utils import FailedJobError
 
     jobs = folder / "jobs"
-    make_folders(cells, home, folder, jobs)
+    make_folders(runs, home, folder, jobs)
     with folder_lock(folder / "data", quiet=options.get("quiet", False)):
-        ready = build_missing_data(
-            [cell for cell in cells if not cell.is_done], home, folder, options
-        )
+        ready = build_missing_data([run for run in runs if not run.is_done], home, folder, options)
         if not ready:
             return
-        gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
+        gpus = 0 if all(run.config.system.device == "cpu" for run in runs) else 1
         try:
             executor = AutoExecutor(jobs, cluster=CLUSTER, slurm_max_num_timeout=MAX_REQUEUES)
             executor.update_parameters(
@@ -77,8 +75,8 @@ def submit_cells(
             )
             executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
             with executor.batch():
-                for cell in ready:
-                    executor.submit(Submission(cell, home, folder, options))
+                for run in ready:
+                    executor.submit(Submission(run, home, folder, options))
         except (RuntimeError, NameError, ValueError, FailedJobError) as error:
             raise UsageError(
                 f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",

@@ -17,7 +17,7 @@ from support.runs.sweeps import SMALL, write_plan
 from support.shared import ROOT
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps.cells import expand_plan, read_plan
+from kmip_data.models.sweeps.plans import expand_plan, read_sweep_plan
 from kmip_data.models.training.run.result import read_result
 
 
@@ -176,14 +176,16 @@ def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, monke
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = ["--epochs", "3", "--model", "gps-kmip", "--seeds", "0", "-q"]
     choices = {"epochs": 3, "models": ("gps-kmip",), "seeds": (0,)}
-    [cell] = expand_plan(read_plan(str(plan)).model_copy(update=choices), Home(home))
+    [planned] = expand_plan(read_sweep_plan(str(plan)).model_copy(update=choices), Home(home))
     [run] = expect_success("sweep", plan, *options, "--json").json["runs"]
-    assert (run["state"], run["path"]) == ("done", str(cell.folder))
+    assert (run["state"], run["path"]) == ("done", str(planned.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
     torch.set_num_threads(1)  # as the process has
     words = ["--dataset", "clouds", "--epochs", "3", "--name", "loop", "-q", *settings]
     expect_success("train", *words)
-    loop = cell.folder.with_name("loop")
-    both = [[row["train_loss"] for row in read_history(folder)] for folder in (cell.folder, loop)]
+    loop = planned.folder.with_name("loop")
+    both = [
+        [row["train_loss"] for row in read_history(folder)] for folder in (planned.folder, loop)
+    ]
     assert both[0] == both[1]
-    assert read_result(cell.folder).metrics == read_result(loop).metrics
+    assert read_result(planned.folder).metrics == read_result(loop).metrics

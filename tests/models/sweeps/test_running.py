@@ -1,4 +1,4 @@
-"""Cells as processes: each once, at most so many at a time, gone on with, whatever ended them."""
+"""Runs as processes: each once, at most so many at a time, gone on with, whatever ended them."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from support.runs.sweeps import (
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import folder_lock, lock_path
 from kmip_data.models.sweeps import running
-from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan
+from kmip_data.models.sweeps.plans import SweepRun, expand_plan, read_sweep_plan
 from kmip_data.models.sweeps.running import log_path
 from kmip_data.models.training.run.run_status import read_run_status
 from kmip_data.runtime import parallel
 
 
 @pytest.fixture
-def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
-    """Run a plan by the stand-in, in this process, and return its cells."""
+def run_plan(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SweepRun]]:
+    """Run a plan by the stand-in, in this process, and return its runs."""
     monkeypatch.setattr(parallel, "PROGRAM_COMMAND", sweeps.PROGRAM)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
 
     def call(
         plan: Path, *, offline: bool = False, gpus: tuple[str, ...] = (), **settings: object
-    ) -> list[Cell]:
+    ) -> list[SweepRun]:
         for name, value in stand_in_environment(**settings).items():
             monkeypatch.setenv(name, value)
-        cells = expand_plan(read_plan(str(plan)), home)
+        runs = expand_plan(read_sweep_plan(str(plan)), home)
         where = {"home": home, "folder": place(home, plan)}
-        running.run_cells(
-            cells, jobs=2, options={"quiet": True, "offline": offline}, gpus=gpus, **where
+        running.run_sweep(
+            runs, jobs=2, options={"quiet": True, "offline": offline}, gpus=gpus, **where
         )
-        return cells
+        return runs
 
     return call
 
@@ -56,32 +56,34 @@ def place(home: Home, plan: Path) -> Path:
     return home.path / "sweeps" / plan.stem
 
 
-def whole(cells: list[Cell], epochs: int = 3) -> set[str]:
-    return {f"{cell.folder.name} epoch {epoch}" for cell in cells for epoch in range(epochs)}
+def whole(runs: list[SweepRun], epochs: int = 3) -> set[str]:
+    return {f"{run.folder.name} epoch {epoch}" for run in runs for epoch in range(epochs)}
 
 
-def check_once(home: Home, cells: list[Cell]) -> None:
+def check_once(home: Home, runs: list[SweepRun]) -> None:
     """Every epoch of every run happened, and none twice."""
     epochs = {name: count for name, count in count_events(home.path).items() if "epoch" in name}
-    assert epochs == dict.fromkeys(whole(cells), 1)
+    assert epochs == dict.fromkeys(whole(runs), 1)
 
 
-def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
+def test_every_run_runs_once_and_a_second_time_none(run_plan, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
-    cells = run(plan)
-    check_once(home, cells)
-    assert [read_run_status(cell.folder, home).state for cell in cells] == ["done"] * 4
+    runs = run_plan(plan)
+    check_once(home, runs)
+    assert [read_run_status(run.folder, home).state for run in runs] == ["done"] * 4
     before = count_events(home.path)
-    lock_path(log_path(cells[0], place(home, plan))).touch()  # of a sweep that was killed
-    run(plan)
+    lock_path(log_path(runs[0], place(home, plan))).touch()  # of a sweep that was killed
+    run_plan(plan)
     assert count_events(home.path) == before
     assert not list(home.path.rglob("*.lock"))
 
 
-def test_each_run_gets_a_separate_gpu(run, home, tmp_path, monkeypatch):
+def test_each_run_gets_a_separate_gpu(run_plan, home, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    cells = run(write_plan(tmp_path / "plan.toml", seeds="0..2"), gpus=("3", "MIG-7"), seconds=0.03)
-    check_once(home, cells)
+    runs = run_plan(
+        write_plan(tmp_path / "plan.toml", seeds="0..2"), gpus=("3", "MIG-7"), seconds=0.03
+    )
+    check_once(home, runs)
     placements = sorted(name.split(" ") for name in count_events(home.path) if " on " in name)
     spans: dict[str, list[tuple[float, float]]] = {}
     for (_, _, gpu, _, begun), (_, _, same, _, ended) in zip(
@@ -94,74 +96,74 @@ def test_each_run_gets_a_separate_gpu(run, home, tmp_path, monkeypatch):
         assert all(ended <= begun for (_, ended), (begun, _) in pairwise(of_gpu))
 
 
-def test_a_failed_cell_records_its_reason_and_the_sweep_continues(run, home, tmp_path):
+def test_a_failed_run_records_its_reason_and_the_sweep_continues(run_plan, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
-    cells = run(plan, fails="seed1")
-    states = [read_run_status(cell.folder, home) for cell in cells]
+    runs = run_plan(plan, fails="seed1")
+    states = [read_run_status(run.folder, home) for run in runs]
     assert [state.state for state in states] == ["done", "failed"] * 2
     assert states[1].reason == "The loss is not a number any more."
-    run(plan)  # what failed is tried again
-    check_once(home, cells)
+    run_plan(plan)  # what failed is tried again
+    check_once(home, runs)
 
 
-def test_a_process_without_output_gets_a_reason(run, home, tmp_path, monkeypatch):
+def test_a_process_without_output_gets_a_reason(run_plan, home, tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "PROGRAM_COMMAND", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
-    states = [read_run_status(cell.folder, home) for cell in run(plan)]
+    states = [read_run_status(run.folder, home) for run in run_plan(plan)]
     assert [(state.state, state.reason) for state in states] == [
         ("failed", "it ended by signal 9")
     ] * 2
 
 
-def test_unavailable_data_fail_only_their_cells(run, home, tmp_path):
+def test_unavailable_data_fail_only_their_runs(run_plan, home, tmp_path):
     plan = write_plan(
         tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0]
     )
-    first, second = (read_run_status(cell.folder, home) for cell in run(plan, offline=True))
+    first, second = (read_run_status(run.folder, home) for run in run_plan(plan, offline=True))
     assert (first.state, second.state) == ("failed", "done")
     assert "paris" in first.reason
 
 
-def test_a_sweep_waits_for_cells_of_another_process(run, home, tmp_path):
+def test_a_sweep_waits_for_runs_of_another_process(run_plan, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     other = start_sweep(plan, home.path, jobs=2, seconds=0.3)
-    cells = run(plan, seconds=0.3)
+    runs = run_plan(plan, seconds=0.3)
     assert other.wait(600) == 0
-    check_once(home, cells)
+    check_once(home, runs)
 
 
-def test_a_running_cell_shows_its_progress(home, tmp_path):
+def test_a_running_run_shows_its_progress(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
-    [cell] = expand_plan(read_plan(str(plan)), home)
-    assert read_run_status(cell.folder, home).state == "waiting"
-    cell.folder.mkdir(parents=True)
-    (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
-    (cell.folder / "metrics.csv").write_text("epoch,seconds\n0,90.0\n1,70.0\n")
-    assert read_run_status(cell.folder, home).state == "stopped"
-    with folder_lock(cell.folder):
-        assert read_run_status(cell.folder, home).as_json().items() >= {
+    [run] = expand_plan(read_sweep_plan(str(plan)), home)
+    assert read_run_status(run.folder, home).state == "waiting"
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.toml").write_text("[training]\nepochs = 3\n")
+    (run.folder / "metrics.csv").write_text("epoch,seconds\n0,90.0\n1,70.0\n")
+    assert read_run_status(run.folder, home).state == "stopped"
+    with folder_lock(run.folder):
+        assert read_run_status(run.folder, home).as_json().items() >= {
             ("state", "running"),
             ("epoch", 2),
             ("epochs", 3),
             ("remaining", "80 s"),
         }
-    log = log_path(cell, place(home, plan))
+    log = log_path(run, place(home, plan))
     log.parent.mkdir(parents=True)
     log.touch()
     with folder_lock(log):
-        assert read_run_status(cell.folder, home).state == "running"
+        assert read_run_status(run.folder, home).state == "running"
 
 
 def test_a_locked_run_with_a_damaged_result_is_running(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
-    [cell] = expand_plan(read_plan(str(plan)), home)
-    cell.folder.mkdir(parents=True)
-    (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
-    (cell.folder / "result.json").write_text("{")
-    with folder_lock(cell.folder):
-        status = read_run_status(cell.folder, home)
+    [run] = expand_plan(read_sweep_plan(str(plan)), home)
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.toml").write_text("[training]\nepochs = 3\n")
+    (run.folder / "result.json").write_text("{")
+    with folder_lock(run.folder):
+        status = read_run_status(run.folder, home)
         assert (status.state, status.reason, status.resume) == ("running", "", None)
-    status = read_run_status(cell.folder, home)
+    status = read_run_status(run.folder, home)
     assert status.state == "stopped"
     assert "result.json cannot be read" in status.reason
     assert status.resume is not None
@@ -221,13 +223,13 @@ def check_survivors(home: Home, plan: Path) -> None:
 
     An epoch that was done is done again only where its process was killed.
     """
-    cells = expand_plan(read_plan(str(plan)), home)
+    runs = expand_plan(read_sweep_plan(str(plan)), home)
     counts = count_events(home.path)
-    assert whole(cells) <= counts.keys()
-    for cell in cells:
-        assert read_run_status(cell.folder, home).state == "done"
+    assert whole(runs) <= counts.keys()
+    for run in runs:
+        assert read_run_status(run.folder, home).state == "done"
         done = sum(
-            count for name, count in counts.items() if name.startswith(f"{cell.folder.name} epoch")
+            count for name, count in counts.items() if name.startswith(f"{run.folder.name} epoch")
         )
-        assert done <= 3 + counts[f"{cell.folder.name} start"] - 1
-        assert json.loads((cell.folder / "result.json").read_text())["seed"] == cell.seed
+        assert done <= 3 + counts[f"{run.folder.name} start"] - 1
+        assert json.loads((run.folder / "result.json").read_text())["seed"] == run.seed

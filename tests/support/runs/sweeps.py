@@ -53,7 +53,7 @@ def stand_in_environment(**settings: Any) -> dict[str, str]:
 
 
 class StandInSubmission(Submission):
-    """A job that runs its cell by the stand-in."""
+    """A job that starts its run by the stand-in."""
 
     def __call__(self) -> None:
         parallel.PROGRAM_COMMAND = PROGRAM
@@ -82,15 +82,15 @@ def main(plan: str, home: str, jobs: str) -> None:
     """Run a plan."""
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps import running
-    from kmip_data.models.sweeps.cells import expand_plan, read_plan
+    from kmip_data.models.sweeps.plans import expand_plan, read_sweep_plan
     from kmip_data.runtime.signals import TERMINATION_SIGNALS, unwind_on_signal
 
     for number in TERMINATION_SIGNALS:
         signal.signal(number, unwind_on_signal)
     parallel.PROGRAM_COMMAND = PROGRAM
-    sweep_plan, place = read_plan(plan), Home.locate(home)
+    sweep_plan, place = read_sweep_plan(plan), Home.locate(home)
     folder = place.path / "sweeps" / sweep_plan.name
-    running.run_cells(
+    running.run_sweep(
         expand_plan(sweep_plan, place),
         home=place,
         folder=folder,

@@ -1,4 +1,4 @@
-"""Plans, what they must not say, and every cell of theirs, with the command that trains it."""
+"""Plans, what they must not say, and every run of theirs, with the command that trains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from support.runs.sweeps import write_plan
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.errors import UsageError
-from kmip_data.models.sweeps.cells import changed_keys_digest, expand_plan, read_plan, sweep_names
+from kmip_data.models.sweeps.plans import (
+    changed_keys_digest,
+    expand_plan,
+    read_sweep_plan,
+    sweep_names,
+)
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
@@ -35,10 +40,10 @@ def home(tmp_path) -> Home:
 
 
 def plan_of(tmp_path, **keys):
-    return read_plan(str(write_plan(tmp_path / "plan.toml", **keys)))
+    return read_sweep_plan(str(write_plan(tmp_path / "plan.toml", **keys)))
 
 
-def test_cells_equal_nested_loops_over_the_axes(tmp_path, home):
+def test_runs_equal_nested_loops_over_the_axes(tmp_path, home):
     expected = [
         (dataset, model, change["name"], seed)
         for dataset in AXES["datasets"]
@@ -48,31 +53,31 @@ def test_cells_equal_nested_loops_over_the_axes(tmp_path, home):
         if change["name"] != "deep" or dataset == "paris"
         for seed in range(3)
     ]
-    cells = expand_plan(plan_of(tmp_path, **AXES, changes=CHANGES), home)
-    assert [(cell.dataset, cell.model, cell.change, cell.seed) for cell in cells] == expected
-    assert len({cell.folder for cell in cells}) == len(cells)
+    runs = expand_plan(plan_of(tmp_path, **AXES, changes=CHANGES), home)
+    assert [(run.dataset, run.model, run.change, run.seed) for run in runs] == expected
+    assert len({run.folder for run in runs}) == len(runs)
 
 
-def test_without_changes_a_cell_is_the_preset(tmp_path, home):
-    cells = expand_plan(plan_of(tmp_path, **AXES, epochs=1500), home)
+def test_without_changes_a_run_is_the_preset(tmp_path, home):
+    runs = expand_plan(plan_of(tmp_path, **AXES, epochs=1500), home)
     axes = product(AXES["datasets"], AXES["models"], range(3))
-    for cell, (dataset, model, seed) in zip(cells, axes, strict=True):
-        assert cell.config == config_for_data(dataset, model).with_seed(seed)
-        assert cell.folder.parent == home.runs / dataset / model
-        assert cell.folder.name.endswith(f"-seed{seed}")
+    for run, (dataset, model, seed) in zip(runs, axes, strict=True):
+        assert run.config == config_for_data(dataset, model).with_seed(seed)
+        assert run.folder.parent == home.runs / dataset / model
+        assert run.folder.name.endswith(f"-seed{seed}")
 
 
-def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
+def test_the_command_of_a_run_has_its_configuration(tmp_path, home):
     settings = ["optimizer.lr=3e-3", "model.dropout=0.3"]
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
-    cells = expand_plan(plan_of(tmp_path, **keys), home)
+    runs = expand_plan(plan_of(tmp_path, **keys), home)
     sample = learnable_build(tmp_path / "sample", sample=True)
     [short] = expand_plan(
         plan_of(tmp_path, datasets=[str(sample.path)], models=["gcn"], seeds=[0]), home
     )
     assert short.config.training.epochs == SAMPLE_EPOCHS
-    for cell in (*cells, short):
-        words = list(cell.command[1:])
+    for run in (*runs, short):
+        words = list(run.command[1:])
         context = root.get_command(None, "train").make_context(
             "train", words, **root.context_settings
         )
@@ -80,8 +85,8 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
         options = {name: params[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
             config = compose_configuration(params["dataset"], {}, {}, home=home, **options)
-        assert config.with_seed(int(params["seeds"])) == cell.config
-        assert params["name"] == cell.folder.name
+        assert config.with_seed(int(params["seeds"])) == run.config
+        assert params["name"] == run.folder.name
         assert params["home"] == home
 
 
@@ -99,53 +104,53 @@ OF_THE_PAPER = {
 }
 
 
-def test_the_shipped_plans_are_right_in_every_cell(home):
+def test_the_shipped_plans_are_right_in_every_run(home):
     def check(name):
-        plan = read_plan(name)
+        plan = read_sweep_plan(name)
         assert (plan.name, plan.about[-1]) == (name, ".")
-        cells = expand_plan(plan, home)
-        assert len(cells) == OF_THE_PAPER.get(name, len(cells))
+        runs = expand_plan(plan, home)
+        assert len(runs) == OF_THE_PAPER.get(name, len(runs))
         assert not home.path.exists()
 
     assert OF_THE_PAPER.keys() <= {*sweep_names()}
     check_each(check, sweep_names())
-    assert set(read_plan("small-cities").models) == {
-        *read_plan("paper-city").models,
+    assert set(read_sweep_plan("small-cities").models) == {
+        *read_sweep_plan("paper-city").models,
         "mlp",
         "gps-none",
     }
 
 
-def test_settings_of_a_dataset_and_a_model_apply_to_their_cells(tmp_path, home):
+def test_settings_of_a_dataset_and_a_model_apply_to_their_runs(tmp_path, home):
     of = {"gps-kmip": ["model.attention.k=5"], "paris": ["model.layers=3"]}
-    for cell in expand_plan(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
-        assert cell.config.model.layers == (3 if cell.dataset == "paris" else 4)
-        assert getattr(cell.config.model.attention, "k", 5) == 5
+    for run in expand_plan(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
+        assert run.config.model.layers == (3 if run.dataset == "paris" else 4)
+        assert getattr(run.config.model.attention, "k", 5) == 5
     base = {
-        cell.dataset: cell
-        for cell in expand_plan(read_plan("influence-of-k"), home)
-        if cell.change == "k10"
+        run.dataset: run
+        for run in expand_plan(read_sweep_plan("influence-of-k"), home)
+        if run.change == "k10"
     }
     rows = read_shipped("results", "influence-of-k")["row"]
     variants = {row["dataset"]: row["variant"] for row in rows}
     assert [*base] == [*variants]
     for dataset, variant in variants.items():
         wanted = config_for_data(dataset, "gps-kmip", variant)
-        cell = base[dataset]
-        assert cell.config == wanted.with_seed(cell.seed)
+        run = base[dataset]
+        assert run.config == wanted.with_seed(run.seed)
 
 
-def test_seeds_of_a_cell_and_exclusions_are_applied(tmp_path, home):
+def test_seeds_of_a_run_and_exclusions_are_applied(tmp_path, home):
     of = {"gcn": [5], "paris/gcn": "1..2"}
     plan = plan_of(tmp_path, **AXES, seeds_of=of, leave_out=["helsinki/gps-kmip"])
-    cells = [(cell.dataset, cell.model, cell.seed) for cell in expand_plan(plan, home)]
+    runs = [(run.dataset, run.model, run.seed) for run in expand_plan(plan, home)]
     paris = [
         *(("paris", "gps-kmip", seed) for seed in range(3)),
         *(("paris", "gcn", s) for s in (1, 2)),
     ]
-    assert cells == [("helsinki", "gcn", 5), *paris]
+    assert runs == [("helsinki", "gcn", 5), *paris]
     without = plan_of(tmp_path, **AXES, leave_out=["gcn"])
-    assert {cell.model for cell in expand_plan(without, home)} == {"gps-kmip"}
+    assert {run.model for run in expand_plan(without, home)} == {"gps-kmip"}
 
 
 def test_a_digest_depends_on_changed_settings_but_not_on_the_preset_name():
@@ -166,12 +171,12 @@ def test_a_plan_accepts_user_builds_as_datasets(tmp_path, home):
     build = learnable_build(home.built / "clouds")
     sample = learnable_build(tmp_path / "elsewhere", sample=True)
     datasets = ["clouds", str(build.path), str(sample.path)]
-    cells = expand_plan(plan_of(tmp_path, datasets=datasets, models=["gps-kmip"], seeds=[0]), home)
-    assert [cell.folder.parents[1].name for cell in cells] == ["clouds", "clouds", "clouds-sample"]
-    assert [cell.config.data.dataset for cell in cells] == datasets
+    runs = expand_plan(plan_of(tmp_path, datasets=datasets, models=["gps-kmip"], seeds=[0]), home)
+    assert [run.folder.parents[1].name for run in runs] == ["clouds", "clouds", "clouds-sample"]
+    assert [run.config.data.dataset for run in runs] == datasets
 
 
-def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
+def test_every_run_is_checked_before_any_starts(tmp_path, home):
     def check(case):
         keys, said = case
         with pytest.raises(Exception, match=said) as error:
@@ -199,13 +204,13 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
 
 
 def test_seeds_are_a_range_or_a_list(tmp_path):
-    assert read_plan(str(write_plan(tmp_path / "a.toml", seeds="2..4"))).seeds == (2, 3, 4)
-    assert read_plan(str(write_plan(tmp_path / "a.toml", seeds=[5, 1]))).seeds == (5, 1)
+    assert read_sweep_plan(str(write_plan(tmp_path / "a.toml", seeds="2..4"))).seeds == (2, 3, 4)
+    assert read_sweep_plan(str(write_plan(tmp_path / "a.toml", seeds=[5, 1]))).seeds == (5, 1)
 
 
 def test_a_plan_needs_datasets_models_and_seeds_alone(tmp_path):
     (tmp_path / "mine.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n')
-    assert read_plan(str(tmp_path / "mine.toml")).about == ""
+    assert read_sweep_plan(str(tmp_path / "mine.toml")).about == ""
 
 
 def test_malformed_plan_values_are_named(tmp_path):
@@ -213,7 +218,7 @@ def test_malformed_plan_values_are_named(tmp_path):
         keys, said = case
         tmp_path = Path(tempfile.mkdtemp(dir=base))
         with pytest.raises(UsageError) as error:
-            read_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
+            read_sweep_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
         assert said in str(error.value)
         assert "docs/sweeps.md" in str(error.value)
 
@@ -245,4 +250,4 @@ def test_file_without_plan_is_refused(tmp_path: Path):
     (tmp_path / "no.toml").write_text("about = ")
     for path in (tmp_path / "no.toml", tmp_path / "absent.toml"):
         with pytest.raises(UsageError, match=path.name):
-            read_plan(str(path))
+            read_sweep_plan(str(path))

@@ -12,7 +12,7 @@ from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
-from kmip_data.models.sweeps.cells import Cell, expand_plan, read_plan, sweep_names
+from kmip_data.models.sweeps.plans import SweepRun, expand_plan, read_sweep_plan, sweep_names
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import (
     PaperTable,
@@ -47,11 +47,11 @@ def home(tmp_path) -> Home:
     return Home.locate(tmp_path / "home")
 
 
-def by_cell(plan: str, home: Home) -> dict[tuple[str, str, str], list[Cell]]:
-    """Cells of a plan by dataset, model and change, one for each seed."""
+def by_cell(plan: str, home: Home) -> dict[tuple[str, str, str], list[SweepRun]]:
+    """Runs of a plan by dataset, model and change, one for each seed."""
     groups = defaultdict(list)
-    for cell in expand_plan(read_plan(plan), home):
-        groups[cell.dataset, cell.model, cell.change].append(cell)
+    for run in expand_plan(read_sweep_plan(plan), home):
+        groups[run.dataset, run.model, run.change].append(run)
     return groups
 
 
@@ -75,19 +75,19 @@ def test_a_plan_has_the_cells_of_its_table(home):
         printed = figures(TABLES[name])
         groups = by_cell(name, home)
         assert {(dataset, model) for dataset, model, _ in groups} == printed.keys()
-        for (dataset, model, change), cells in groups.items():
+        for (dataset, model, change), runs in groups.items():
             figure = printed[dataset, model]
-            runs = TABLES[name].runs if "±" in figure else 1
+            seeds = TABLES[name].runs if "±" in figure else 1
             assert change == ""
-            assert [cell.seed for cell in cells] == [*range(runs)], (dataset, model)
-            for cell in cells:
+            assert [run.seed for run in runs] == [*range(seeds)], (dataset, model)
+            for run in runs:
                 preset = load_preset(dataset, model)
-                assert cell.config == preset.with_seed(cell.seed)
-                assert cell.config.variant == read_preset(dataset, model).default
-                published_result = find_published_result(cell.config)
+                assert run.config == preset.with_seed(run.seed)
+                assert run.config.variant == read_preset(dataset, model).default
+                published_result = find_published_result(run.config)
                 assert (published_result.differing_keys, published_result.sample) == ([], False)
                 assert figure in published_result.value
-                assert f"{runs} run" in published_result.value
+                assert f"{seeds} run" in published_result.value
 
     check_each(check, sorted(TABLES))
 
@@ -100,7 +100,7 @@ def test_cells_left_empty_in_the_paper_are_omitted():
         for dataset in city.datasets
         if (dataset, model) not in figures(city)
     }
-    plan = read_plan("paper-city")
+    plan = read_sweep_plan("paper-city")
     left_out = set()
     for dataset in plan.datasets:
         for model in plan.models:
@@ -114,14 +114,14 @@ def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
     paper = {(row["dataset"], row["k"]): row for row in OVER_K["row"]}
     every_k = list(dict.fromkeys(k for _, k in paper))
     rows = defaultdict(list)
-    for (dataset, model, change), cells in by_cell(name, home).items():
+    for (dataset, model, change), runs in by_cell(name, home).items():
         assert model == "gps-kmip"
-        assert [cell.seed for cell in cells] == [*range(OVER_K["runs"])]
-        k = cells[0].config.model.attention.k
+        assert [run.seed for run in runs] == [*range(OVER_K["runs"])]
+        k = runs[0].config.model.attention.k
         assert change == f"k{k}"
         rows[dataset].append(k)
-        row, published_result = paper[dataset, k], find_published_result(cells[0].config)
-        assert cells[0].config.variant == row["variant"]
+        row, published_result = paper[dataset, k], find_published_result(runs[0].config)
+        assert runs[0].config.variant == row["variant"]
         figure = (row["test"], row["test_std"], row["metric"])
         assert (
             published_result.paper_result.mean,
@@ -143,11 +143,11 @@ def test_the_search_for_a_depth_has_the_message_passing_of_its_table(home):
     table = TABLES["paper-points"]
     stacks = [model for model in table.results if not model.startswith(("gps-", "exp"))]
     depths = defaultdict(set)
-    for (dataset, model, change), cells in by_cell("paper-depth", home).items():
-        [cell] = cells
-        assert cell.seed == 0
-        assert change == f"depth-{cell.config.model.layers}"
-        depths[dataset, model].add(cell.config.model.layers)
+    for (dataset, model, change), runs in by_cell("paper-depth", home).items():
+        [run] = runs
+        assert run.seed == 0
+        assert change == f"depth-{run.config.model.layers}"
+        depths[dataset, model].add(run.config.model.layers)
     assert depths.keys() == {(dataset, model) for dataset in table.datasets for model in stacks}
     for (dataset, model), layers in depths.items():
         assert layers == {5, 10, 15}
@@ -201,8 +201,8 @@ def test_hours_of_the_page_are_those_of_the_commands(home):
     def hours(name: str) -> dict[str, float]:
         spent = defaultdict(float)
         table = TABLES[name]
-        for (dataset, model, _), cells in by_cell(name, home).items():
-            spent[dataset] += len(cells) * table.result(dataset, model).hours
+        for (dataset, model, _), runs in by_cell(name, home).items():
+            spent[dataset] += len(runs) * table.result(dataset, model).hours
         return spent
 
     points, city = hours("paper-points"), sum(hours("paper-city").values())
@@ -210,7 +210,7 @@ def test_hours_of_the_page_are_those_of_the_commands(home):
         [total] = re.findall(rf"^\| {title} \(.*\| ([\d,]+) \|$", PAGE, re.MULTILINE)
         assert total == f"{points[dataset]:,.0f}"
     [(runs, total)] = re.findall(r"(\d+) runs, (\d+) hours", PAGE)
-    assert int(runs) == len(expand_plan(read_plan("paper-city"), home))
+    assert int(runs) == len(expand_plan(read_sweep_plan("paper-city"), home))
     assert total == f"{city:.0f}"
 
     cells = 0

@@ -1,4 +1,4 @@
-"""Plans of sweeps (shipped, from a file or from options) and their cells, one per run."""
+"""Plans of sweeps (shipped, from a file or from options) and the runs that they list."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Change(Strict):
         return frozenset(item.partition("=")[0].strip() for item in self.set)
 
 
-class Plan(Strict):
+class SweepPlan(Strict):
     """Runs of a sweep: datasets × models × changes × seeds."""
 
     name: RunName = Field(description="stem of the file, set on reading")
@@ -177,13 +177,13 @@ def sweep_names() -> list[str]:
     return shipped_names("sweeps")
 
 
-def read_plan(name: str | None) -> Plan:
+def read_sweep_plan(name: str | None) -> SweepPlan:
     """Read a shipped plan by its name, or a ``.toml`` file; ``None`` returns a plan without datasets.
 
     Raises ``UsageError`` for an unknown plan or file, or an invalid key or value.
     """
     if name is None:
-        return Plan.model_construct(
+        return SweepPlan.model_construct(
             name=UNNAMED_SWEEP,
             datasets=(),
             models=("gps-kmip",),
@@ -194,14 +194,14 @@ def read_plan(name: str | None) -> Plan:
             raise unknown_name_error(
                 "sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml"
             )
-        return Plan.model_validate({**read_shipped("sweeps", name), "name": name})
+        return SweepPlan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
         values = tomllib.loads(read_small_file(Path(name), _MAX_BYTES).decode())
-        return Plan.model_validate({**values, "name": Path(name).stem})
+        return SweepPlan.model_validate({**values, "name": Path(name).stem})
     except FileNotFoundError as error:
         raise absent_file_error(Path(name), f"one of {', '.join(sweep_names())}") from error
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
-        unknown = unknown_key_error(error, [key for key in Plan.model_fields if key != "name"])
+        unknown = unknown_key_error(error, [key for key in SweepPlan.model_fields if key != "name"])
         if unknown:
             unknown.next = f"correct {name}; docs/sweeps.md lists the keys of a plan"
         raise unknown or UsageError(
@@ -216,7 +216,7 @@ UNCHANGED = Change.model_construct(name="")  #: the only change of a plan withou
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepRun:
     """One run of a sweep."""
 
     dataset: str  #: name in the plan
@@ -233,8 +233,8 @@ class Cell:
         return (self.folder / RESULT_NAME).is_file()
 
 
-def expand_plan(plan: Plan, home: Home) -> list[Cell]:
-    """Return the cells of a plan, ordered by dataset, model, change and seed.
+def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
+    """Return the runs of a plan, ordered by dataset, model, change and seed.
 
     Raises ``UsageError`` for an unknown dataset, model, variant or key, an invalid value, or a plan
     with no run or more than ``MAX_RUNS``.
@@ -245,11 +245,11 @@ def expand_plan(plan: Plan, home: Home) -> list[Cell]:
         )
     datasets = dict.fromkeys(plan.datasets)
     models = dict.fromkeys(plan.models)
-    cells = list[Cell]()
+    runs = list[SweepRun]()
     for dataset, model, change in itertools.product(datasets, models, plan.changes or (UNCHANGED,)):
         if change.applies_to(dataset, model) and plan.includes(dataset, model):
-            cells += _cells_of_change(plan, dataset, model, change, home)
-    if not cells:
+            runs += _runs_of_change(plan, dataset, model, change, home)
+    if not runs:
         problem = f"The sweep {plan.name} has no run."
         remedy = "kmip-data sweep NAME, or --dataset NAME"
         plans = None
@@ -261,17 +261,17 @@ def expand_plan(plan: Plan, home: Home) -> list[Cell]:
             selection = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
             remedy = f"{plan.name} skips them; without it: kmip-data sweep {selection}"
         raise UsageError(problem, expected=plans, next=remedy)
-    return cells
+    return runs
 
 
-def _cells_of_change(
-    plan: Plan,
+def _runs_of_change(
+    plan: SweepPlan,
     dataset: str,
     model: str,
     change: Change,
     home: Home,
-) -> Iterator[Cell]:
-    """Yield the cells of one change, by seed."""
+) -> Iterator[SweepRun]:
+    """Yield the runs of one change, by seed."""
     # 1. Settings of the plan, the dataset, the model and the change, of which the last one wins.
     dataset_or_build = str(build_folder_or_none(dataset) or dataset)
     variant = change.variant or plan.variant or None
@@ -299,12 +299,12 @@ def _cells_of_change(
     for item in settings:
         options += ["--set", item]
 
-    # 3. One cell per seed, with its training command.
+    # 3. One run per seed, with its training command.
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         run_options = ("--seeds", str(seed), "--name", name, "--home", str(home.path))
         command = ("train", "--dataset", dataset_or_build, "--model", model, *options, *run_options)
-        yield Cell(
+        yield SweepRun(
             dataset, model, change.name, seed, config.with_seed(seed), parent / name, command
         )
 
@@ -333,25 +333,25 @@ def _dataset_label(config: RunConfig, home: Home) -> str:
     return find(data.dataset, data.parameters, home=home, sample=data.sample).card.dataset_label
 
 
-def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+def best_on_val(runs: Iterable[SweepRun]) -> dict[tuple[str, str], str]:
     """Return the finished change with the best mean on val, for each dataset and model."""
     changes: dict[tuple[str, str], dict[str, Mean]] = {}
-    for (dataset, model, change), mean in _means_on_val(cells).items():
+    for (dataset, model, change), mean in _means_on_val(runs).items():
         changes.setdefault((dataset, model), {})[change] = mean
     return {key: _best_change(means) for key, means in changes.items()}
 
 
-def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
-    """Return the cells of the combined change for each dataset and model whose cells are all done.
+def combined_change_runs(plan: SweepPlan, runs: list[SweepRun], home: Home) -> list[SweepRun]:
+    """Return the runs of the combined change for each dataset and model whose runs are all done.
 
     Changes of the same keys form an axis. On each axis, the best mean on val wins among its changes
     and the unchanged run; ties go to the first in the plan. Only results on disk count, so a resumed
     sweep makes the same choice. If at most one axis improves, the combination already exists, and
-    has no cells.
+    has no runs.
     """
     combined = []
-    means = _means_on_val(cells)
-    for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
+    means = _means_on_val(runs)
+    for dataset, model in dict.fromkeys((run.dataset, run.model) for run in runs):
         changes = {
             change.name: change for change in plan.changes if change.applies_to(dataset, model)
         }
@@ -379,23 +379,23 @@ def combined_change_cells(plan: Plan, cells: list[Cell], home: Home) -> list[Cel
 Mean = tuple[str, float]  #: metric, and its mean over seeds
 
 
-def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
+def _means_on_val(runs: Iterable[SweepRun]) -> dict[tuple[str, str, str], Mean]:
     """Return the mean on val, by dataset, model and change, if all of its seeds are done.
 
     Raises ``DamagedInput`` for an edited result, which would influence the choice.
     """
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
+    groups: dict[tuple[str, str, str], list[SweepRun]] = {}
+    for run in runs:
+        groups.setdefault((run.dataset, run.model, run.change), []).append(run)
 
     # A mean over only some of the seeds could favour a lucky change.
     means = {}
     for key, group in groups.items():
-        if all(cell.is_done for cell in group):
+        if all(run.is_done for run in group):
             results = []
-            for cell in group:
-                refuse_edited(cell.folder)
-                results.append(read_result(cell.folder))
+            for run in group:
+                refuse_edited(run.folder)
+                results.append(read_result(run.folder))
             metric = results[0].metric
             values = [result.metrics.get("val", {}).get(metric, math.nan) for result in results]
             means[key] = metric, statistics.fmean(values)
