@@ -162,7 +162,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     from kmip_data.models.positional_encodings import POSITIONAL
     from kmip_data.models.training.config.overrides import documented_keys, value_of_key
     from kmip_data.models.training.config.presets import config_for_data, read_preset
-    from kmip_data.models.training.run.published_result import find_published_result
+    from kmip_data.models.training.run.paper_comparison import compare_with_paper
     from kmip_data.plugins import import_installed_plugins
 
     import_installed_plugins(model=model)
@@ -189,7 +189,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         text.append(f"There is no preset for {target}: these are the defaults.")
         return result, "\n".join(text)
 
-    published_result = find_published_result(config)
+    comparison = compare_with_paper(config)
     size = ""
     if preset.size is not None:
         size = "{} layers × {} channels: {:,} parameters".format(*preset.size)
@@ -200,8 +200,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         ("published size", size),
         (
             "the paper's result",
-            published_result
-            and f"{published_result.value} ({published_result.paper_result.source})",
+            comparison and f"{comparison.paper_value} ({comparison.paper_result.source})",
         ),
     ]
     text.append(format_facts(pairs))

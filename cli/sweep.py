@@ -175,7 +175,7 @@ def _start_plan(plan: SweepPlan, home: Home, begin: Callable[..., None] | None) 
 
 def _cell_rows(runs: list[SweepRun]) -> list[Json]:
     """Return seeds, sizes and published result of each dataset, model and change."""
-    from kmip_data.models.training.run.published_result import find_published_result
+    from kmip_data.models.training.run.paper_comparison import compare_with_paper
 
     rows: dict[tuple[str, str, str], Json] = {}
     for run in runs:
@@ -186,12 +186,10 @@ def _cell_rows(runs: list[SweepRun]) -> list[Json]:
         model = run.config.model
         published = None
         source = None
-        published_result = find_published_result(run.config)
-        if published_result is not None and not (
-            published_result.differing_keys or published_result.sample
-        ):
-            published = published_result.value
-            source = published_result.paper_result.source
+        comparison = compare_with_paper(run.config)
+        if comparison is not None and not (comparison.differing_keys or comparison.sample):
+            published = comparison.paper_value
+            source = comparison.paper_result.source
         rows[key] = {
             "dataset": run.dataset,
             "model": run.model,

@@ -288,7 +288,7 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.published_result import find_published_result
+    from kmip_data.models.training.run.paper_comparison import compare_with_paper
     from kmip_data.models.training.run.summary import mean_std
 
     first = summary.results[0]
@@ -302,7 +302,7 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
             test_result += (
                 f"; a constant answer has {format_metric_with_unit(first.metric, first.chance)}"
             )
-    published_result = find_published_result(RunConfig.model_validate(first.config))
+    comparison = compare_with_paper(RunConfig.model_validate(first.config))
     total_seconds = sum(result.seconds.total for result in summary.results)
     epoch_seconds = sum(result.seconds.train_epoch for result in summary.results)
     epoch_seconds /= len(summary.results)
@@ -311,7 +311,7 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
         ("test", test_result),
         (
             "published",
-            "" if published_result is None or published_result.sample else published_result.value,
+            "" if comparison is None or comparison.sample else comparison.paper_value,
         ),
         (
             "time",

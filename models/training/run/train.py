@@ -56,7 +56,7 @@ from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.find import config_with_build_folder, find_run
 from kmip_data.models.training.run.input_checks import check_encoders, check_features
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.published_result import find_published_result
+from kmip_data.models.training.run.paper_comparison import compare_with_paper
 from kmip_data.models.training.run.result import (
     Memory,
     RunResult,
@@ -158,9 +158,9 @@ def train(
     origin = preset_origin(config)
     if origin:
         log(origin)
-    published_result = find_published_result(config)
-    if published_result is not None:
-        log(published_result.line)
+    comparison = compare_with_paper(config)
+    if comparison is not None:
+        log(comparison.line)
 
     # 2. Make a configuration for each fold, and reject an invalid fold before the first run.
     configs = [config]

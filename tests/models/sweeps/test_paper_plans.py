@@ -21,7 +21,7 @@ from kmip_data.models.training.config.presets import (
     preset_names,
     read_preset,
 )
-from kmip_data.models.training.run.published_result import find_published_result
+from kmip_data.models.training.run.paper_comparison import compare_with_paper
 from kmip_data.strict_model import read_shipped
 
 TABLES = {table.plan: table for table in paper_tables()}
@@ -84,10 +84,10 @@ def test_a_plan_has_the_cells_of_its_table(home):
                 preset = load_preset(dataset, model)
                 assert run.config == preset.with_seed(run.seed)
                 assert run.config.variant == read_preset(dataset, model).default
-                published_result = find_published_result(run.config)
-                assert (published_result.differing_keys, published_result.sample) == ([], False)
-                assert figure in published_result.value
-                assert f"{seeds} run" in published_result.value
+                comparison = compare_with_paper(run.config)
+                assert (comparison.differing_keys, comparison.sample) == ([], False)
+                assert figure in comparison.paper_value
+                assert f"{seeds} run" in comparison.paper_value
 
     check_each(check, sorted(TABLES))
 
@@ -120,15 +120,15 @@ def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
         k = runs[0].config.model.attention.k
         assert change == f"k{k}"
         rows[dataset].append(k)
-        row, published_result = paper[dataset, k], find_published_result(runs[0].config)
+        row, comparison = paper[dataset, k], compare_with_paper(runs[0].config)
         assert runs[0].config.variant == row["variant"]
         figure = (row["test"], row["test_std"], row["metric"])
         assert (
-            published_result.paper_result.mean,
-            published_result.paper_result.std,
-            published_result.paper_result.metric,
+            comparison.paper_result.mean,
+            comparison.paper_result.std,
+            comparison.paper_result.metric,
         ) == figure
-        assert published_result.differing_keys == []
+        assert comparison.differing_keys == []
     if name == "malnet":
         assert {dataset: {*ks} <= {*every_k} for dataset, ks in rows.items()} == {
             "malnet-tiny": True

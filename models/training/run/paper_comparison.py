@@ -1,4 +1,4 @@
-"""Published result that a run reproduces."""
+"""The paper's result next to a run: its value, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESULT_SECTIONS = ("data.", "model.", "optimizer.", "schedule.", "training.")
 _IGNORED_KEYS = {"data.dataset", "data.sample", "training.seed"}
 
 
-class PublishedResult(NamedTuple):
+class PaperComparison(NamedTuple):
     """A result of the paper, and how a run's settings differ from the paper's."""
 
     paper_result: PaperResult
@@ -33,19 +33,19 @@ class PublishedResult(NamedTuple):
     sample: bool  #: True if the run uses a sample
 
     @property
-    def value(self) -> str:
-        """Format the figure, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
-        figure = self.paper_result
-        scale = 0.01 if is_percent(figure.metric) else 1
-        std = None if figure.std is None else scale * figure.std
-        value = format_metric_with_unit(figure.metric, scale * figure.mean, std)
-        title = all_metrics()[figure.metric].title
-        return f"{title} {value}, {count_with_noun(figure.runs, 'run')}"
+    def paper_value(self) -> str:
+        """Format the paper's result, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
+        result = self.paper_result
+        scale = 0.01 if is_percent(result.metric) else 1
+        std = None if result.std is None else scale * result.std
+        value = format_metric_with_unit(result.metric, scale * result.mean, std)
+        title = all_metrics()[result.metric].title
+        return f"{title} {value}, {count_with_noun(result.runs, 'run')}"
 
     @property
     def line(self) -> str:
-        """Line to log: the figure, its source, and the run's differences."""
-        line = f"published: {self.value} ({self.paper_result.source})"
+        """Line to log: the paper's result, its source, and the run's differences."""
+        line = f"published: {self.paper_value} ({self.paper_result.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.differing_keys:
@@ -53,11 +53,11 @@ class PublishedResult(NamedTuple):
         return line
 
 
-def find_published_result(config: RunConfig) -> PublishedResult | None:
-    """Find the published result for a run's dataset, model and metric; ``None`` without one.
+def compare_with_paper(config: RunConfig) -> PaperComparison | None:
+    """Compare a run with the paper's result for its dataset, model and metric; ``None`` without one.
 
     A run with the settings of the paper's experiment on the influence of k is compared with the
-    figure for its k, any other run with the figure for its preset's k.
+    result for its k, any other run with the result for its preset's k.
     """
     if not config.preset:
         return None
@@ -69,14 +69,14 @@ def find_published_result(config: RunConfig) -> PublishedResult | None:
 
     k = getattr(config.model.attention, "k", None)
     if isinstance(k, int) and preset.model == "gps-kmip":
-        figure = paper_result_at_k(preset.dataset, config.variant, k)
-        if figure is not None and set(_differing_keys(config, config.variant)) <= {_K_KEY}:
-            return PublishedResult(figure, [], config.data.sample)
+        paper_result = paper_result_at_k(preset.dataset, config.variant, k)
+        if paper_result is not None and set(_differing_keys(config, config.variant)) <= {_K_KEY}:
+            return PaperComparison(paper_result, [], config.data.sample)
 
     if preset.paper is None or preset.paper.metric != config.training.metric:
         return None
     variant = "text" if config.variant == "text" else preset.default
-    return PublishedResult(preset.paper, _differing_keys(config, variant), config.data.sample)
+    return PaperComparison(preset.paper, _differing_keys(config, variant), config.data.sample)
 
 
 def _differing_keys(config: RunConfig, variant: str) -> list[str]:

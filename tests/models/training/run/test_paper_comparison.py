@@ -1,4 +1,4 @@
-"""The line of a log on the published result that a run aims at."""
+"""The logged line on the paper's result that a run is compared with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, preset_names, read_preset
-from kmip_data.models.training.run.published_result import find_published_result
+from kmip_data.models.training.run.paper_comparison import compare_with_paper
 
 CITY = "paper, table of City-Networks results and table of their training times"
 LRGB = "paper, table of LRGB results"
@@ -22,35 +22,35 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_run_prints_the_published_figure_and_its_source(name):
+def test_a_run_prints_the_papers_result_and_its_source(name):
     for variant in (None, "text"):
         assert (
-            find_published_result(config_for_data(*name.split("/"), variant)).line
+            compare_with_paper(config_for_data(*name.split("/"), variant)).line
             == f"published: {LINES[name]}"
         )
 
 
-def test_every_preset_with_a_published_figure_prints_it():
+def test_every_preset_with_a_paper_result_prints_it():
     for name in preset_names():
         figure = read_preset(*name.split("/")).paper
-        published_result = find_published_result(config_for_data(*name.split("/")))
-        assert (published_result and published_result.paper_result) == figure, name
-        assert not (published_result and published_result.differing_keys), name
+        comparison = compare_with_paper(config_for_data(*name.split("/")))
+        assert (comparison and comparison.paper_result) == figure, name
+        assert not (comparison and comparison.differing_keys), name
 
 
-def test_a_run_without_a_published_figure_prints_none():
+def test_a_run_without_a_paper_result_prints_none():
     for dataset, model in (("helsinki", "gps-kmip"), ("mine", "gcn"), ("london", "exphormer")):
-        assert find_published_result(config_for_data(dataset, model)) is None
+        assert compare_with_paper(config_for_data(dataset, model)) is None
     other_metric = apply_overrides(config_for_data("london"), ["training.metric=f1"])
-    assert find_published_result(other_metric) is None
+    assert compare_with_paper(other_metric) is None
     config = config_for_data("london")
     data = config.data.model_copy(update={"dataset": "helsinki"})
-    assert find_published_result(config.model_copy(update={"data": data})) is None
+    assert compare_with_paper(config.model_copy(update={"data": data})) is None
 
 
-def test_differences_from_the_published_settings_are_named():
+def test_differences_from_the_papers_settings_are_named():
     def other(*items, variant=None):
-        return find_published_result(
+        return compare_with_paper(
             apply_overrides(config_for_data("london", variant=variant), items)
         )
 
@@ -63,17 +63,17 @@ def test_differences_from_the_published_settings_are_named():
     assert small.line.endswith(", ".join(small.differing_keys))
 
 
-def test_another_k_aims_at_the_figure_of_that_k():
+def test_another_k_is_compared_with_the_result_for_that_k():
     config = apply_overrides(config_for_data("malnet-tiny"), ["model.attention.k=100"])
     assert (
-        find_published_result(config).paper_result.mean,
-        find_published_result(config).differing_keys,
+        compare_with_paper(config).paper_result.mean,
+        compare_with_paper(config).differing_keys,
     ) == (
         93.4,
         [],
     )
     config = apply_overrides(config_for_data("peptides-func"), ["model.attention.k=100"])
     assert (
-        find_published_result(config).paper_result.mean == 66.27
+        compare_with_paper(config).paper_result.mean == 66.27
     )  # the experiment has other settings on Peptides
-    assert find_published_result(config).differing_keys == ["model.attention.k"]
+    assert compare_with_paper(config).differing_keys == ["model.attention.k"]
