@@ -250,7 +250,7 @@ def compare_runs_over_k(
     k and seed form a curve: mean ± standard deviation over seeds for each k.
     """
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.models.analysis.drawing import draw_over_k
+    from kmip_data.models.analysis.drawing import draw_results_over_k
     from kmip_data.models.reports.result_tables import (
         read_finished_runs,
         rows_over_k,
@@ -281,7 +281,7 @@ def compare_runs_over_k(
     if saved:
         picture, csv_file = saved
         write_output(csv_file, rows_as_csv(rows))
-        draw_over_k(curves, picture)
+        draw_results_over_k(curves, picture)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []
     for row in rows:

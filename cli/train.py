@@ -171,9 +171,9 @@ def command(
         # 2. Compose the configuration of a new run from a published row, a file or a preset.
         if reproduce is not None:
             _refuse_other_options("--reproduce", reproduce)
-            from kmip_data.models.reports.shipped_results import shipped_result
+            from kmip_data.models.reports.shipped_results import read_shipped_result
 
-            row = shipped_result(reproduce)
+            row = read_shipped_result(reproduce)
             dataset = row.dataset
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None

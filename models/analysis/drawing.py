@@ -83,7 +83,7 @@ def draw_curves_over_k(
 
 
 @in_current_style()
-def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
+def draw_results_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
     """Draw metric and seconds over k, and metric over seconds, for each pair of our and the paper's rows.
 
     Rows come from :func:`~kmip_data.models.reports.result_tables.rows_over_k`. Each curve has one

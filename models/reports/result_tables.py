@@ -97,23 +97,23 @@ def _read_run(folder: Path) -> Run:
     paper = None
     defaults = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(defaults, "the defaults")
-    is_published_variant = False
+    is_paper_variant = False
     with contextlib.suppress(UsageError):  # a preset of another version or installation
         dataset, _, model = config.preset.partition("/")
         base = load_preset(dataset, model, config.variant)
         preset = read_preset(dataset, model)
-        is_published_variant = config.variant in {preset.default, "text"}
+        is_paper_variant = config.variant in {preset.default, "text"}
 
         # 3. The paper's result applies to the complete data and the preset's metric.
         is_own_preset = config.preset == f"{result.dataset}/{result.model}"
         is_complete = result.complete and not result.sample
-        published = preset.paper
-        if is_own_preset and is_complete and published and config.variant not in preset.ours:
-            paper = published if published.metric == result.metric else None
+        preset_paper = preset.paper
+        if is_own_preset and is_complete and preset_paper and config.variant not in preset.ours:
+            paper = preset_paper if preset_paper.metric == result.metric else None
 
-    # 4. It is for exactly this configuration if nothing differs from the published variant.
+    # 4. It is for exactly this configuration if nothing differs from the paper's variant.
     changes = tuple(_changed_settings(config, base, result))
-    has_paper_settings = is_published_variant and paper is not None and not changes
+    has_paper_settings = is_paper_variant and paper is not None and not changes
     return Run(folder, result, config, changes, paper, has_paper_settings, is_edited(folder))
 
 
@@ -229,7 +229,7 @@ def tables_of_runs(
     tables = []
     for rows in groups.values():
         sorted_rows = [[by_seed[number] for number in sorted(by_seed)] for by_seed in rows.values()]
-        tables.append(_compare_rows(sorted_rows, against))
+        tables.append(_make_table(sorted_rows, against))
     return tables, notices
 
 
@@ -282,7 +282,7 @@ def configuration_digest(run: Run | OpenedRun) -> str:
     return changed_keys_digest(config.model_copy(update={"data": data, "system": system}))
 
 
-def _compare_rows(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
+def _make_table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     rows = [_summarise_runs(runs) for runs in groups]
     if len(rows) == 1:
         return Table(rows, groups, "")
@@ -346,7 +346,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
         "test_std": sample_std(tests),
         "edited": any(run.edited for run in runs),
         "rank": None,
-        **_published_columns(run, mean),
+        **_comparison_columns(run, mean),
         "to_reference": None,
         "pairs": None,
         "hours": hours,
@@ -364,7 +364,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
     }
 
 
-def _published_columns(run: Run, mean: float) -> Row:
+def _comparison_columns(run: Run, mean: float) -> Row:
     """Return the columns with the results of the paper, a leaderboard and this package."""
     result = run.result
     paper = run.paper
@@ -373,13 +373,13 @@ def _published_columns(run: Run, mean: float) -> Row:
     if all(change.startswith("training.epochs=") for change in run.changes):
         ours = find_shipped_result(result)
     scale = 0.01 if is_percent(result.metric) else 1  # the paper states percent
-    published = None
+    paper_mean = None
     deviation = None
     if paper is not None:
-        published = scale * paper.mean
+        paper_mean = scale * paper.mean
         deviation = paper.std and scale * paper.std
     return {
-        "paper": published,
+        "paper": paper_mean,
         "paper_std": deviation,
         "paper_runs": paper and paper.runs,
         "leaderboard": board and board.mean,
@@ -389,7 +389,9 @@ def _published_columns(run: Run, mean: float) -> Row:
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
         "ours_runs": ours and len(ours.runs),
-        "to_paper": mean - published if published is not None and run.has_paper_settings else None,
+        "to_paper": mean - paper_mean
+        if paper_mean is not None and run.has_paper_settings
+        else None,
     }
 
 
@@ -423,7 +425,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
         paper = paper_rows_over_k(first["dataset"], first["metric"])
     else:
         share = f" ({first['share']})"
-    published = {row["k"]: row for row in paper}
+    paper_rows = {row["k"]: row for row in paper}
     curves: dict[str, list[Row]] = {}
     for row, runs in zip(table.rows, table.runs, strict=True):
         k = getattr(runs[0].config.model.attention, "k", None)
@@ -445,7 +447,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
             "seconds": statistics.fmean(seconds),
             "seconds_std": sample_std(seconds),
         }
-        paper_row = published.get(k, {})
+        paper_row = paper_rows.get(k, {})
         for column in ("runs", *K_COLUMNS):
             k_row[f"paper_{column}"] = paper_row.get(column)
         curves.setdefault(name, []).append(k_row)

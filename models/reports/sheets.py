@@ -15,7 +15,7 @@ from pathlib import Path
 from kmip_data.drawing.style import STYLES
 from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import SAMPLE_NOTE
-from kmip_data.models.reports.pictures import plots_of_table, row_colors, short_name
+from kmip_data.models.reports.plots import model_with_changes, plots_of_table, row_colors
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics
@@ -132,7 +132,7 @@ def _format_leaderboard(row: Row) -> str:
     return f"{_format_mean('leaderboard', row)} {row['leaderboard_entry'] or ''}".strip()
 
 
-def _published_time(row: Row) -> str:
+def _format_paper_time(row: Row) -> str:
     if not row["paper_hours"]:
         return ""
     return f"{format_duration(3600 * row['paper_hours'])}, {row['paper_hardware']}"
@@ -172,7 +172,7 @@ COLUMNS = {
         "time of a complete training, mean over the runs",
         lambda row: format_duration(3600 * row["hours"]),
     ),
-    "paper's": Column("the paper's time of a training, and its hardware", _published_time),
+    "paper's": Column("the paper's time of a training, and its hardware", _format_paper_time),
     "device": Column("GPU or processor that the runs were trained on", itemgetter("device")),
     "memory": Column(
         "peak memory of a run on the GPU, or else of the process",
@@ -216,10 +216,10 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
         if table.reference in {"", "the best"} and any(cells["Δ paper"] for cells in rows):
             against = "Δ paper"
         for row, cells in zip(ranked, rows, strict=True):
-            cells["model"] = short_name(row)
+            cells["model"] = model_with_changes(row)
         names = ["model", "test", against]
     else:
-        shared = _take_shared(rows)
+        shared = _extract_shared_properties(rows)
         names = list(rows[0])
     names = [name for name in names if any(cells[name] for cells in rows)]
     docs = {}
@@ -241,7 +241,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
-    clear = _is_clear(table, ranked)
+    clear = _best_is_clearly_ahead(table, ranked)
     ranks = [row["rank"] if clear else None for row in ranked]
     colors = dict(zip(map(id, table.rows), row_colors(table), strict=True))
     return Sheet(
@@ -249,7 +249,7 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
     )
 
 
-def _is_clear(table: Table, ranked: Sequence[Row]) -> bool:
+def _best_is_clearly_ahead(table: Table, ranked: Sequence[Row]) -> bool:
     """True if the best row is more than a standard error of the difference ahead of the second."""
     if len(ranked) < 2 or min(row["runs"] for row in ranked[:2]) < 2:
         return False
@@ -260,7 +260,7 @@ def _is_clear(table: Table, ranked: Sequence[Row]) -> bool:
     return abs(float(ranked[0]["test"]) - float(ranked[1]["test"])) > math.sqrt(variance)
 
 
-def _take_shared(rows: list[dict[str, str]]) -> str:
+def _extract_shared_properties(rows: list[dict[str, str]]) -> str:
     """Remove properties shared by several rows, and return them as a sentence."""
     if len(rows) == 1:
         return ""

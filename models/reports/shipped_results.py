@@ -127,7 +127,7 @@ def _read_row(row: dict[str, Any]) -> ShippedResult:
     return ShippedResult.model_validate(row)
 
 
-def shipped_result(name: str) -> ShippedResult:
+def read_shipped_result(name: str) -> ShippedResult:
     """Return the row ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
     rows = read_shipped_results()
     if name not in rows:
@@ -156,8 +156,8 @@ def find_shipped_result(result: RunResult) -> ShippedResult | None:
     return None
 
 
-def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, object], str]:
-    """Compare each run of ``summary`` with ``row``; return the comparison as a dictionary and as text.
+def check_reproduced(shipped: ShippedResult, summary: Summary) -> tuple[dict[str, object], str]:
+    """Compare each run of ``summary`` with ``shipped``; return the comparison as JSON and as text.
 
     A run is *equal* if its test metric and the SHA-256 of its weights equal the row's. If it stopped
     before the row's last epoch, all values of the row's first epochs must be equal. Equality is
@@ -170,25 +170,25 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     ``NotReproduced`` if a run is not close or was trained on another build or split.
     """
     first = summary.results[0]
-    is_complete = first.epochs >= row.epochs
-    if not is_complete and not row.first_epochs:
+    is_complete = first.epochs >= shipped.epochs
+    if not is_complete and not shipped.first_epochs:
         raise UsageError(
-            f"{row.dataset}/{row.name} has no values of single epochs.",
-            next=f"kmip-data train --reproduce {row.dataset}/{row.name}, without --stop-after",
+            f"{shipped.dataset}/{shipped.name} has no values of single epochs.",
+            next=f"kmip-data train --reproduce {shipped.dataset}/{shipped.name}, without --stop-after",
         )
 
     runs = []
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        runs.append(_compare_run(row, folder, result, is_complete=is_complete))
+        runs.append(_compare_run(shipped, folder, result, is_complete=is_complete))
 
     lines = [run.line for run in runs]
     lines.append(
-        f"row: {row.format_mean()}, {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, "
-        f"torch {row.torch}; bitwise equal only at commit {row.commit}"
+        f"row: {shipped.format_mean()}, {shipped.epochs} of {shipped.schedule_epochs} epochs, "
+        f"{shipped.hardware}, torch {shipped.torch}; bitwise equal only at commit {shipped.commit}"
     )
     lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")
     text = "\n".join(lines)
-    name = f"{row.dataset}/{row.name}"
+    name = f"{shipped.dataset}/{shipped.name}"
     if not all(run.reproduced for run in runs):
         raise NotReproduced(
             f"{name} is not reproduced.",
@@ -201,11 +201,11 @@ def check_reproduced(row: ShippedResult, summary: Summary) -> tuple[dict[str, ob
     compared = {
         "row": name,
         "epochs": first.epochs,
-        "mean": row.mean,
-        "std": row.std,
-        "hardware": row.hardware,
-        "torch": row.torch,
-        "commit": row.commit,
+        "mean": shipped.mean,
+        "std": shipped.std,
+        "hardware": shipped.hardware,
+        "torch": shipped.torch,
+        "commit": shipped.commit,
         "seeds": [run.facts for run in runs],
     }
     return compared, text
@@ -220,40 +220,42 @@ class RunComparison(NamedTuple):
 
 
 def _compare_run(
-    row: ShippedResult, folder: Path, result: RunResult, *, is_complete: bool
+    shipped: ShippedResult, folder: Path, result: RunResult, *, is_complete: bool
 ) -> RunComparison:
     """Compare a run with the row's run of the same seed or fold."""
     # 1. Collect data and values of the run and of the row.
-    number = result.split.parameters["fold"] if row.folds else result.seed
-    columns = zip(row.test, row.weights, row.splits, strict=True)
-    shipped_runs = dict(zip(row.runs, columns, strict=True))
-    published, weights, split = shipped_runs.get(number, (None, None, None))
-    values = _first_values(row, folder, number)
-    deciding = _deciding_values(row, values)
+    number = result.split.parameters["fold"] if shipped.folds else result.seed
+    columns = zip(shipped.test, shipped.weights, shipped.splits, strict=True)
+    shipped_runs = dict(zip(shipped.runs, columns, strict=True))
+    shipped_test, weights, split = shipped_runs.get(number, (None, None, None))
+    values = _first_values(shipped, folder, number)
+    deciding = _deciding_values(shipped, values)
     same_split = split in {None, json_digest(result.split.digests)[:12]}
-    same_data = same_split and result.build_key == row.build
+    same_data = same_split and result.build_key == shipped.build
 
     # 2. Decide whether they are bitwise equal, or close.
     test = None
-    is_equal = bool(values) and all(value.here == value.row for value in values)
+    is_equal = bool(values) and all(value.measured == value.shipped for value in values)
     if is_complete:
-        test = result.metrics["test"][row.metric]
-        is_equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (published, weights)
-    reproduced = same_data and (is_equal or _is_close(row, test, deciding))
+        test = result.metrics["test"][shipped.metric]
+        is_equal = (test, sha256_file(folder / WEIGHTS_NAME)[0]) == (shipped_test, weights)
+    reproduced = same_data and (is_equal or _is_close(shipped, test, deciding))
 
     # 3. Describe the run.
-    repetition = "fold" if row.folds else "seed"
+    repetition = "fold" if shipped.folds else "seed"
     facts = {
         repetition: number,
         "test": test,
-        "row": published,
+        "row": shipped_test,
         "equal": is_equal and same_data,
-        "values": [value._asdict() for value in deciding],
+        "values": [value.as_json() for value in deciding],
     }
     parts = []
     if test is not None:
-        shipped = "–" if published is None else format_metric_with_unit(row.metric, published)
-        parts.append(f"test {format_metric_with_unit(row.metric, test)}, row {shipped}")
+        expected = (
+            "–" if shipped_test is None else format_metric_with_unit(shipped.metric, shipped_test)
+        )
+        parts.append(f"test {format_metric_with_unit(shipped.metric, test)}, row {expected}")
     parts += [value.text() for value in deciding]
     if not same_data:
         parts.append("other data")
@@ -267,45 +269,56 @@ class EpochValue(NamedTuple):
 
     name: str
     epoch: int
-    row: float
-    here: float
+    shipped: float
+    measured: float
+
+    def as_json(self) -> dict[str, object]:
+        """Return the values as ``row`` and ``here``, their keys in the output of ``train``."""
+        return {
+            "name": self.name,
+            "epoch": self.epoch,
+            "row": self.shipped,
+            "here": self.measured,
+        }
 
     def text(self) -> str:
         """Format the measured value next to the shipped one."""
-        return f"{self.name} of epoch {self.epoch}: {self.here!r}, row {self.row!r}"
+        return f"{self.name} of epoch {self.epoch}: {self.measured!r}, row {self.shipped!r}"
 
 
-def _first_values(row: ShippedResult, folder: Path, number: int) -> list[EpochValue]:
-    """Pair the columns of ``metrics.csv`` with the first epochs of ``row``."""
+def _first_values(shipped: ShippedResult, folder: Path, number: int) -> list[EpochValue]:
+    """Pair the columns of ``metrics.csv`` with the first epochs of ``shipped``."""
     measured = metrics_columns(folder)
-    stored = dict(zip(row.runs, row.first_epochs, strict=False)).get(number, {})
+    stored = dict(zip(shipped.runs, shipped.first_epochs, strict=False)).get(number, {})
     values = []
-    for name, expected in stored.items():
+    for name, shipped_values in stored.items():
         # A run may have fewer or more epochs than are stored.
-        for shipped, (epoch, here) in zip(expected, measured.get(name, []), strict=False):
-            values.append(EpochValue(name, epoch, shipped, here))
+        for shipped_value, (epoch, value) in zip(
+            shipped_values, measured.get(name, []), strict=False
+        ):
+            values.append(EpochValue(name, epoch, shipped_value, value))
     return values
 
 
-def _deciding_values(row: ShippedResult, values: list[EpochValue]) -> list[EpochValue]:
+def _deciding_values(shipped: ShippedResult, values: list[EpochValue]) -> list[EpochValue]:
     """Return the training loss and the val metric of the last compared epoch, usually the second."""
     last = max((value.epoch for value in values), default=0)
-    names = {"train_loss", f"val_{row.metric}"}
+    names = {"train_loss", f"val_{shipped.metric}"}
     return [value for value in values if value.epoch == last and value.name in names]
 
 
-def _is_close(row: ShippedResult, test: float | None, deciding: list[EpochValue]) -> bool:
+def _is_close(shipped: ShippedResult, test: float | None, deciding: list[EpochValue]) -> bool:
     """True if the test metric, if measured, and the deciding epoch are close to the row's."""
-    if test is not None and row.std is not None and abs(test - row.mean) > 3 * row.std:
+    if test is not None and shipped.std is not None and abs(test - shipped.mean) > 3 * shipped.std:
         return False
 
     for value in deciding:
-        is_fraction = value.name != "train_loss" and is_percent(row.metric)
-        tolerance = METRIC_TOLERANCE if is_fraction else LOSS_TOLERANCE * abs(value.row)
-        if abs(value.here - value.row) > tolerance:
+        is_fraction = value.name != "train_loss" and is_percent(shipped.metric)
+        tolerance = METRIC_TOLERANCE if is_fraction else LOSS_TOLERANCE * abs(value.shipped)
+        if abs(value.measured - value.shipped) > tolerance:
             return False
     # Something must have been compared, but a row with a single run has no deviation.
-    return len(deciding) == 2 or (test is not None and row.std is not None)
+    return len(deciding) == 2 or (test is not None and shipped.std is not None)
 
 
 class Leaderboard(Strict):

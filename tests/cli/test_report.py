@@ -19,7 +19,7 @@ from support.shared import ROOT
 
 from kmip_data.builds.home import Home
 from kmip_data.format.card import SAMPLE_NOTE
-from kmip_data.models.reports.pictures import mean_over_seeds
+from kmip_data.models.reports.plots import mean_over_seeds
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.runs_by_name import select_runs
 

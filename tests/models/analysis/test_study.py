@@ -14,7 +14,7 @@ from torch import nn
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention, kmip_attention
 from kmip_data.models.analysis import study
-from kmip_data.models.analysis.drawing import draw_over_k
+from kmip_data.models.analysis.drawing import draw_results_over_k
 from kmip_data.models.analysis.study import (
     Projections,
     approximation_curves,
@@ -179,7 +179,7 @@ def ticks(axis):
 def test_plots_over_k_label_shares_and_short_logarithmic_axes(drawn, tmp_path):
     row = {"dataset": "helsinki", "metric": "accuracy", "seconds": 0.5}
     ours = [row | {"curve": "a run", "k": k, "test": test} for k, test in ((5, 0.2), (15, 0.22))]
-    draw_over_k(
+    draw_results_over_k(
         [(ours, [{"curve": "the paper's", "k": 10, "test": 0.21, "seconds": 0}])],
         tmp_path / "p.png",
     )

@@ -1,4 +1,4 @@
-"""Pictures of a report: hours and frontiers, with the paper's results where they belong."""
+"""Plots of a report: hours and frontiers, with the paper's results where they belong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.drawing.style import new_figure
-from kmip_data.models.reports.pictures import (
-    draw_curves,
+from kmip_data.models.reports.plots import (
+    draw_learning_curves,
     draw_over_hours,
-    hours_curve,
     legend_names,
+    mean_curve_over_hours,
+    paper_results_with_hours,
     pareto_frontier,
     plots_of_table,
-    published_hours,
 )
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.runs_by_name import select_runs
@@ -50,13 +50,17 @@ def test_a_frontier_contains_only_unbeaten_rows():
 def test_the_papers_hours_equal_its_table():
     by_model = {
         model: (result.hours, result.mean, result.std)
-        for model, result in published_hours("paris", "accuracy").items()
+        for model, result in paper_results_with_hours("paris", "accuracy").items()
     }
     assert by_model["gps-kmip"] == (3.09, 53.62, 0.22)
     assert by_model["gps-bigbird"] == (11.50, 53.53, 0.37)
     assert by_model["gcn"] == (0.051, 52.93, 0.06)
     assert "gps-transformer" not in by_model  # ran out of memory
-    assert published_hours("paris", "f1") == published_hours("my-data", "accuracy") == {}
+    assert (
+        paper_results_with_hours("paris", "f1")
+        == paper_results_with_hours("my-data", "accuracy")
+        == {}
+    )
 
 
 def curve(folder: Path, *rows: str) -> None:
@@ -67,12 +71,12 @@ def test_hours_add_up_over_epochs_and_are_means_over_seeds(tmp_path):
     curve(write_run(tmp_path, 0.5, seed=0), "0,1800,0.1", "1,1800,", "2,3600,0.3")
     curve(write_run(tmp_path, 0.5, seed=1), "0,3600,0.2", "1,3600,0.9", "2,3600,0.5")
     (table,) = tables(tmp_path)
-    hours, values = hours_curve(table.runs[0], "val_accuracy")
+    hours, values = mean_curve_over_hours(table.runs[0], "val_accuracy")
     assert hours == pytest.approx([0.75, 2.5])
     assert values == pytest.approx([0.15, 0.4])
     for strange in ("0,-1,0.1", "0,,0.1", "0,1e200,0.1", "x"):
         curve(table.runs[0][0].folder, strange)
-        assert hours_curve(table.runs[0], "val_accuracy") == ([], [])
+        assert mean_curve_over_hours(table.runs[0], "val_accuracy") == ([], [])
 
 
 def drawn(draw, table):
@@ -88,7 +92,7 @@ def test_one_epoch_and_short_runs_have_axes_that_can_be_read(tmp_path):
         run = write_run(home, 0.5, hours=seconds / 3600)
         curve(run, f"0,{seconds},0.1")
         (table,) = tables(home)
-        epochs = drawn(draw_curves, table)
+        epochs = drawn(draw_learning_curves, table)
         assert [epochs.get_xlim(), [*epochs.get_xticks()]] == [(0, 2), [1]]
         axis = drawn(draw_over_hours, table).xaxis
         assert axis.axes.lines[0].get_marker() == "_", "a line of one point would not be seen"

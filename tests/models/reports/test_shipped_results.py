@@ -20,8 +20,8 @@ from kmip_data.models.reports.shipped_results import (
     ShippedResult,
     check_reproduced,
     find_shipped_result,
+    read_shipped_result,
     read_shipped_results,
-    shipped_result,
 )
 from kmip_data.models.training.config.overrides import apply_overrides, value_of_key
 from kmip_data.models.training.config.presets import load_preset, preset_owner
@@ -247,7 +247,7 @@ def test_shipped_rows_are_valid() -> None:
             key, _, value = item.partition("=")
             assert str(value_of_key(config, key)) == value or key.startswith("data.split.")
     with pytest.raises(UsageError, match="'long-range/gps-kmip'"):
-        shipped_result("long-range/gps-kmipp")
+        read_shipped_result("long-range/gps-kmipp")
 
 
 def test_tables_in_the_docs_equal_the_rows() -> None:

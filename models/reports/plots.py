@@ -49,12 +49,12 @@ ERROR_BAR_STYLE = {
     "markersize": 5,
     "zorder": 3,
 }
-Draw = Callable[[Figure, Table], None]  #: function that draws a table on an empty figure
+DrawFunction = Callable[[Figure, Table], None]  #: function that draws a table on an empty figure
 
 
 def plots_of_table(table: Table) -> list[str]:
     """Return the plots of a table as SVG that adapts to the page's light or dark background."""
-    draws = [draw_curves, draw_over_hours]
+    draws = [draw_learning_curves, draw_over_hours]
     ours, _ = rows_over_k(table)
     if ours:
         draws.append(draw_frontier)
@@ -70,14 +70,15 @@ def legend_names(table: Table) -> list[str]:
     names = []
     for row, row_changes in zip(table.rows, changes, strict=True):
         distinct = [change for change in row_changes if change not in shared]
-        names.append(short_name({**row, "changes": "; ".join(distinct)}))
+        names.append(model_with_changes({**row, "changes": "; ".join(distinct)}))
     return names
 
 
-def short_name(row: Row) -> str:
+def model_with_changes(row: Row) -> str:
     """Return the model of a row, and up to two of its changes.
 
-    >>> short_name({"model": "gps", "changes": "model.attention.k=5 instead of 15; dropout=0.2 instead of 0"})
+    >>> changes = "model.attention.k=5 instead of 15; dropout=0.2 instead of 0"
+    >>> model_with_changes({"model": "gps", "changes": changes})
     'gps, k=5, dropout=0.2'
     """
     # Keep the last part of the key and the new value: "k=5" of "model.attention.k=5 instead of 15".
@@ -88,7 +89,7 @@ def short_name(row: Row) -> str:
     return ", ".join(words)
 
 
-def draw_curves(figure: Figure, table: Table) -> None:
+def draw_learning_curves(figure: Figure, table: Table) -> None:
     """Draw the val metric over epochs: mean over seeds, with bands of one standard deviation."""
     metric = table.rows[0]["metric"]
     axes = figure.subplots()
@@ -140,7 +141,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     scale = _unit_factor(metric)
     paper = {}
     if first["share"] == "all":
-        paper = published_hours(first["dataset"], metric)
+        paper = paper_results_with_hours(first["dataset"], metric)
     # Rows have the same colours as in the table, and a result of the paper that of its model.
     rows = legend_names(table)
     names = [*rows, *(model for model in paper if model not in rows)]
@@ -153,7 +154,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     axes = figure.subplots()
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
-        hours, values = hours_curve(runs, f"val_{metric}")
+        hours, values = mean_curve_over_hours(runs, f"val_{metric}")
         axes.plot(
             per_hour * np.array(hours),
             scale * np.array(values),
@@ -167,11 +168,11 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         axes.errorbar(
             per_hour * row["hours"], mean, std, color=color, marker="o", **ERROR_BAR_STYLE
         )
-    for model, published in paper.items():
-        std = published.std or 0.0
+    for model, result in paper.items():
+        std = result.std or 0.0
         style = {"marker": "D", "markerfacecolor": current_style().ground, "color": colors[model]}
-        hours_of_paper = published.hours or 0.0
-        axes.errorbar(per_hour * hours_of_paper, published.mean, std, **style, **ERROR_BAR_STYLE)
+        paper_hours = result.hours or 0.0
+        axes.errorbar(per_hour * paper_hours, result.mean, std, **style, **ERROR_BAR_STYLE)
     axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
     label_plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
@@ -201,7 +202,7 @@ def row_colors(table: Table) -> list[str]:
         return [colors[color] for color in class_colors(len(table.rows))]
 
 
-def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
+def mean_curve_over_hours(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
     """Return the mean hours and the mean of a column at each epoch that all runs have reached."""
     curves = [_hours_by_epoch(run, column) for run in runs]
     shared = sorted(set(curves[0]).intersection(*curves[1:]))
@@ -229,7 +230,7 @@ def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
     return {epoch: (hours[epoch], value) for epoch, value in values if epoch in hours}
 
 
-def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
+def paper_results_with_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
     """Return the paper's results on a dataset, by model, if they state training hours."""
     if dataset not in dataset_names():
         return {}
@@ -357,7 +358,7 @@ def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, s
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
 
 
-def _draw_svg(draw: Draw, table: Table) -> str:
+def _draw_svg(draw: DrawFunction, table: Table) -> str:
     """Return a plot as SVG whose colours adapt to the page's light or dark background."""
     file = StringIO()
     _write_svg(draw, table, file)
@@ -368,7 +369,7 @@ def _draw_svg(draw: Draw, table: Table) -> str:
 
 
 @in_current_style()
-def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
+def _write_svg(draw: DrawFunction, table: Table, file: StringIO) -> None:
     import matplotlib as mpl
 
     figure = new_figure(6, 4)  # inches; its text is as large as the page's, even on a phone
