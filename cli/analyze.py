@@ -43,14 +43,7 @@ if TYPE_CHECKING:
 
 MAX_GRAPHS = 50  #: graphs of the test part that are measured
 
-save_option = combined_options(
-    click.option(
-        "--save", metavar="PREFIX",
-        help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
-        "  [default: the command's name, in the folder of RUN]",
-    ),
-    force_option,
-)  # fmt: skip
+SAVE_HELP = "Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
 
 
 def _parse_two_integers(
@@ -79,12 +72,16 @@ attention_measure_options = combined_options(
         "--nodes", callback=_parse_two_integers, default="1..5000", show_default=True, metavar="A..B",
         help="Only graphs with A to B nodes; time grows quadratically with nodes.",
     ),
-    number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
+    number_option("--queries", "Number of query nodes per graph, chosen at random.  [default: all]"),
     click.option(
         "--k", "ks", metavar="LIST",
-        help="Values of k, such as 1,10,100.  [default: the paper's 43, up to n]",
+        help="Values of k, such as 1,10,100.  [default: the paper's 43 values, up to n]",
     ),
-    save_option,
+    click.option(
+        "--save", metavar="PREFIX",
+        help=f"{SAVE_HELP}  [default: the command's name, in the folder of RUN]",
+    ),
+    force_option,
     plugin_option,
     long_running_options,
 )  # fmt: skip
@@ -234,7 +231,8 @@ def _describe_measured_data(about: Mapping[str, Any]) -> str:
     nargs=-1,
     type=SWEEP_OR_RUN,
 )
-@save_option
+@click.option("--save", metavar="PREFIX", help=SAVE_HELP)
+@force_option
 @plugin_option
 @home_option
 @json_option
@@ -244,10 +242,10 @@ def compare_runs_over_k(
     force: bool,
     home: Home,
 ) -> None:
-    """Show metric and seconds per epoch against k, next to the paper's.
+    """Show the metric and the seconds per epoch for each k, next to the paper's.
 
-    Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in
-    k and seed form a curve: mean ± standard deviation over seeds for each k.
+    Reads the finished runs of the given sweeps, the given runs, or all runs in the home. Runs that
+    differ only in k and seed form a curve: mean ± standard deviation over seeds for each k.
     """
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_results_over_k

@@ -89,8 +89,8 @@ def attention(
     """Repeat the paper's efficiency experiment on this machine.
 
     Measures time and peak memory of attention methods against the number of nodes, in inference and
-    in training. Each method has its own process, so running out of memory or time fills one cell of
-    the table. Shows the paper's A100 measurements below, labelled as such.
+    in training. Each method has its own process, so running out of memory or time affects only one
+    cell of the table. Shows the paper's A100 measurements below, labelled as such.
     """
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure_methods

@@ -82,13 +82,15 @@ class _BuildableName(NameType):
     help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
     " picture; may be repeated.",
 )
-@click.option("--unpinned", is_flag=True, help="Accept other raw files than the published ones.")
+@click.option(
+    "--unpinned", is_flag=True, help="Accept raw files that differ from the published ones."
+)
 @jobs_option
 @click.option(
     "--memory",
     metavar="SIZE",
     help="Memory limit of a worker process, such as 4GiB."
-    "  [default: 4GiB to read your own graphs, half of the memory for a city, else no limit]",
+    "  [default: 4GiB for your own graphs, half of the memory for a city, else no limit]",
 )
 @dask_option
 @plugin_option
@@ -96,9 +98,9 @@ class _BuildableName(NameType):
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="graphs: print the use of each column and a summary of the build, and keep nothing.",
+    help="graphs: print the use of each column and a summary of the build, without keeping it.",
 )
-@path_option("--describe", help="graphs: write the uses of the columns into FILE, for --like FILE.")
+@path_option("--describe", help="graphs: write the use of each column to FILE, for --like FILE.")
 @force_option
 @long_running_options
 def command(
@@ -114,12 +116,12 @@ def command(
     parameters: DatasetParameters,
     **options: Any,
 ) -> None:
-    """Build a dataset: a published one, or one of your own files.
+    """Build a published dataset, or a dataset from your own files.
 
-    NAME is a published dataset (kmip-data list --all). For your own files it is graphs, points,
-    superpixels, city or pyg, and --name names the result. Missing raw files are fetched first. A
-    build that was stopped is resumed. `kmip-data info NAME` lists the parameters of a dataset,
-    `kmip-data info graphs` the keys for your own graphs.
+    NAME is a published dataset (kmip-data list --all). For your own files, NAME is graphs,
+    points, superpixels, city or pyg, and --name names the dataset. Missing raw files are fetched
+    first. A stopped build is resumed. `kmip-data info NAME` lists the parameters of a dataset, and
+    `kmip-data info graphs` those for your own graphs.
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.added_splits import ensure_split

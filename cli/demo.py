@@ -39,9 +39,9 @@ PICTURE = "long-range.png"
 )  # fmt: skip
 @json_option
 def command(folder: str) -> None:
-    """Show what k-MIP attention is for: offline, about a minute of work on two cores.
+    """Show what k-MIP attention is for: offline, in about a minute on two cores.
 
-    1. Trains four networks on a task in which a distant node has the answer. 2. Draws the streets
+    1. Trains four networks on a task whose answer lies at a distant node. 2. Draws the streets
     of Helsinki and an interactive page, if the extra demo is installed. 3. Compares the time of
     k-MIP and full attention. Each command is shown before it runs.
     """

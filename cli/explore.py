@@ -66,7 +66,7 @@ MAX_EDGES = 1_000_000  #: limit of the edges of all records after the first one
 @path_option("--output", help="Output file.  [default: explore.html in the run or build]")
 @force_option
 @click.option("--no-open", is_flag=True, help="Write the page without opening a browser.")
-@device_option("as the run was trained")
+@device_option("as in training")
 @plugin_option
 @read_only_options
 def command(
@@ -84,7 +84,7 @@ def command(
     """Open an interactive page for a graph and its predictions.
 
     NAME is a city or another build. For a build, the page shows graph number --record and up to
-    seven graphs that follow. In a single large graph, --record is the number of a node, shown with
+    seven graphs after it. In a single large graph, --record is the number of a node, shown with
     a sampled neighbourhood. A RUN is shown on its own data: the predictions of its best weights,
     its errors, and the keys that each k-MIP head chose, with their weights. For all RUNs, the page
     has learning curves and the influence of other nodes by distance. It is one file and needs no

@@ -47,7 +47,7 @@ MAX_CLASSES_SHOWN = 13
 @click.option(
     "--model",
     metavar="NAME",
-    help="Show the preset: its keys, and where the paper's text and code differ.",
+    help="Show the model's preset: its configuration keys, and where the paper's text and code differ.",
 )
 @plugin_option
 @read_only_options
@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
-    The name of a dataset shows the dataset and lists its builds. The folder of a build shows this
-    build. So does the name of the dataset with --sample, or with parameters such as --k 16.
+    The name of a dataset shows the dataset and lists its builds. To show one build, give its folder,
+    or the name of its dataset with --sample or parameters such as --k 16.
     """
     from kmip_data.builds.added_columns import facts_of_added_columns
     from kmip_data.manifest import dataset_names

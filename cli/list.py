@@ -47,15 +47,13 @@ MAX_RUNS = 10  #: newest runs that are shown
 
 
 @click.command(cls=Command)
-@click.option(
-    "--all", "everything", is_flag=True, help="List all datasets to build, by family, instead."
-)
+@click.option("--all", "everything", is_flag=True, help="List all datasets instead, by family.")
 @home_option
 @json_option
 def command(everything: bool, home: Home) -> None:
     """List your builds and runs with sizes and dates; with --all, list all datasets instead.
 
-    If several builds have one name, the list shows the counts and parameters in which they differ.
+    If several builds share a name, the list shows the counts and parameters in which they differ.
     `info NAME` shows all of them. A build that was stopped is listed with its finished shards; the
     same `build` command resumes it. The last table lists raw files and caches. `kmip-data remove
     FOLDER` frees space.

@@ -39,11 +39,11 @@ COMPLETION_VARIABLE = (
 
 #: Command -> one sentence for the list of commands.
 COMMANDS = {
-    "demo": "Show what k-MIP attention is for: offline, about a minute of work on two cores.",
+    "demo": "Show what k-MIP attention is for: offline, in about a minute on two cores.",
     "list": "List your builds and runs with sizes and dates; with --all, list all datasets instead.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download and verify the raw files of a dataset.",
-    "build": "Build a dataset: a published one, or one of your own files.",
+    "build": "Build a published dataset, or a dataset from your own files.",
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build, and repair a damaged one.",
     "push": "Share a build or a run at any address.",
@@ -51,7 +51,7 @@ COMMANDS = {
     "export": "Write a build in the format of another program.",
     "preview": "Draw records of a build, or the map of a city.",
     "explore": "Open an interactive page for a graph and its predictions.",
-    "train": "Train a model, building what is missing first.",
+    "train": "Train a model, after building its dataset if necessary.",
     "sweep": "Train a plan of runs: datasets × models × changes × seeds.",
     "runs": "List the runs in the home folder, the newest first.",
     "report": "Compare the results of runs with each other and with the paper.",

@@ -46,8 +46,8 @@ def command(
     """Write the predictions of a trained model.
 
     RUN is a run folder or the end of its path. Writes logits and predicted classes or values for
-    every graph or node in a part of the split. The key of a row is the id in your table. Without
-    ids, it is the number of the row, from 0. The data of --dataset need no targets. In Python,
+    every graph or node in a part of the split. Rows are identified by the ids in your table, or
+    without ids by their number, counted from 0. The data of --dataset need no targets. In Python,
     `kmip_data.models.evaluate_predictions` computes metrics from the .npz file.
     """
     if output is not None:

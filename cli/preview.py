@@ -75,8 +75,8 @@ def command(
     """Draw records of a build, or the map of a city.
 
     Each record is one row. It shows the nodes by class, the edges, the degrees of the nodes, and
-    the classes or the label among the labels of all graphs. Superpixels lie over their picture, and
-    RDKit draws molecules. A city is drawn as maps: by class, by eccentricity and by split. In any
+    the classes or the label among the labels of all graphs. Superpixels are drawn over their picture,
+    and molecules by RDKit. A city is drawn as maps: by class, by eccentricity and by split. In any
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
     if output is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("address")
 @path_option(
     "--output", metavar="DIR",
-    help="Destination.  [default: its name, below the home's built/; a run: in the current folder]",
+    help="Destination.  [default: its name, in built/ of the home; for a run, in the current folder]",
 )  # fmt: skip
 @click.option(
     "--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]"

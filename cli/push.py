@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Share a build or a run at any address.
 
-    NAME is a build or a finished run. ADDRESS is a folder or an address of fsspec (hf://, s3://,
-    gs://). It must be empty, or have an earlier push of the same build or run. Checks every byte
+    NAME is a build or a finished run. ADDRESS is a folder or an fsspec URL (hf://, s3://, gs://).
+    It must be empty, or contain an earlier push of the same build or run. Checks every byte
     first, and keeps an existing README.md. If pyarrow is installed, a build also gets Parquet
     files. Refuses data that may not be redistributed.
     """

@@ -29,8 +29,8 @@ def command(
     """List the runs in the home folder, the newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of
-    a sweep that ended with an error is listed as failed, with that error. A run on a sample has
-    -sample behind the name of the dataset. `report` compares finished runs.
+    a sweep that ended with an error is listed as failed, with that error. A run on a sample is
+    listed as NAME-sample. `report` compares finished runs.
     """
     from kmip_data.models.training.run.run_status import list_runs
 

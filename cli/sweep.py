@@ -89,7 +89,7 @@ def command(
 
     SWEEP is a shipped plan or a file NAME.toml. Without it, the options define the plan. Each run is
     a process of `kmip-data train` with its own folder. The same command resumes a sweep that was
-    stopped. A failed run is a row with its error. Prints mean and standard deviation over seeds.
+    stopped. A failed run is listed with its error. Prints mean and standard deviation over seeds.
     """
     from kmip_data.models.sweeps.plans import read_sweep_plan
 

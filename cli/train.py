@@ -73,9 +73,7 @@ GROUPS = {
     help="Use the preset of another dataset, such as squirrel-filtered/gcn, if it fits the data; "
     "`kmip-data info NAME` lists them.",
 )
-@set_option(
-    "Any key of the configuration, such as optimizer.lr=1e-3; may be repeated (docs/keys.md)."
-)
+@set_option("Configuration key, such as optimizer.lr=1e-3; may be repeated (docs/keys.md).")
 @path_option(
     "--config",
     "file",
@@ -94,7 +92,7 @@ GROUPS = {
 )
 @number_option(
     "--epochs",
-    "Number of epochs; with --resume: train a finished run longer.  [default: the preset's; of a sample 3]",
+    "Number of epochs; with --resume: train a finished run longer.  [default: the preset's; 3 for a sample]",
 )
 @number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @device_option()
@@ -106,13 +104,13 @@ GROUPS = {
 @click.option(
     "--reproduce",
     metavar="ROW",
-    help="Repeat a result that comes with kmip-data, such as helsinki/gcn, and compare.",
+    help="Repeat a result shipped with kmip-data, such as helsinki/gcn, and compare.",
 )
 @click.option(
     "--init-from",
     metavar="RUN",
     type=RUN,
-    help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
+    help="Fine-tune: start from the weights of a finished run, where names and shapes match.",
 )
 @click.option(
     "--neighbor-sampling",
@@ -139,10 +137,10 @@ def command(
     parameters: DatasetParameters,
     **settings: Any,
 ) -> None:
-    """Train a model, building what is missing first.
+    """Train a model, after building its dataset if necessary.
 
-    NAME is a dataset name or a build folder. The run folder has configuration, metrics,
-    checkpoints, weights and result. Options such as --k and --split-rule select a build and a
+    NAME is a dataset name or a build folder. The run folder contains configuration,
+    metrics, checkpoints, weights and result. Options such as --k and --split-rule select a build and a
     split; --set takes configuration keys, such as data.split.val_fraction=0.2.
     """
     if positional is not None and dataset is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("name", type=RUN_OR_BUILD)
-@click.option("--repair", is_flag=True, help="Rebuild damaged files; the others stay.")
+@click.option("--repair", is_flag=True, help="Rebuild damaged files and keep the others.")
 @click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
 @raw_file_options
@@ -45,9 +45,9 @@ def command(
     """Check every byte of a build, and repair a damaged one.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
-    ranges. Ends with exit code 1 and names each broken shard if something is wrong. For a finished
-    run, checks the digests of its files. Adds the marker file .kmip-data to a sound folder without
-    it: commands change only folders that have it.
+    ranges. If something is wrong, names each broken shard and exits with code 1. For a finished
+    run, checks the digests of its files. Adds the marker file .kmip-data to an intact folder that
+    lacks it; commands change only folders with this file.
     """
     from kmip_data.builds.verify import files_unlike_published, verify_build
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker

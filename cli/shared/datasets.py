@@ -33,11 +33,11 @@ DATASET_OPTIONS: dict[ParameterGroup, dict[str, tuple[type, str]]] = {
     "records": {
         "k": (
             int,
-            "Point clouds: neighbours in the k-NN graph. The k of k-MIP is --set model.attention.k.",
+            "Point clouds: neighbours in the k-NN graph. For the k of k-MIP, use --set model.attention.k.",
         ),
         "limit": (
             int,
-            "Only N of the graphs, evenly spaced. For the sample of a city: its size.",
+            "Use only N graphs, evenly spaced. For the sample of a city: its number of nodes.",
         ),
     },
     "split": {
@@ -55,7 +55,7 @@ DATASET_OPTIONS: dict[ParameterGroup, dict[str, tuple[type, str]]] = {
         "masks": (str, "superpixels: folder of masks."),
         "like": (
             str,
-            "graphs: take columns and classes from an earlier build, a run, or a file of --describe.",
+            "graphs: take columns and classes from an earlier build, a run, or a file written by --describe.",
         ),
     },
 }

@@ -60,7 +60,7 @@ home_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
 )
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Do not print progress on stderr.")
 sample_option = click.option(
     "--sample",
     is_flag=True,
@@ -110,7 +110,7 @@ trained_model_options = combined_options(
         "--dataset", "dataset", metavar="NAME", type=BUILD,
         help="Other data with the same features and classes.  [default: the data of the run]",
     ),
-    device_option("as the run was trained"),
+    device_option("as in training"),
     plugin_option,
 )  # fmt: skip
 archive_options = combined_options(
@@ -134,7 +134,7 @@ run_filter_options = combined_options(
 offline_option = click.option(
     "--offline",
     is_flag=True,
-    help="Never use the network: needs a finished build or fetched raw files.",
+    help="Never use the network; requires a finished build or fetched raw files.",
 )
 #: Options for the origin of raw files.
 raw_file_options = combined_options(archive_options, offline_option)
