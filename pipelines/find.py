@@ -123,18 +123,18 @@ def obtain(
         )
     else:
         existing = _find_named(dataset_name, dict(parameters or {}), home, sample=sample)
-    obtain_split(existing, split_parameters)
+    ensure_split(existing, split_parameters)
     return existing
 
 
-def obtain_split(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
+def ensure_split(build: Build, split_parameters: Mapping[str, object] | None = None) -> str:
     """Return the name of a split, adding it if it is missing (:mod:`.added_splits`)."""
-    from kmip_data.pipelines.added_splits import ensure_split
+    from kmip_data.pipelines import added_splits
 
-    return ensure_split(build, split_parameters)
+    return added_splits.ensure_split(build, split_parameters)
 
 
-def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
+def ensure_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add missing columns, such as ``rwse20``, to the build.
 
     Raises ``UsageError`` for an unknown encoding or a read-only build folder, and ``DamagedInput``
@@ -155,7 +155,7 @@ def parameter_names(name: str) -> tuple[set[str], set[str]]:
     return set(pipeline.Params.model_fields), set(pipeline.SplitParams.model_fields)
 
 
-def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
+def complete_parameters(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return the card's form of all parameters of a dataset, validated and completed by defaults.
 
     Raises ``UsageError`` if a name is unknown (suggesting the nearest) or a value is out of range.
@@ -168,7 +168,7 @@ def parameters_on_card(name: str, parameters: Mapping[str, object]) -> dict[str,
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
-    """Return the schema of a shipped dataset; raise as :func:`parameters_on_card`."""
+    """Return the schema of a shipped dataset; raise as :func:`complete_parameters`."""
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.parameters import check_params
 
@@ -183,7 +183,7 @@ def _find_named(
     *,
     sample: bool,
 ) -> Build:
-    defaults = parameters_on_card(name, {}) if name in dataset_names() else {}
+    defaults = complete_parameters(name, {}) if name in dataset_names() else {}
     manifest_name = name
     if parameters and not defaults:
         # Your own dataset has the parameters of its recipe.
@@ -192,7 +192,7 @@ def _find_named(
     return require_build(
         home,
         name,
-        _as_recorded(manifest_name, parameters),
+        _validated_parameters(manifest_name, parameters),
         defaults=defaults,
         sample=sample,
     )
@@ -212,7 +212,7 @@ def _check_build(
         wanted["dataset"] = dataset
     if sample or dataset is not None:
         wanted["sample"] = sample
-    wanted.update(_as_recorded(dataset or card.manifest, parameters))
+    wanted.update(_validated_parameters(dataset or card.manifest, parameters))
 
     # Compare only the given arguments: the folder may have any other values.
     recorded = {
@@ -239,7 +239,9 @@ def _check_build(
         )
 
 
-def _as_recorded(manifest_name: str, parameters: Mapping[str, object]) -> dict[str, object]:
+def _validated_parameters(
+    manifest_name: str, parameters: Mapping[str, object]
+) -> dict[str, object]:
     """Return the card's form of the given parameters, validated unless the dataset was saved."""
     values = {}
     # JSON has no tuples, so cards have lists.
@@ -247,5 +249,5 @@ def _as_recorded(manifest_name: str, parameters: Mapping[str, object]) -> dict[s
         values[name] = list(value) if isinstance(value, tuple) else value
     if manifest_name not in dataset_names():
         return values
-    checked = parameters_on_card(manifest_name, values)
+    checked = complete_parameters(manifest_name, values)
     return {name: value for name, value in checked.items() if name in values}

@@ -21,7 +21,7 @@ from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.find import obtain, obtain_split, parameter_names
+from kmip_data.pipelines.find import ensure_split, obtain, parameter_names
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -197,7 +197,7 @@ class BuiltDataset(ShardedDataset):
             build,
             part if self.has_parts else None,
             _compose_transforms(transforms),
-            split_name=obtain_split(build, split_parameters),
+            split_name=ensure_split(build, split_parameters),
             columns=[*required_columns, *(options["columns"] or ())] or None,
             views=views,
             edge_lengths=edge_lengths,

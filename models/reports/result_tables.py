@@ -36,7 +36,7 @@ from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
-from kmip_data.pipelines.find import parameters_on_card
+from kmip_data.pipelines.find import complete_parameters
 from kmip_data.text import natural_sort_key
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
     if result.dataset in dataset_names():
         # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
-            base_values |= parameters_on_card(result.dataset, base.data.parameters)
+            base_values |= complete_parameters(result.dataset, base.data.parameters)
             values |= result.build_parameters
         # If the split's seed follows the run's, each seed has its own published split.
         suffix = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"

@@ -25,7 +25,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
-from kmip_data.pipelines.find import find, parameters_on_card
+from kmip_data.pipelines.find import complete_parameters, find
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -328,7 +328,7 @@ def _dataset_label(config: RunConfig, home: Home) -> str:
     data = config.data
     if data.dataset in dataset_names():
         require_dataset(load_manifest(data.dataset))
-        parameters_on_card(data.dataset, data.parameters)
+        complete_parameters(data.dataset, data.parameters)
         return f"{data.dataset}-sample" if data.sample else data.dataset
     return find(data.dataset, data.parameters, home=home, sample=data.sample).card.dataset_label
 

@@ -30,7 +30,7 @@ from kmip_data.models.training.run.run_status import (
     log_name,
     read_run_status,
 )
-from kmip_data.pipelines.find import obtain, obtain_columns
+from kmip_data.pipelines.find import ensure_columns, obtain
 from kmip_data.runtime.parallel import start_process
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun, format_duration
@@ -174,7 +174,7 @@ def build_missing_data(
                     sample=data.sample,
                     **options,
                 )
-                obtain_columns(build, encodings, **options)
+                ensure_columns(build, encodings, **options)
             except KmipDataError as error:
                 problems[key] = str(error)
         if problems[key]:

@@ -31,7 +31,7 @@ from kmip_data.models.training.data.run_data import (
     uses_page_locked_memory,
 )
 from kmip_data.models.training.tasks import Task
-from kmip_data.pipelines.find import obtain, obtain_columns, obtain_split
+from kmip_data.pipelines.find import ensure_columns, ensure_split, obtain
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.text import count_with_noun
@@ -327,7 +327,7 @@ def open_split(
     )
     if split_name in opened.card.splits:
         return opened, split_name
-    return opened, obtain_split(opened, data.split)
+    return opened, ensure_split(opened, data.split)
 
 
 def open_data(
@@ -369,5 +369,5 @@ def open_data(
         _check_processes(config)
     if build:
         encodings = [encoding.name for encoding in config.model.encodings]
-        obtain_columns(opened, encodings, **build_options)
+        ensure_columns(opened, encodings, **build_options)
     return graphs_class(opened, name, config, required, task)

@@ -18,7 +18,7 @@ from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
-from kmip_data.pipelines.find import parameter_names, parameters_on_card
+from kmip_data.pipelines.find import complete_parameters, parameter_names
 from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
 
 
@@ -151,7 +151,7 @@ def _build_command(name: str, parameters: Mapping[str, object]) -> str:
     for recipe in dataset_names():
         if not load_manifest(recipe).recipe or not {*parameters} <= parameter_names(recipe)[0]:
             continue
-        defaults = parameters_on_card(recipe, {})
+        defaults = complete_parameters(recipe, {})
         changed = {key: value for key, value in parameters.items() if value != defaults[key]}
         options = parameters_as_options(changed)
         command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"

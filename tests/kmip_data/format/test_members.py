@@ -20,7 +20,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
 from kmip_data.format.reader import Shard
-from kmip_data.pipelines.find import obtain_columns
+from kmip_data.pipelines.find import ensure_columns
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -116,7 +116,7 @@ def test_truncated_members_are_refused(cut):
 
 
 def test_files_are_sent_one_by_one_and_removed_by_name(cut, tmp_path, monkeypatch):
-    obtain_columns(cut, ["degree-profile-2.8"], quiet=True)
+    ensure_columns(cut, ["degree-profile-2.8"], quiet=True)
     share = push_build(cut, str(tmp_path / "there"), quiet=True)
     assert set(cut.card.files) < {entry.file for entry in share.files}
     with pytest.raises(UsageError, match=r"\d files"):

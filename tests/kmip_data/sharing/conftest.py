@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.pipelines.find import obtain_columns
+from kmip_data.pipelines.find import ensure_columns
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Build:
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     graphs = [Data(x=torch.rand(9, 2), edge_index=ring) for _ in range(3)]
     build = kmip_data.save(graphs, tmp_path_factory.mktemp("b") / "rings", split={"train": [0, 1]})
-    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
+    ensure_columns(build, ["degree-profile-2.8"], quiet=True)
     return build
 
 

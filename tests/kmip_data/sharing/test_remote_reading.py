@@ -22,7 +22,7 @@ from kmip_data import GraphLoader
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import CARD_NAME
-from kmip_data.pipelines.find import obtain_columns
+from kmip_data.pipelines.find import ensure_columns
 from kmip_data.sharing.push_files import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
 from kmip_data.sharing.remote import Remote
 
@@ -79,7 +79,7 @@ def test_edge_lists_texts_empty_graphs_and_added_columns_are_read(tmp_path):
             Data(x=torch.rand(n, 3), edge_index=edges, edge_attr=torch.rand(e), name=f"g{n}")
         )
     build = kmip_data.save(graphs, tmp_path / "b")
-    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
+    ensure_columns(build, ["degree-profile-2.8"], quiet=True)
     share_folder(build.path, tmp_path / "share")
     with serving_folder(tmp_path / "share") as server:
         for columns in (None, ["x", "degree-profile-2.8"]):

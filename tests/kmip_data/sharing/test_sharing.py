@@ -37,7 +37,7 @@ from kmip_data.files.atomic_writes import create_marked_folder
 from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.find import obtain_columns
+from kmip_data.pipelines.find import ensure_columns
 from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
@@ -57,7 +57,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     saved = kmip_data.save(
         graphs, folder, split={"train": [0, 1, 2], "test": [3, 5]}, title="Rings"
     )
-    obtain_columns(saved, ["degree-profile-2.8"], quiet=True)
+    ensure_columns(saved, ["degree-profile-2.8"], quiet=True)
     return saved
 
 

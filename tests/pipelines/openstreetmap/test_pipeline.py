@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.find import obtain_split
+from kmip_data.pipelines.find import ensure_split
 
 OPTIONS = {"jobs": 1, "quiet": True}
 
@@ -100,12 +100,12 @@ def test_options_make_other_builds(home):
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
     # The split of the first build is the default of the name from then on.
-    assert other.card.default_split == obtain_split(other) == "spatial-60m-buffer1-seed0"
+    assert other.card.default_split == ensure_split(other) == "spatial-60m-buffer1-seed0"
     inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
     summary = summary_of_build(other, other.card.default_split, DatasetParameters()).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
-    assert obtain_split(other, {"split_rule": "random"}) == "random-seed0"
+    assert ensure_split(other, {"split_rule": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
     assert (
         int(opened[0].train_mask.sum())
