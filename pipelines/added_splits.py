@@ -23,7 +23,7 @@ from kmip_data.format.card import Card, read_card
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.format.targets import target_column
 from kmip_data.pipelines.base import AnyPipeline, pipeline_of_card
-from kmip_data.pipelines.engine.finish import read_records, write_split
+from kmip_data.pipelines.engine.finish import read_record_table, write_split
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.record_assignment import apply_split
 
@@ -75,7 +75,7 @@ def add_split(
         refuse_links(build.path)
         card = build.reread_card()
         refuse_occupied_folder(build.path, build_marker_content(card.key), build.remedy)
-        records = read_records(build.path, card.shards, card.schema_)
+        records = read_record_table(build.path, card.shards, card.schema_)
         records = replace(records, given_parts=read_given_parts(build))
         split = apply_split(pipeline, records, params, raw)
         name = split.name

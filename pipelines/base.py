@@ -99,12 +99,12 @@ def _refuse_column(key: str) -> Array:
 
 
 @dataclass(frozen=True)
-class Records:
-    """Facts about all G records of a build, in source order; input of split rules."""
+class RecordTable:
+    """Keys, sizes and class counts of all G records of a build, in source order, for split rules."""
 
     keys: list[str]
-    nodes: I64  #: (G,) nodes per graph
-    edges: I64  #: (G,) edges per graph
+    node_counts: I64  #: (G,) nodes per graph
+    edge_counts: I64  #: (G,) edges per graph
     class_counts: I64  #: (G, C) occurrences of each class in each graph; C is 0 without labels
     #: labels of all nodes and their column, if the only graph has node labels
     node_labels: tuple[Array, Column] | None
@@ -206,7 +206,7 @@ class Pipeline(ABC, Generic[P, S]):
         """
         return Prepared(raw.path)
 
-    def split(self, records: Records, params: S, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: S, raw: Path | None) -> Split:
         """Apply a split rule to the records of a build.
 
         By default, every key begins with the name of its part. ``raw`` is ``None`` if a split is
@@ -255,7 +255,7 @@ class Pipeline(ABC, Generic[P, S]):
         """Return the class names in the order of the labels, by default the manifest's."""
         return self.manifest.class_names
 
-    def built_class_names(self, params: P, records: Records) -> Sequence[str]:
+    def built_class_names(self, params: P, records: RecordTable) -> Sequence[str]:
         """Return the class names of a build; override if they depend on its values."""
         return self.class_names(params)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, U8
 from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.graphs.split_rules import meta_labels, stratified_parts
-from kmip_data.pipelines.base import AnyPipeline, Pipeline, Prepared, Records, Split, Unit
+from kmip_data.pipelines.base import AnyPipeline, Pipeline, Prepared, RecordTable, Split, Unit
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 
 P = TypeVar("P", bound=BuildParams)
@@ -124,7 +124,7 @@ def split_from_lists(
 
 def apply_split(
     pipeline: AnyPipeline,
-    records: Records,
+    records: RecordTable,
     params: BaseSplitParams,
     raw: Path | None,
 ) -> Split:
@@ -172,7 +172,7 @@ def apply_split(
     return Split(name, "stratified", default.parameters, parts, note)
 
 
-def stratification_labels(records: Records, background: int | None) -> tuple[I64, str]:
+def stratification_labels(records: RecordTable, background: int | None) -> tuple[I64, str]:
     """Return the stratification label of each graph, (G,), and its description."""
     column = records.label_column
     class_counts = records.class_counts
@@ -187,7 +187,7 @@ def stratification_labels(records: Records, background: int | None) -> tuple[I64
     return labels.reshape(-1).astype(np.int64), "the set of their labels"
 
 
-def _redraw_nodes(codes: U8, records: Records, seed: int) -> U8:
+def _redraw_nodes(codes: U8, records: RecordTable, seed: int) -> U8:
     """Redraw the nodes of a single graph that are in a part."""
     nodes = np.flatnonzero(codes != NO_PART)
     labels = np.zeros(len(codes), np.int64)

@@ -28,7 +28,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import count_of_fraction
-from kmip_data.pipelines.base import Pipeline, RawFolder, Records, Split
+from kmip_data.pipelines.base import Pipeline, RawFolder, RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
 from kmip_data.strict_model import Strict
@@ -164,7 +164,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return the class names given by the user."""
         return params.class_name
 
-    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
         """Divide records by the folders of their files, or else at random.
 
         Every part is in source order, and train is never empty.

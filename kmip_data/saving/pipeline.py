@@ -25,7 +25,7 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
@@ -263,7 +263,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
             raise UsageError(f"The masks have different numbers of columns: {sorted(columns)}.")
         return [GraphSplitParams(fold=fold) for fold in range(columns.pop() if columns else 1)]
 
-    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
         """Return the user's split, of nodes if there is a single graph; by default the graph's masks."""
         if self._split is None or not isinstance(params, GraphSplitParams):
             return super().split(records, params, raw)

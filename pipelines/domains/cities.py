@@ -25,7 +25,7 @@ from kmip_data.graphs.city_columns import (
     coordinate_range,
     encode_coordinates,
 )
-from kmip_data.pipelines.base import CardAdditions, Prepared, Records, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RecordTable, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
@@ -353,7 +353,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         """Return counts, vocabulary and standardisation constants, and warnings as notes."""
         return CardAdditions({"city": prepared.facts}, prepared.facts["warnings"])
 
-    def built_class_names(self, params: P, records: Records) -> list[str]:
+    def built_class_names(self, params: P, records: RecordTable) -> list[str]:
         """Return the eccentricity range of each class, such as ``310–904 m``."""
         assert records.node_labels is not None, "a city has classes"
         labels, column = records.node_labels
@@ -367,7 +367,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             )
         return names
 
-    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: CitySplitParams, raw: Path | None) -> Split:
         """Split the intersections at random, or by blocks of the map."""
         return city_split(records, params)
 

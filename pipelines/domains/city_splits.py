@@ -14,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.split_files import PARTS
 from kmip_data.graphs.elementary_functions import sine_cosine
-from kmip_data.pipelines.base import Records, Split
+from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.text import count_with_noun
 
@@ -142,9 +142,9 @@ def _default_block_size(lon_lat: F32) -> int:
     return DEFAULT_BLOCK_METRES[-1]
 
 
-def city_split(records: Records, params: CitySplitParams) -> Split:
+def city_split(records: RecordTable, params: CitySplitParams) -> Split:
     """Apply the rule of ``params`` to a build of one city."""
-    n = int(records.nodes[0])
+    n = int(records.node_counts[0])
     seed = params.split_seed
     if params.split_rule == "random":
         note = "10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe"

@@ -20,7 +20,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
-from kmip_data.pipelines.base import Pipeline, Prepared, Records, Split, Unit, require_raw
+from kmip_data.pipelines.base import Pipeline, Prepared, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, read_torch_file
@@ -243,7 +243,7 @@ class MoleculePipeline(Pipeline[P, S]):
                     ) from error
                 yield Skipped(key, f"{smiles[:80]}: {error}")
 
-    def split(self, records: Records, params: S, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: S, raw: Path | None) -> Split:
         """Return a published split."""
         folder = require_raw(self.manifest, raw)
         arrays = self.read_lists(folder, params.split_rule)

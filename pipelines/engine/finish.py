@@ -22,7 +22,7 @@ from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import CardAdditions, JsonObject, Records, Split
+from kmip_data.pipelines.base import CardAdditions, JsonObject, RecordTable, Split
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.parameters import BaseSplitParams
@@ -33,15 +33,15 @@ _MAX_LISTED_CLASSES = 8  #: number of empty classes listed in a note
 _RELATIVE_TOLERANCE = 1e-3  #: for published averages, which are rounded
 
 
-def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> Records:
+def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> RecordTable:
     """Read keys, sizes and class counts of all records from the shards of ``entries``.
 
     Raises ``DamagedInput`` if two records have the same key, or a label is out of range.
     """
     label = schema.label_column
     keys = []
-    nodes = []
-    edges = []
+    node_counts = []
+    edge_counts = []
     class_counts = []
     labels: Array = np.empty(0)
     entries = list(entries)
@@ -52,8 +52,8 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
     for entry in entries:
         shard = open_shard(entry)
         keys += shard.keys
-        nodes.append(np.diff(shard.node_ptr))
-        edges.append(np.diff(shard.edge_ptr))
+        node_counts.append(np.diff(shard.node_ptr))
+        edge_counts.append(np.diff(shard.edge_ptr))
         if label is not None and label.num_classes:
             check_column(shard, label)
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
@@ -81,10 +81,10 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
     node_labels = None
     if len(keys) == 1 and label is not None and label.level == "node" and len(labels):
         node_labels = (labels, label)
-    return Records(
+    return RecordTable(
         keys,
-        np.concatenate(nodes),
-        np.concatenate(edges),
+        np.concatenate(node_counts),
+        np.concatenate(edge_counts),
         np.array(class_counts, dtype=np.int64).reshape(len(keys), -1),
         node_labels,
         read_column,
@@ -96,7 +96,7 @@ def read_records(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> 
 def write_split(
     folder: Path,
     split: Split,
-    records: Records,
+    records: RecordTable,
     requested: Mapping[str, object],
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5``; return its entry on the card, and class counts by part.
@@ -106,7 +106,7 @@ def write_split(
     do not fit the graph.
     """
     codes = split.node_code
-    nodes = int(records.nodes.sum())
+    nodes = int(records.node_counts.sum())
     if codes is not None and len(codes) != nodes:
         raise DamagedInput(
             f"The split {split.name!r} has {len(codes):,} codes for {nodes:,} nodes."
@@ -117,7 +117,7 @@ def write_split(
         split.name,
         parts if codes is None else codes,
         records.keys,
-        np.stack([records.nodes, records.edges], axis=1),
+        np.stack([records.node_counts, records.edge_counts], axis=1),
         rule=split.rule,
         parameters={**requested, **split.parameters},
         note=split.note,
@@ -137,7 +137,7 @@ def write_split(
 
 
 def _write_splits(
-    plan: BuildPlan, split_params: Sequence[BaseSplitParams], records: Records
+    plan: BuildPlan, split_params: Sequence[BaseSplitParams], records: RecordTable
 ) -> tuple[dict[str, SplitEntry], dict[str, dict[str, list[int]]]]:
     """Write every split once; return the entries on the card and the class counts, by name."""
     entries: dict[str, SplitEntry] = {}
@@ -178,7 +178,7 @@ def finish_build(
 
     # 1. Read the shards back, so that the card describes what is on disk, and write the splits.
     shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
-    records = replace(read_records(folder, shards, schema), given_parts=additions.given_parts)
+    records = replace(read_record_table(folder, shards, schema), given_parts=additions.given_parts)
     statistics = {**sum_statistics(unit.statistics for unit in units), **additions.statistics}
     if skipped:
         statistics["skipped"] = skipped

@@ -13,7 +13,7 @@ from support.cli import kmip
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import Pipeline, Records, Split, load_pipeline
+from kmip_data.pipelines.base import Pipeline, RecordTable, Split, load_pipeline
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.record_assignment import apply_split, stratification_labels
 
@@ -25,7 +25,7 @@ def column(level, shape=()):
 
 def records(classes, label=None):
     none = np.ones(len(classes), np.int64)
-    return Records(
+    return RecordTable(
         [f"{i:05d}" for i in range(len(classes))],
         none,
         none,

@@ -28,7 +28,7 @@ from kmip_data.pipelines.base import (
     CardAdditions,
     Prepared,
     RawFolder,
-    Records,
+    RecordTable,
     Split,
     Unit,
     require_raw,
@@ -163,9 +163,9 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         """Return the mean and deviation for converting predictions to the table's unit."""
         return CardAdditions({"roads": dict(prepared.facts)})
 
-    def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a target are in no part."""
-        code = read_masks(require_raw(self.manifest, raw), params.split_rule, int(records.nodes[0]))
+        code = read_masks(require_raw(self.manifest, raw), params.split_rule, int(records.node_counts[0]))
         code[np.isnan(records.read_column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is unknown"
         return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)

@@ -27,7 +27,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split, Unit
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
     description_from_findings,
@@ -270,7 +270,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         folds = 1 if masks is None else masks[:1].size
         return [GraphSplitParams(fold=fold) for fold in range(folds)]
 
-    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
         """Split graphs, or the nodes of a single graph, as given in the files or at random.
 
         Graphs and nodes without a label are in no part.

@@ -12,7 +12,7 @@ from kmip_data.arrays import U8, Array, Bools
 from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import PART_DOC
-from kmip_data.pipelines.base import Records
+from kmip_data.pipelines.base import RecordTable
 from kmip_data.pipelines.user_files import OwnSplitParams
 from kmip_data.text import is_likely_typo, nearest_name
 
@@ -37,7 +37,7 @@ class GraphSplitParams(OwnSplitParams):
     )
 
 
-def find_given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
+def find_given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
     """Return the rule, and the level and codes of the parts it names; no codes if it is random."""
     # Only a single graph can be divided by parts of nodes.
     columns = {}
@@ -67,11 +67,11 @@ def find_given_parts(records: Records, params: OwnSplitParams) -> tuple[str, str
     return rule, "graph", None
 
 
-def labelled_mask(records: Records, *, divides_nodes: bool) -> Bools:
+def labelled_mask(records: RecordTable, *, divides_nodes: bool) -> Bools:
     """Return the mask of labelled nodes (N,) of a single graph, or of labelled graphs (G,)."""
     label = records.label_column
     if label is None or (label.level == "node" and not divides_nodes):
-        return np.ones(records.nodes[0] if divides_nodes else len(records.keys), bool)
+        return np.ones(records.node_counts[0] if divides_nodes else len(records.keys), bool)
     y: Array = records.read_column(label.key)
     y = y.reshape(len(y), -1)
     is_labelled: Bools = ~np.isnan(y)

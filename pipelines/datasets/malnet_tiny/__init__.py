@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
     RawFolder,
-    Records,
+    RecordTable,
     Split,
     Unit,
     require_raw,
@@ -123,7 +123,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
                 edge_index=edges,
             )
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists in their order."""
         lists = read_split_lists(require_raw(self.manifest, raw))
         keys = {}

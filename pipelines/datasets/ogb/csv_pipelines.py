@@ -17,7 +17,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit, require_raw
+from kmip_data.pipelines.base import Prepared, RawFolder, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.domains.molecules import (
     check_partition,
     molecule_columns,
@@ -182,7 +182,7 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
         read_split(raw.path, published_rule(self.manifest), len(nodes))
         return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "listed_numbers": {}})
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, which keep the molecules of a scaffold together."""
         lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), None)
         rows = [int(key) for key in records.keys]
@@ -239,9 +239,9 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
             graph["edge_index"] = both.T.astype(schema.index_dtype)
         yield record_of(unit.name, graph, schema)
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Split the nodes by the published lists."""
-        nodes = int(records.nodes[0])
+        nodes = int(records.node_counts[0])
         codes = np.empty(nodes, np.uint8)
         lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), nodes)
         for code, rows in enumerate(lists.values()):

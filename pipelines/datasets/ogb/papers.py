@@ -22,7 +22,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit, require_raw
+from kmip_data.pipelines.base import Prepared, RawFolder, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_part_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
@@ -142,9 +142,9 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
             edge_index=edges.astype(self.schema(params).index_dtype, copy=False),
         )
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists; most nodes are in no part."""
-        codes = _part_codes(require_raw(self.manifest, raw), int(records.nodes[0]))
+        codes = _part_codes(require_raw(self.manifest, raw), int(records.node_counts[0]))
         if records.node_labels is not None:
             labels = records.node_labels[0]
             unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))

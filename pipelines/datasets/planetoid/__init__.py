@@ -17,7 +17,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NO_PART
-from kmip_data.pipelines.base import Records, Split
+from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
@@ -48,7 +48,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
 
     SplitParams = PlanetoidSplitParams
 
-    def split(self, records: Records, params: PlanetoidSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: PlanetoidSplitParams, raw: Path | None) -> Split:
         """Return the public split, or one drawn by class."""
         if params.split_rule != "per-class":
             return super().split(records, params, raw)

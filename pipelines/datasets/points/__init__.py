@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.split_rules import grouped_split
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, pick_columns
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
@@ -358,7 +358,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             return Skipped(key, f"{len(x)} points, too few for k = {params.k}")
         return record
 
-    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
         """Split by folder, else at random, keeping the blocks of a cloud together.
 
         Blocks of a single cloud are split individually.

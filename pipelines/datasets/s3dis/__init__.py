@@ -23,7 +23,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, RecordTable, Split, Unit
 from kmip_data.pipelines.domains.point_clouds import (
     PointParams,
     knn_record,
@@ -153,7 +153,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
             if record is not None:
                 yield record
 
-    def split(self, records: Records, params: S3DISSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: S3DISSplitParams, raw: Path | None) -> Split:
         """Test on one area, and validate on blocks or rooms drawn from the others."""
         # Keys include the room, so a split needs no raw files.
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}

@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
     RawFolder,
-    Records,
+    RecordTable,
     Split,
     Unit,
     require_raw,
@@ -173,7 +173,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             if record is not None:
                 yield record
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists in their shuffled order."""
         return split_from_lists(
             read_split_lists(require_raw(self.manifest, raw)), records.keys, "lists"

@@ -22,7 +22,7 @@ from kmip_data.graphs.city_columns import (
     encode_coordinates,
 )
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import Records, Unit, load_pipeline
+from kmip_data.pipelines.base import RecordTable, Unit, load_pipeline
 from kmip_data.pipelines.domains.cities import (
     FEATURES,
     CityArrays,
@@ -141,7 +141,7 @@ def test_a_buffer_separates_the_parts(n: int, hops: int, data) -> None:
             assert around[v] == {kept[v]}
 
 
-def grid(side: int, metres: float) -> Records:
+def grid(side: int, metres: float) -> RecordTable:
     """``side`` × ``side`` crossings near the equator, each joined to its four neighbours."""
     number = np.arange(side * side).reshape(side, side)
     pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
@@ -152,7 +152,7 @@ def grid(side: int, metres: float) -> Records:
         "edge/index": np.concatenate([there, there[::-1]], axis=1),
     }
     sizes = np.array([side * side]), np.array([2 * there.shape[1]])
-    return Records(["town"], *sizes, np.zeros((1, 0), np.int64), None, columns.__getitem__)
+    return RecordTable(["town"], *sizes, np.zeros((1, 0), np.int64), None, columns.__getitem__)
 
 
 @pytest.mark.parametrize(("metres", "side"), [(12, "150m"), (100, "1000m")])

@@ -16,7 +16,7 @@ from kmip_data.manifest import load_manifest, with_build_name
 from kmip_data.pipelines import build as building
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.engine import finish
-from kmip_data.pipelines.engine.finish import differing_counts, read_records
+from kmip_data.pipelines.engine.finish import differing_counts, read_record_table
 from kmip_data.reading.dataset import ShardedDataset
 
 pytestmark = pytest.mark.real_workers
@@ -67,7 +67,7 @@ def test_a_key_that_two_records_have_is_named_however_late_it_comes(monkeypatch)
     monkeypatch.setattr(finish, "Shard", lambda *_, **__: shard)
     entry, schema = SimpleNamespace(file="0.h5"), SimpleNamespace(label_column=None)
     with pytest.raises(DamagedInput, match="2 records have the key 'room 299999'"):
-        read_records(ROOT, [entry], schema)
+        read_record_table(ROOT, [entry], schema)
 
 
 def test_other_parameters_may_give_other_nodes_and_edges():

@@ -17,7 +17,7 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, load_pipeline
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, RecordTable, load_pipeline
 from kmip_data.pipelines.engine.pool import locating_errors
 
 FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
@@ -80,7 +80,7 @@ def real_rows(every: int = 1) -> list[dict[str, str]]:
         return list(csv.DictReader(file))[::every]
 
 
-def records_of(keys: Sequence[str]) -> Records:
+def records_of(keys: Sequence[str]) -> RecordTable:
     """Records with these keys and nothing else that rules of splits could go by."""
     none = np.zeros(len(keys), np.int64)
-    return Records(list(keys), none, none, np.zeros((len(keys), 0), np.int64), None)
+    return RecordTable(list(keys), none, none, np.zeros((len(keys), 0), np.int64), None)

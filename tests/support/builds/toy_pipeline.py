@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
     Prepared,
     RawFolder,
     RawNeededError,
-    Records,
+    RecordTable,
     Split,
     Unit,
     needs_no_worker,
@@ -109,7 +109,7 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
                 _obey(order)
             yield toy_record(key, int(nodes), params)
 
-    def split(self, records: Records, params: ToySplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: ToySplitParams, raw: Path | None) -> Split:
         if params.from_raw and raw is None:
             raise RawNeededError("this rule needs the raw files")
         name = f"{params.level}-fold{params.fold}" + "-raw" * params.from_raw
