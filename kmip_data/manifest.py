@@ -168,7 +168,7 @@ class ColumnLayout(Strict):
 
 
 class Layout(Strict):
-    """Splits and columns of a dataset read by :mod:`kmip_data.pipelines.manifest_pipelines`."""
+    """Splits and columns of a dataset read by :mod:`kmip_data.pipelines.layout_pipelines`."""
 
     undirected: bool = False  #: True if the build adds the reverse of each edge, after checking
     #: set if the files have both directions of each edge: stated by them, or checked by the build

@@ -25,7 +25,7 @@ from kmip_data.format.targets import target_column
 from kmip_data.pipelines.base import AnyPipeline, pipeline_of_card
 from kmip_data.pipelines.engine.finish import read_record_table, write_split
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
-from kmip_data.pipelines.record_assignment import apply_split
+from kmip_data.pipelines.units_and_splits import apply_split
 
 
 def ensure_split(

@@ -55,7 +55,7 @@ class BaseSplitParams(Strict):
     """Parameters that choose a split; a split never changes the shards.
 
     A subclass lists its rules in ``split_rule``. Every dataset also has the rule ``stratified``
-    (:func:`~kmip_data.pipelines.record_assignment.apply_split`).
+    (:func:`~kmip_data.pipelines.units_and_splits.apply_split`).
     """
 
     random_rules: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that use ``split_seed``

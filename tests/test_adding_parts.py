@@ -31,7 +31,7 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
 class QM9(GraphsInPartsPipeline):

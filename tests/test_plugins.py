@@ -181,7 +181,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Pipeline
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.record_assignment import units_of_rows
+from kmip_data.pipelines.units_and_splits import units_of_rows
 class Paths(Pipeline):
     version = 1
     manifest_fields = {"title": "Paths with a marked end"}

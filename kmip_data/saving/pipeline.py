@@ -40,7 +40,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import ResolvedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
-from kmip_data.pipelines.user_files import OwnSplitParams
+from kmip_data.pipelines.own_pipeline import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule
@@ -268,7 +268,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         if self._split is None or not isinstance(params, GraphSplitParams):
             return super().split(records, params, raw)
         is_single_graph = len(records.keys) == 1
-        count = int(records.nodes[0]) if is_single_graph else len(records.keys)
+        count = int(records.node_counts[0]) if is_single_graph else len(records.keys)
         name = GIVEN_RULE
         options = {}
         parts = {}

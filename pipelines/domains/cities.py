@@ -29,7 +29,7 @@ from kmip_data.pipelines.base import CardAdditions, Prepared, RecordTable, Split
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
-from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline
+from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
 #: the 37 raw columns; categories that the published files do not identify are numbered by frequency
 #: (the card of a build from OpenStreetMap has the vocabulary)

@@ -27,7 +27,7 @@ from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, read_torch_file
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
-from kmip_data.pipelines.record_assignment import split_from_lists, units_of_rows
+from kmip_data.pipelines.units_and_splits import split_from_lists, units_of_rows
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol

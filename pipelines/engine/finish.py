@@ -26,7 +26,7 @@ from kmip_data.pipelines.base import CardAdditions, JsonObject, RecordTable, Spl
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
 from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
 from kmip_data.pipelines.parameters import BaseSplitParams
-from kmip_data.pipelines.record_assignment import apply_split
+from kmip_data.pipelines.units_and_splits import apply_split
 from kmip_data.text import count_with_noun
 
 _MAX_LISTED_CLASSES = 8  #: number of empty classes listed in a note

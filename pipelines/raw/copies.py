@@ -177,7 +177,7 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
     return copy
 
 
-def store_user_files(
+def store_own_files(
     folder: Path,
     write_files: Callable[[Path], tuple[dict[str, str], list[Receipt]]],
     *,

@@ -15,7 +15,7 @@ from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import Pipeline, RecordTable, Split, load_pipeline
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
-from kmip_data.pipelines.record_assignment import apply_split, stratification_labels
+from kmip_data.pipelines.units_and_splits import apply_split, stratification_labels
 
 
 def column(level, shape=()):

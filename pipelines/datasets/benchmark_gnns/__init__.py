@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, release_pages
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 _GRAPHS_PER_RELEASE = 1_000  #: graphs read before pages of the file are released
 

@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: Dataset -> target column of y, by default 0.
 _TARGET_COLUMNS = {"echo-diam": 1, "echo-sssp": 2}

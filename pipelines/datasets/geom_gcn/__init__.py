@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
-from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
+from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
 
 NODE_FILE = "out1_node_feature_label.txt"
 EDGE_FILE = "out1_graph_edges.txt"

@@ -37,7 +37,7 @@ from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
 from kmip_data.pipelines.parameters import BaseSplitParams
-from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline
+from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -60,9 +60,9 @@ from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
 from kmip_data.pipelines.parameters import check_fold
 from kmip_data.pipelines.raw import archives
-from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_user_files, unpack_archive
-from kmip_data.pipelines.record_assignment import units_of_rows
-from kmip_data.pipelines.user_files import (
+from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
+from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
     OwnSplitParams,
@@ -132,7 +132,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 members[DESCRIPTION_NAME], _ = sha256_file(destination / DESCRIPTION_NAME)
             return dict(sorted(members.items())), receipts
 
-        return store_user_files(home.raw / self.manifest.name, copy_files, quiet=quiet)
+        return store_own_files(home.raw / self.manifest.name, copy_files, quiet=quiet)
 
     def read(
         self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0

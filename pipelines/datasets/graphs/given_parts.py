@@ -13,7 +13,7 @@ from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import PART_DOC
 from kmip_data.pipelines.base import RecordTable
-from kmip_data.pipelines.user_files import OwnSplitParams
+from kmip_data.pipelines.own_pipeline import OwnSplitParams
 from kmip_data.text import is_likely_typo, nearest_name
 
 

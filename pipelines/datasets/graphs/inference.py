@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
-from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
+from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 
 #: Memory besides the columns: row pointers, counts and codes of a split.
 _BYTES_PER_NODE = 32

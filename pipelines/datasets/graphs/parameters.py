@@ -11,7 +11,7 @@ from kmip_data.arrays import U8
 from kmip_data.columns.column_uses import Description
 from kmip_data.columns.target_inference import Target, TaskName
 from kmip_data.format.schema import Schema
-from kmip_data.pipelines.user_files import OwnTextParams
+from kmip_data.pipelines.own_pipeline import OwnTextParams
 
 NODE_ID_DOC = "id of the node in the files"
 OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"

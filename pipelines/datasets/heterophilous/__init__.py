@@ -9,7 +9,7 @@ from __future__ import annotations
 from kmip_data.arrays import Array
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
-from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
+from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
 
 
 class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):

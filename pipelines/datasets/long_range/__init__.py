@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
-from kmip_data.pipelines.record_assignment import units_of_rows
+from kmip_data.pipelines.units_and_splits import units_of_rows
 
 Rng = np.random.Generator
 NUM_VALUES = 8  #: node values

@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
 class LRIMPipeline(GraphsInPartsPipeline):

@@ -30,7 +30,7 @@ from kmip_data.pipelines.datasets.lrim_generated.ising import (
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
-from kmip_data.pipelines.record_assignment import units_of_rows
+from kmip_data.pipelines.units_and_splits import units_of_rows
 
 SIGMAS: dict[str, float] = {"hard": 0.6, "easy": 1.5}
 #: Temperatures at which the authors' one-hop oracle errs as much as on the published files

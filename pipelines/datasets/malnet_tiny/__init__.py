@@ -33,7 +33,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
-from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
+from kmip_data.pipelines.units_and_splits import split_from_lists, units_by_size
 
 LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),

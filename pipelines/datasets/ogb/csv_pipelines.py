@@ -26,9 +26,9 @@ from kmip_data.pipelines.formats.numbers import NumberTable
 from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_array_layout
 from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
-from kmip_data.pipelines.manifest_pipelines import MappedGraphsPipeline
+from kmip_data.pipelines.layout_pipelines import MappedGraphsPipeline
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
-from kmip_data.pipelines.record_assignment import OneGraphParams, OneGraphPipeline, split_from_lists
+from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline, split_from_lists
 
 MAX_BYTES = 20_000_000_000  #: maximum size of a decompressed table
 MAX_ROWS = 2**31

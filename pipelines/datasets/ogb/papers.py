@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
 from kmip_data.pipelines.parameters import PublishedSplitParams
-from kmip_data.pipelines.record_assignment import OneGraphPipeline
+from kmip_data.pipelines.units_and_splits import OneGraphPipeline
 from kmip_data.runtime.parallel import prepare_ahead
 
 FEATURES = 128

@@ -29,7 +29,7 @@ from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns
 from kmip_data.pipelines.graph_arrays.mapped_graphs import write_strings
 from kmip_data.pipelines.parameters import BaseSplitParams
-from kmip_data.pipelines.record_assignment import units_of_rows
+from kmip_data.pipelines.units_and_splits import units_of_rows
 
 TABLE_FILE = "raw/data.csv.gz"
 SPLIT_FILE = "split_dict.pt"

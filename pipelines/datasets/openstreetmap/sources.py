@@ -29,10 +29,10 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
     list_copies,
-    store_user_files,
+    store_own_files,
     unpack_archive,
 )
-from kmip_data.pipelines.user_files import existing_file
+from kmip_data.pipelines.own_pipeline import existing_file
 
 if TYPE_CHECKING:
     from requests import Response
@@ -98,7 +98,7 @@ def obtain_city(
         members = {receipt.name: receipt.sha256 for receipt in by_name}
         return members, receipts
 
-    return store_user_files(folder, copy_source, quiet=quiet)
+    return store_own_files(folder, copy_source, quiet=quiet)
 
 
 def _copy_file(path: Path, destination: Path) -> Receipt:

@@ -21,7 +21,7 @@ from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
-from kmip_data.pipelines.manifest_pipelines import FoldParams, GraphWithMasksPipeline
+from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
 from kmip_data.pipelines.parameters import check_fold
 
 VAL_NODES = 500

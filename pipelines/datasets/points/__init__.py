@@ -35,7 +35,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     knn_schema,
     normalised_positions,
 )
-from kmip_data.pipelines.user_files import (
+from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
     OwnSplitParams,

@@ -33,7 +33,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.parameters import BaseSplitParams
-from kmip_data.pipelines.record_assignment import chosen_rows_by_file
+from kmip_data.pipelines.units_and_splits import chosen_rows_by_file
 
 if TYPE_CHECKING:
     import h5py

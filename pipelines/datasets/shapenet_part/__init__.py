@@ -39,7 +39,7 @@ from kmip_data.pipelines.domains.point_clouds import (
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.parameters import PublishedSplitParams
-from kmip_data.pipelines.record_assignment import split_from_lists, units_by_size
+from kmip_data.pipelines.units_and_splits import split_from_lists, units_by_size
 from kmip_data.strict_model import read_shipped
 
 #: Bytes of "0 0 0 0 0 0 0" and a line break, which bound the points of a file by its size.

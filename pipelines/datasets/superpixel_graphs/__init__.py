@@ -28,7 +28,7 @@ from kmip_data.pipelines.formats.tensors import (
     stream_pickled,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.pipelines.parameters import BuildParams
 
 #: COCO's category ids, including background; a class is the rank of its id.

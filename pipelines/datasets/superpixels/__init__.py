@@ -26,8 +26,8 @@ from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.pipelines.record_assignment import units_of_rows
-from kmip_data.pipelines.user_files import (
+from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.pipelines.own_pipeline import (
     OwnParams,
     OwnPipeline,
     escaped_key,

@@ -21,7 +21,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
-from kmip_data.pipelines.manifest_pipelines import GraphsInPartsPipeline, PublishedPart
+from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.runtime.extras import require_extra
 
 ATOM_TYPE = "atom_type"

@@ -9,7 +9,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_strings
-from kmip_data.pipelines.user_files import KEY_LENGTH, escaped_key
+from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 from kmip_data.text import count_with_noun
 
 RowsByGraph = dict[str, I64]  #: rows of each graph, by its name

@@ -44,7 +44,7 @@ from kmip_data.pipelines.parameters import (
     PublishedSplitParams,
     check_fold,
 )
-from kmip_data.pipelines.record_assignment import (
+from kmip_data.pipelines.units_and_splits import (
     OneGraphParams,
     OneGraphPipeline,
     units_of_parts,

@@ -30,7 +30,7 @@ from kmip_data.format.writer import Skipped
 from kmip_data.graphs.split_rules import count_of_fraction
 from kmip_data.pipelines.base import Pipeline, RawFolder, RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
-from kmip_data.pipelines.raw.copies import receipt_of_members, store_user_files
+from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
 from kmip_data.strict_model import Strict
 
 KEY_LENGTH = 160  #: maximum length of record keys in bytes
@@ -158,7 +158,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             size = sum(size for _, size in digests_and_sizes)
             return members, [receipt_of_members(dataset, source.origin, members, size)]
 
-        return store_user_files(folder, copy_into, quiet=quiet)
+        return store_own_files(folder, copy_into, quiet=quiet)
 
     def class_names(self, params: P) -> tuple[str, ...]:
         """Return the class names given by the user."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kmip_data.pipelines.parameters import BuildParams
-from kmip_data.pipelines.record_assignment import (
+from kmip_data.pipelines.units_and_splits import (
     chosen_rows_by_file,
     units_by_size,
     units_of_parts,
