@@ -22,10 +22,10 @@ from kmip_data.pipelines.base import AnyPipeline, RawNeededError, load_pipeline
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.own_pipeline import MAX_MEMORY
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams, check_params
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
-from kmip_data.pipelines.own_pipeline import MAX_MEMORY
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
 from kmip_data.text import dataset_name_from

@@ -165,7 +165,9 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def split(self, records: RecordTable, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a target are in no part."""
-        code = read_masks(require_raw(self.manifest, raw), params.split_rule, int(records.node_counts[0]))
+        code = read_masks(
+            require_raw(self.manifest, raw), params.split_rule, int(records.node_counts[0])
+        )
         code[np.isnan(records.read_column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is unknown"
         return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)

@@ -58,10 +58,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
-from kmip_data.pipelines.parameters import check_fold
-from kmip_data.pipelines.raw import archives
-from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
-from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
@@ -70,6 +66,10 @@ from kmip_data.pipelines.own_pipeline import (
     escaped_key,
     random_split_name,
 )
+from kmip_data.pipelines.parameters import check_fold
+from kmip_data.pipelines.raw import archives
+from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
+from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.strict_model import Strict
 
 

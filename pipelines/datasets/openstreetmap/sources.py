@@ -26,13 +26,13 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY,
     CitySource,
 )
+from kmip_data.pipelines.own_pipeline import existing_file
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
     list_copies,
     store_own_files,
     unpack_archive,
 )
-from kmip_data.pipelines.own_pipeline import existing_file
 
 if TYPE_CHECKING:
     from requests import Response

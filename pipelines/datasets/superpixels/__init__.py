@@ -25,8 +25,6 @@ from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
-from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.pipelines.own_pipeline import (
     OwnParams,
     OwnPipeline,
@@ -36,6 +34,8 @@ from kmip_data.pipelines.own_pipeline import (
     parse_class_count,
     parse_class_values,
 )
+from kmip_data.pipelines.raw.copies import list_copies
+from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.strict_model import Strict
 
 IMAGE_FOLDER = "images"

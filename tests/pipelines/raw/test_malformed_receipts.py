@@ -16,9 +16,9 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.reading import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
+from kmip_data.pipelines.own_pipeline import escaped_key, existing_file, files_below
 from kmip_data.pipelines.raw.copies import copy_problems, files_of_raw, list_copies
 from kmip_data.pipelines.raw.find_or_download import accepted_licenses, fetch_dataset
-from kmip_data.pipelines.own_pipeline import escaped_key, existing_file, files_below
 
 #: what may lie in a file that should be a small JSON object
 ODD = {
