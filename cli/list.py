@@ -47,10 +47,10 @@ MAX_RUNS = 10  #: newest runs that are shown
 
 
 @click.command(cls=Command)
-@click.option("--all", "everything", is_flag=True, help="List all datasets instead, by family.")
+@click.option("--all", "all_datasets", is_flag=True, help="List all datasets instead, by family.")
 @home_option
 @json_option
-def command(everything: bool, home: Home) -> None:
+def command(all_datasets: bool, home: Home) -> None:
     """List your builds and runs with sizes and dates; with --all, list all datasets instead.
 
     If several builds share a name, the list shows the counts and parameters in which they differ.
@@ -117,7 +117,7 @@ def command(everything: bool, home: Home) -> None:
         text.append(format_table(["folder", "what", "disk"], other_folders))
 
     # 3. With --all, list the datasets instead.
-    if everything:
+    if all_datasets:
         result["datasets"], lines = _datasets_as_json_and_text()
         text = [lines, "\nLicenses and sources: kmip-data info NAME; your builds: kmip-data list"]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -50,6 +51,11 @@ def command(
 
 def _message_without_match(dataset: str | None, model: str | None, home: Home) -> str:
     """Return the message for filters that no run in the home matches."""
+    from kmip_data.builds.home import Home
+
     of_model = f" of {model}" if model else ""
     on_dataset = f" on {dataset}" if dataset else ""
-    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs, which lists all"
+    command_line = "kmip-data runs"
+    if home != Home.locate():
+        command_line += f" --home {shlex.quote(str(home.path))}"
+    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: {command_line}, which lists all"

@@ -86,21 +86,21 @@ read_only_options = combined_options(sample_option, home_option, json_option)
 long_running_options = combined_options(home_option, json_option, quiet_option)
 
 
-def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
-    """Make ``--device``, which is ``None`` by default; ``default`` describes its effect."""
+def device_option(default_text: str = "auto, a GPU if there is one") -> Callable[[F], F]:
+    """Make ``--device``, which is ``None`` by default; ``default_text`` describes its effect."""
     choice = click.Choice(["auto", "cpu", "cuda"])
-    return click.option("--device", type=choice, help=f"Device.  [default: {default}]")
+    return click.option("--device", type=choice, help=f"Device.  [default: {default_text}]")
 
 
-def part_option(text: str, *more: str) -> Callable[[F], F]:
-    """Make ``--split``: a part of the split, or one of the words in ``more``."""
+def part_option(help_text: str, *other_choices: str) -> Callable[[F], F]:
+    """Make ``--split``: a part of the split, or one of ``other_choices``."""
     from kmip_data.format.split_files import PARTS
 
     return click.option(
         "--split",
         "part",
-        type=click.Choice((*PARTS, *more)),
-        help=text,
+        type=click.Choice((*PARTS, *other_choices)),
+        help=help_text,
     )
 
 
@@ -207,7 +207,7 @@ def number_option(
     )
 
 
-def set_option(text: str) -> Callable[[F], F]:
+def set_option(help_text: str) -> Callable[[F], F]:
     """Make ``--set KEY=VALUE``, checked before names: KEY VALUE would make VALUE a name."""
     return click.option(
         "--set",
@@ -216,7 +216,7 @@ def set_option(text: str) -> Callable[[F], F]:
         metavar="KEY=VALUE",
         is_eager=True,
         callback=_check_key_values,
-        help=text,
+        help=help_text,
     )
 
 

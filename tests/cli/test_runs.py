@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_an_unknown_dataset_is_refused(runs: Path) -> None:
 def test_filters_without_a_match_are_named(runs: Path, options: str, filters: str) -> None:
     text = expect_success("runs", *options.split()).out
     assert text.startswith(f"No run {filters} in {runs.parents[1]}\n")
+
+
+def test_the_next_step_without_a_match_names_a_home_other_than_the_default(runs, monkeypatch):
+    home = runs.parents[2]
+    monkeypatch.delenv("KMIP_DATA_HOME")
+    out = expect_success("runs", "--home", home, "--model", "gat").out
+    command = out.partition("\nNext: kmip-data ")[2].removesuffix(", which lists all\n")
+    assert "clouds/gps-kmip/done" in expect_success(*shlex.split(command)).out
 
 
 @pytest.mark.parametrize(
