@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kmip_data.models.profiling.number_format import machine_line
+from kmip_data.models.benchmarking.result_text import describe_machine
 
 TOPICS = sorted(
     path.stem
@@ -29,7 +29,7 @@ def main(topics: tuple[str, ...], quick: bool) -> None:
         for row in importlib.import_module(f"benchmarks.{topic}").rows(quick=quick):
             click.echo(row.markdown(topic))
             notes[row.note] = None
-    click.echo("\n".join([*notes, f"Machine: {machine_line()}{', quick' * quick}."]))
+    click.echo("\n".join([*notes, f"Machine: {describe_machine()}{', quick' * quick}."]))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,13 @@ from torch import Tensor
 
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
-from kmip_data.models.profiling.measuring import CHUNK_BYTES
-from kmip_data.models.profiling.methods import Shape, Workload, draw_inputs, get_method
+from kmip_data.models.benchmarking.measuring import CHUNK_BYTES
+from kmip_data.models.benchmarking.methods import (
+    Workload,
+    WorkloadOptions,
+    get_method,
+    random_workload,
+)
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.parallel import available_cores
 
@@ -95,7 +100,7 @@ def _row(
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """Measure KeOps once, because it takes minutes, after a small run that compiles its kernel."""
-    work, small = (draw_inputs(Shape(), n) for n in (sizes.nodes, 200))
+    work, small = (random_workload(WorkloadOptions(), n) for n in (sizes.nodes, 200))
     _search(work)()
     peer_search("symbolic", small)()
     what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
@@ -117,7 +122,7 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
 
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
-        work = draw_inputs(Shape(k=k), sizes.nodes)
+        work = random_workload(WorkloadOptions(k=k), sizes.nodes)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
         yield _row(
             what,
@@ -130,7 +135,7 @@ def _against_faiss(sizes: Sizes) -> Iterator[Row]:
 
 
 def _compare_k(sizes: Sizes) -> Row:
-    work = draw_inputs(Shape(), sizes.nodes)
+    work = random_workload(WorkloadOptions(), sizes.nodes)
     hundred = replace(work, k=100)
     _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
     what = f"time at k = 100 over k = 10, {sizes.nodes:,} nodes (the paper's own: 22)"
@@ -147,7 +152,7 @@ def _compare_k(sizes: Sizes) -> Row:
 
 def _equal_norms(sizes: Sizes) -> Row:
     """Measure keys of equal norm in 64 dimensions, where no bound prunes, against the better peer."""
-    work = draw_inputs(Shape(d=64, data="sphere"), sizes.nodes)
+    work = random_workload(WorkloadOptions(d=64, data="sphere"), sizes.nodes)
     what, repeats = (
         f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
         max(1, sizes.repeats - 2),
@@ -164,7 +169,7 @@ def _equal_norms(sizes: Sizes) -> Row:
 
 def _ragged(sizes: Sizes) -> Row:
     """Measure graphs of equal size, the best case of the padded form."""
-    work = draw_inputs(Shape(), 150 * sizes.graphs)
+    work = random_workload(WorkloadOptions(), 150 * sizes.graphs)
     ptr = range(0, 150 * sizes.graphs + 1, 150)
     queries = work.queries.view(sizes.graphs, 150, 10)
     keys = work.keys.view(sizes.graphs, 150, 10)

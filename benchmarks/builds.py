@@ -28,7 +28,7 @@ from benchmarks.turns import compare
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.manifest import load_manifest
-from kmip_data.models.profiling.measuring import PeakMemory
+from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.pool import BuildTask, build_unit, gc_frozen

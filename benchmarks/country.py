@@ -25,7 +25,7 @@ from support.shared import ROOT
 
 from benchmarks.table import Row
 from kmip_data.manifest import load_manifest
-from kmip_data.models.profiling.number_format import format_quantity, machine_line
+from kmip_data.models.benchmarking.result_text import describe_machine, format_quantity
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Directed edges -> target seconds, and published seconds of other tools without labels and features.
@@ -296,7 +296,7 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     ]
     if speeds:
         yield f"Seeds a second, in batches of {BATCH_SEEDS:,} with 10 and 10 neighbours: {', '.join(speeds)}."
-    yield f"Machine: {machine_line()}."
+    yield f"Machine: {describe_machine()}."
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from torch_geometric.utils import scatter
 
 from benchmarks.table import Row
 from benchmarks.turns import compare
+from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.profiling.measuring import PeakMemory
 
 DIM, K = 56, 32
 AGAINST = "PyTorch Geometric's MessagePassing with scatter, edge features updated"

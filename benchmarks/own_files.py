@@ -21,7 +21,7 @@ from benchmarks.table import Row
 from benchmarks.turns import compare
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
-from kmip_data.models.profiling.measuring import PeakMemory
+from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.pipelines.build import build_own
 
 CLASSES = 3

@@ -15,7 +15,7 @@ from typing import Final
 from support.builds.papers import PUBLISHED
 
 from benchmarks.country import Cost, Country, run_module, table
-from kmip_data.models.profiling.number_format import machine_line
+from kmip_data.models.benchmarking.result_text import describe_machine
 
 NAME: Final = "ogbn-papers100m"
 SAMPLING_OPTIONS: Final = (
@@ -57,4 +57,4 @@ if __name__ == "__main__":
         graphs.append(measure_graph(round(float(size))))
         # Report after each size, because a later one may run out of memory.
         print("\n".join(table(graphs, tuple(COMMANDS), PUBLISHED)), flush=True)
-    print(f"Machine: {machine_line()}.")
+    print(f"Machine: {describe_machine()}.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import Times, seconds
-from kmip_data.models.profiling.number_format import format_quantity
+from kmip_data.models.benchmarking.result_text import format_quantity
 
 #: Pause before each turn: OpenMP threads hold a core for about 10 ms after their work.
 PAUSE_SECONDS = 0.05

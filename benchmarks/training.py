@@ -26,14 +26,14 @@ from torch_geometric.utils import to_dense_batch
 from benchmarks.table import Row
 from benchmarks.turns import seconds
 from kmip_data.models.attention.kmip import KMIPAttention
+from kmip_data.models.benchmarking.measuring import CHUNK_BYTES
+from kmip_data.models.benchmarking.methods import Workload, attend_gathered, get_method
+from kmip_data.models.benchmarking.result_text import describe_machine
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import linear
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
-from kmip_data.models.profiling.measuring import CHUNK_BYTES
-from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method
-from kmip_data.models.profiling.number_format import machine_line
 
 
 class PyGLayer(nn.Module):
@@ -252,7 +252,7 @@ def _measure_steps(
 ) -> Iterator[Row]:
     """Measure steps of one model in turn with those of its rivals."""
     from kmip_data.builds.home import Home
-    from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
+    from kmip_data.models.benchmarking.training_speed import TrainingBenchmark, compare_training
     from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.devices import choose_device
@@ -307,4 +307,4 @@ def _measure_steps(
 if __name__ == "__main__":
     for row in rows(only=sys.argv[1]):
         click.echo(row.markdown("training"))
-    click.echo(machine_line())
+    click.echo(describe_machine())

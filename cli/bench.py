@@ -30,14 +30,14 @@ from kmip_data.cli.shared.output import (
     print_result,
     rows_as_csv,
 )
-from kmip_data.models.profiling.number_format import format_quantity, machine_line
+from kmip_data.models.benchmarking.result_text import describe_machine, format_quantity
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.profiling.measuring import Measurement
-    from kmip_data.models.profiling.training import TrainingSpeed
+    from kmip_data.models.benchmarking.measuring import Measurement
+    from kmip_data.models.benchmarking.training_speed import TrainingSpeed
 
 MEMORY_FRACTION = 0.8  #: fraction of the free memory that a method may use
 ROUNDS = 5
@@ -84,7 +84,7 @@ def attention(
     save: str | None,
     force: bool,
     quiet: bool,
-    **shapes: Any,
+    **workload: Any,
 ) -> None:
     """Repeat the paper's efficiency experiment on this machine.
 
@@ -93,8 +93,13 @@ def attention(
     cell of the table. Shows the paper's A100 measurements below, labelled as such.
     """
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure_methods
-    from kmip_data.models.profiling.methods import Shape, paper_sizes_up_to
+    from kmip_data.models.benchmarking.measuring import (
+        MODES,
+        MeasurementOptions,
+        draw_measurements,
+        measure_methods,
+    )
+    from kmip_data.models.benchmarking.methods import WorkloadOptions, paper_sizes_up_to
     from kmip_data.models.training.devices import choose_device
     from kmip_data.runtime.memory import free_host_memory
     from kmip_data.strict_model import read_shipped
@@ -108,56 +113,58 @@ def attention(
     sizes = paper_sizes_up_to(max_n)
 
     # 2. Measure each method in a process of its own, which may run out of memory.
-    shape = Shape(**shapes)
+    workload_options = WorkloadOptions(**workload)
     memory_limit = int(MEMORY_FRACTION * free_host_memory())
-    protocol = Protocol(device=device_type, memory_limit=memory_limit)
+    options = MeasurementOptions(device=device_type, memory_limit=memory_limit)
 
-    def log(cell: Measurement) -> None:
+    def log(measurement: Measurement) -> None:
         print_status(
-            f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_format_seconds(cell)}", quiet=quiet
+            f"{measurement.method}, {measurement.mode}, {measurement.n:,} nodes: {_format_seconds(measurement)}",
+            quiet=quiet,
         )
 
-    cells = measure_methods(
+    measurements = measure_methods(
         names,
         sizes,
-        shape=shape,
-        protocol=protocol,
+        workload_options=workload_options,
+        options=options,
         log=log,
     )
 
-    # 3. Show a table and draw a picture, with the paper's measurements if the shapes agree.
-    paper = read_shipped("results", "efficiency") if shape == Shape() else None
-    dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
-    conditions = (
-        f"{dimensions}, {shape.data}, {device_type}, {count_with_noun(protocol.threads, 'thread')}"
-    )
-    rows = [cell.as_dict() for cell in cells]
+    # 3. Show a table and draw a picture, with the paper's measurements if the options agree.
+    paper = read_shipped("results", "efficiency") if workload_options == WorkloadOptions() else None
+    dimensions = f"H = {workload_options.heads}, d = {workload_options.d}, k = {workload_options.k}"
+    threads = count_with_noun(options.threads, "thread")
+    conditions = f"{dimensions}, {workload_options.data}, {device_type}, {threads}"
+    rows = [measurement.as_dict() for measurement in measurements]
     text = []
-    for setting in SETTINGS:
-        measured = [cell for cell in cells if cell.setting == setting]
-        text.append(f"{_times_by_size(setting, measured, paper)}\n")
+    for mode in MODES:
+        measured = [measurement for measurement in measurements if measurement.mode == mode]
+        text.append(f"{_times_by_size(mode, measured, paper)}\n")
 
     if saved:
         picture, csv_file = saved
         write_output(csv_file, rows_as_csv(rows))
-        draw_sweep(cells, picture, title=f"{conditions}\n{machine_line()}", paper=paper)
+        draw_measurements(
+            measurements, picture, title=f"{conditions}\n{describe_machine()}", paper=paper
+        )
 
     # 4. Explain missing measurements, except for sizes skipped after a smaller one failed.
     text += [
-        f"{cell.method}, {cell.n:,} nodes: {cell.note}"
-        for cell in cells
-        if cell.status != "ok" and not cell.note.startswith("not tried")
+        f"{measurement.method}, {measurement.n:,} nodes: {measurement.note}"
+        for measurement in measurements
+        if measurement.status != "ok" and not measurement.note.startswith("not tried")
     ]
-    text.append(f"{conditions}; median of at most {protocol.repeats} runs\n{machine_line()}")
+    text.append(f"{conditions}; median of at most {options.repeats} runs\n{describe_machine()}")
     if paper is not None:
         text.append(f"A100: measured by the paper, not on this machine ({paper['source']})")
-    result = {"machine": machine_line(), "what": conditions, "cells": rows}
+    result = {"machine": describe_machine(), "what": conditions, "measurements": rows}
     print_result(result, *text)
 
 
 def _requested_methods(methods: str | None, device: str) -> list[str]:
     """Return the requested methods, or the default ones for this device."""
-    from kmip_data.models.profiling.methods import default_methods, method_names
+    from kmip_data.models.benchmarking.methods import default_methods, method_names
 
     if methods is None:
         return default_methods(device)
@@ -166,20 +173,26 @@ def _requested_methods(methods: str | None, device: str) -> list[str]:
     return list(dict.fromkeys(methods.replace(" ", "").split(",")))
 
 
-def _times_by_size(setting: str, cells: list[Measurement], paper: Json | None) -> str:
+def _times_by_size(mode: str, measurements: list[Measurement], paper: Json | None) -> str:
     """Return a table of methods by size with growth and memory; the paper's measurements are last."""
-    from kmip_data.models.profiling.measuring import growth_exponent
+    from kmip_data.models.benchmarking.measuring import growth_exponent
 
-    sizes = sorted({cell.n for cell in cells})
+    sizes = sorted({measurement.n for measurement in measurements})
     rows = []
-    for method, measured in groupby(cells, key=attrgetter("method")):
-        by_size = {cell.n: cell for cell in measured}
-        timed = [(n, cell.seconds) for n, cell in by_size.items() if cell.seconds]
-        peaks = [cell.peak_bytes / n for n, cell in by_size.items() if cell.peak_bytes]
+    for method, measured in groupby(measurements, key=attrgetter("method")):
+        by_size = {measurement.n: measurement for measurement in measured}
+        timed = [
+            (n, measurement.seconds) for n, measurement in by_size.items() if measurement.seconds
+        ]
+        peaks = [
+            measurement.peak_bytes / n
+            for n, measurement in by_size.items()
+            if measurement.peak_bytes
+        ]
         times = [_format_seconds(by_size[n]) for n in sizes]
         rows.append([method, *times, *_growth_and_node_bytes(growth_exponent(timed), peaks)])
     for curve in paper["curve"] if paper is not None else ():
-        if curve["setting"] == setting:
+        if curve["setting"] == mode:
             milliseconds = zip(curve["n"], curve["milliseconds"], strict=True)
             seconds = {n: value / 1e3 for n, value in milliseconds}
             megabytes = zip(curve["n"], curve.get("megabytes", ()), strict=False)
@@ -187,7 +200,7 @@ def _times_by_size(setting: str, cells: list[Measurement], paper: Json | None) -
             times = [format_quantity(seconds.get(n), "s") for n in sizes]
             costs = _growth_and_node_bytes(growth_exponent(seconds.items()), peaks)
             rows.append([f"A100: {curve['method']}", *times, *costs])
-    header = [setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
+    header = [mode, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
     return format_table(header, rows)
 
 
@@ -197,9 +210,13 @@ def _growth_and_node_bytes(growth: float | None, peaks: list[float]) -> list[str
     return [exponent, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
-def _format_seconds(cell: Measurement) -> str:
+def _format_seconds(measurement: Measurement) -> str:
     """Format the seconds of a measurement, or its status if it failed."""
-    return cell.status if cell.seconds is None else format_quantity(cell.seconds, "s")
+    return (
+        measurement.status
+        if measurement.seconds is None
+        else format_quantity(measurement.seconds, "s")
+    )
 
 
 @command.command("train", cls=Command)
@@ -240,7 +257,7 @@ def train(
         configs[model] = compose_configuration(
             name, {}, {}, model=model, home=home, overrides=settings, **options
         )
-    from kmip_data.models.profiling.training import TrainingBenchmark, compare_training
+    from kmip_data.models.benchmarking.training_speed import TrainingBenchmark, compare_training
     from kmip_data.models.training.data.open_data import open_data
     from kmip_data.models.training.devices import choose_device
 
@@ -275,10 +292,10 @@ def train(
     text += [f"{speed.name}: {speed.note}" for speed in speeds if speed.note]
     text += [
         f"hours: for {epochs}, without evaluations; ratio: time relative to {model_names[0]}",
-        f"data: {first_data.description}\n{machine_line()}; device {device.name}",
+        f"data: {first_data.description}\n{describe_machine()}; device {device.name}",
     ]
     result = {
-        "machine": machine_line(),
+        "machine": describe_machine(),
         "device": device.name,
         "data": first_data.description,
         "models": list(map(asdict, speeds)),

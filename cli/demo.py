@@ -62,8 +62,8 @@ def command(folder: str) -> None:
 def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.explanations import draw_metric_by_distance, evaluate_by_distance
-    from kmip_data.models.profiling.measuring import Measurer, Protocol
-    from kmip_data.models.profiling.methods import Shape, get_method
+    from kmip_data.models.benchmarking.measuring import MeasurementOptions, Measurer
+    from kmip_data.models.benchmarking.methods import WorkloadOptions, get_method
     from kmip_data.models.training.run.find import find_run
     from kmip_data.models.training.run.result import read_result
     from kmip_data.pipelines.find import find
@@ -115,12 +115,12 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
     times = []
     rows = []
-    measurer = Measurer(Shape(), Protocol(repeats=2))
+    measurer = Measurer(WorkloadOptions(), MeasurementOptions(repeats=2))
     for n in TIMED_NODES:
-        cells = [
-            measurer.measure_cell(get_method(name), "inference", n) for name in ("auto", "full")
+        measurements = [
+            measurer.measure(get_method(name), "inference", n) for name in ("auto", "full")
         ]
-        kmip, full = (cell.seconds or 0.0 for cell in cells)
+        kmip, full = (measurement.seconds or 0.0 for measurement in measurements)
         times.append({"nodes": n, "kmip": kmip, "full": full})
         rows.append([f"{n:,}", f"{kmip:.3f}", f"{full:.3f}", f"{full / kmip:.1f}"])
     header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in BANDS[1:])]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.peers import print_rows
 from benchmarks.table import Row, compare_all, thread_count
 from benchmarks.turns import seconds
-from kmip_data.models.profiling.methods import Shape, draw_inputs
+from kmip_data.models.benchmarking.methods import WorkloadOptions, random_workload
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.parallel import available_cores
 
@@ -75,7 +75,7 @@ def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
     repeats = 1 if quick else 3
     epochs = 2 if quick else 30
     with thread_count(available_cores()):
-        gaussian = draw_inputs(Shape(), nodes)
+        gaussian = random_workload(WorkloadOptions(), nodes)
         for k, target in ((10, 10), (100, 5)):
             what = f"search, {nodes:,} nodes, d = 10, k = {k}, Gaussian"
             if only in what:
@@ -85,7 +85,7 @@ def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
 
         what = f"search, {nodes:,} nodes of one norm, d = 64, k = 10"
         if only in what:
-            sphere = draw_inputs(Shape(d=64, data="sphere"), nodes)
+            sphere = random_workload(WorkloadOptions(d=64, data="sphere"), nodes)
             yield from compare_sides(what, sphere.queries, sphere.keys, 10, repeats, target=2.5)
 
         if only in "trained":

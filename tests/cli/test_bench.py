@@ -28,7 +28,7 @@ def test_bench_attention_prints_and_saves_its_table(tmp_path):
     assert "naive, training, 316 nodes" in outcome.err
     with (tmp_path / "a.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["setting"], row["n"], row["status"]) for row in rows] == [
+    assert [(row["mode"], row["n"], row["status"]) for row in rows] == [
         (setting, n, "ok") for setting in ("inference", "training") for n in ("100", "316", "1000")
     ]
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"

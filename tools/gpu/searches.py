@@ -13,8 +13,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention import both_passes
-from kmip_data.models.profiling.measuring import CHUNK_BYTES
-from kmip_data.models.profiling.methods import Shape, Workload, draw_inputs, get_method
+from kmip_data.models.benchmarking.measuring import CHUNK_BYTES
+from kmip_data.models.benchmarking.methods import (
+    Workload,
+    WorkloadOptions,
+    get_method,
+    random_workload,
+)
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
@@ -87,8 +92,8 @@ def warm(number: int) -> None:
 
 def searching(case: Case, device: torch.device) -> Search:
     """Return a search, ready to run."""
-    shape = Shape(heads=case.heads, d=case.d, k=case.k)
-    work = draw_inputs(shape, sum(case.graphs), device=str(device))
+    options = WorkloadOptions(heads=case.heads, d=case.d, k=case.k)
+    work = random_workload(options, sum(case.graphs), device=str(device))
     ptr = (0, *itertools.accumulate(case.graphs))
     return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=ptr)
 
@@ -114,7 +119,7 @@ def _attention(record: Recorder, n: int, target: float | None) -> None:
 
     Flash takes all keys in half precision, as is usual: another result.
     """
-    work = draw_inputs(Shape(), n, device=str(record.device))
+    work = random_workload(WorkloadOptions(), n, device=str(record.device))
     names = ("auto", *PEERS) if n <= MAX_PEER_NODES else ("auto",)
     for training in (False, True):
         times = {name: _attend(record, name, work, training=training) for name in names}

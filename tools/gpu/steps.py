@@ -22,12 +22,12 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.models import network
 from kmip_data.models.attention import kmip
+from kmip_data.models.benchmarking.training_speed import time_epoch
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.adjacency import EdgeList, widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.precision import float32_product_precision
-from kmip_data.models.profiling.training import time_epoch
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
 from kmip_data.models.training.config.overrides import apply_overrides

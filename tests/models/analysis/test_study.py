@@ -25,7 +25,7 @@ from kmip_data.models.analysis.study import (
     paper_ks,
     record_projections,
 )
-from kmip_data.models.profiling.measuring import Measurement, draw_sweep
+from kmip_data.models.benchmarking.measuring import Measurement, draw_measurements
 from kmip_data.strict_model import read_shipped
 
 
@@ -192,12 +192,14 @@ def test_plots_over_k_label_shares_and_short_logarithmic_axes(drawn, tmp_path):
 
 
 def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):
-    known = {"setting": "inference", "status": "ok"}
-    cells = [
+    known = {"mode": "inference", "status": "ok"}
+    measurements = [
         Measurement(method=method, n=n, forward=(n / 1e6,), peak_bytes=n * 100, **known)
         for method, n in product(("auto", "full"), (100, 1000, 10_000))
     ]
-    draw_sweep(cells, tmp_path / "p.png", title="", paper=read_shipped("results", "efficiency"))
+    draw_measurements(
+        measurements, tmp_path / "p.png", title="", paper=read_shipped("results", "efficiency")
+    )
     labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert len(labels) == len(set(labels))
     assert {"auto, here", "full, here"} <= set(labels)

@@ -12,10 +12,10 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.errors import KmipDataError
+from kmip_data.models.benchmarking.clock import StageClock
+from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.precision import float32_product_precision
-from kmip_data.models.profiling.clock import StageClock
-from kmip_data.models.profiling.measuring import PeakMemory
 from kmip_data.models.training import memory_estimate
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.config.run_config import RunConfig

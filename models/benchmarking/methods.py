@@ -18,7 +18,7 @@ from kmip_data.models.search.topk import backend_names, get_backend, search_op
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class WorkloadOptions:
     """Parameters of the inputs except the number of nodes, with the paper's defaults."""
 
     heads: int = 1
@@ -43,8 +43,8 @@ class Workload:
         return self.queries, self.keys, self.values
 
 
-def draw_inputs(
-    shape: Shape,
+def random_workload(
+    options: WorkloadOptions,
     n: int,
     *,
     seed: int = 0,
@@ -52,12 +52,12 @@ def draw_inputs(
 ) -> Workload:
     """Draw float32 inputs of n nodes on a device."""
     generator = torch.Generator().manual_seed(seed)
-    size = (shape.heads, n, shape.d)
+    size = (options.heads, n, options.d)
     queries, keys, values = (torch.randn(size, generator=generator) for _ in range(3))
-    if shape.data == "sphere":
+    if options.data == "sphere":
         queries = functional.normalize(queries, dim=-1)
         keys = functional.normalize(keys, dim=-1)
-    return Workload(queries.to(device), keys.to(device), values.to(device), shape.k)
+    return Workload(queries.to(device), keys.to(device), values.to(device), options.k)
 
 
 def paper_sizes_up_to(largest: float) -> list[int]:
@@ -70,7 +70,7 @@ def paper_sizes_up_to(largest: float) -> list[int]:
     return [size for size in grid if size <= largest]
 
 
-Step = Callable[[Workload, int], Tensor]
+WorkloadFunction = Callable[[Workload, int], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,8 @@ class Method:
     name: str  #: name for ``--methods``
     #: ``search(work, chunk)`` returns the indices of the chosen keys, holding at most ``chunk`` bytes
     #: of scores. The paper's gather, softmax and multiplication follow.
-    search: Step | None = None
-    fused: Step | None = None  #: ``fused(work, chunk)`` returns the output
+    search: WorkloadFunction | None = None
+    fused: WorkloadFunction | None = None  #: ``fused(work, chunk)`` returns the output
     dtype: torch.dtype = torch.float32  #: dtype of the inputs
     #: ``why_unusable(device_type)`` returns the reason why it cannot run on a device type, or None
     why_unusable: Callable[[str], str | None] = lambda _: None

@@ -25,7 +25,7 @@ def format_quantity(value: float | None, unit: str) -> str:
 
 
 @functools.cache
-def machine_line() -> str:
+def describe_machine() -> str:
     """Describe the machine: processor, usable cores, memory, system, versions and load."""
     import psutil
 

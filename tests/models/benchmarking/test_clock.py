@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kmip_data.models.profiling.clock import StageClock
+from kmip_data.models.benchmarking.clock import StageClock
 
 
 def test_a_gpu_is_timed_by_events_and_synchronised_once(monkeypatch):

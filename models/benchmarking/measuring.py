@@ -1,8 +1,8 @@
 """Time and peak memory of attention methods, each measured in its own process.
 
-If that process runs out of memory or time, or crashes, its cell of the table records the reason.
-Each run has new inputs, drawn and moved to the device before the clock starts. The first run is not
-counted, and memory is measured in a separate run.
+If that process runs out of memory or time, or crashes, the measurement records the reason. Each run
+has new inputs, drawn and moved to the device before the clock starts. The first run is not counted,
+and memory is measured in a separate run.
 """
 
 from __future__ import annotations
@@ -31,13 +31,19 @@ from torch import Tensor
 
 from kmip_data.drawing.style import current_style, in_current_style, new_figure, save_figure
 from kmip_data.errors import KmipDataError
-from kmip_data.models.profiling.clock import StageClock
-from kmip_data.models.profiling.methods import Method, Shape, Workload, draw_inputs, get_method
+from kmip_data.models.benchmarking.clock import StageClock
+from kmip_data.models.benchmarking.methods import (
+    Method,
+    Workload,
+    WorkloadOptions,
+    get_method,
+    random_workload,
+)
 from kmip_data.runtime.memory import is_out_of_memory, limit_memory, peak_host_memory
 from kmip_data.runtime.parallel import available_cores, set_num_threads
 
-Setting = Literal["inference", "training"]
-SETTINGS: tuple[Setting, Setting] = ("inference", "training")
+Mode = Literal["inference", "training"]
+MODES: tuple[Mode, Mode] = ("inference", "training")
 #: Quantity of a plot -> column of the paper's curves, factor to our unit, label and unit of the axis.
 AXES = {
     "seconds": ("milliseconds", 1e-3, "time", "s"),
@@ -49,10 +55,10 @@ Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Times of one method in one setting on n nodes, or the reason why there are none."""
+    """Times of one method in one mode on n nodes, or the reason why there are none."""
 
     method: str
-    setting: Setting
+    mode: Mode
     n: int  #: number of nodes
     #: ``oom``: out of memory; ``time``: a run exceeded the limit; ``unavailable``: not supported
     #: on this device or for these inputs; ``failed``: an error
@@ -78,7 +84,7 @@ class Measurement:
         """Return a row for JSON and CSV; ``least`` and ``most`` are the extremes over the runs."""
         return {
             "method": self.method,
-            "setting": self.setting,
+            "mode": self.mode,
             "n": self.n,
             "status": self.status,
             "seconds": self.seconds,
@@ -116,8 +122,8 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
 
 
 @in_current_style()
-def draw_sweep(
-    cells: Sequence[Measurement],
+def draw_measurements(
+    measurements: Sequence[Measurement],
     path: Path,
     *,
     title: str,
@@ -132,12 +138,12 @@ def draw_sweep(
 
     figure = new_figure(13, 10, title=title)
     curves: dict[str, object] = {}  # all plots share a legend, which does not hide curves
-    plots = product(AXES, SETTINGS)
-    for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
+    plots = product(AXES, MODES)
+    for axes, (quantity, mode) in zip(figure.subplots(2, 2).flat, plots, strict=True):
         # 1. The paper's curves.
         key, scale, ylabel, unit = AXES[quantity]
-        published = paper["curve"] if paper is not None else ()
-        paper_curves = [curve for curve in published if curve["setting"] == setting]
+        all_curves = paper["curve"] if paper is not None else ()
+        paper_curves = [curve for curve in all_curves if curve["setting"] == mode]
         for index, curve in enumerate(paper_curves):
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
@@ -149,24 +155,25 @@ def draw_sweep(
                 axes.plot(curve["n"], [value * scale for value in curve[key]], label=label, **style)
 
         # 2. Our curves.
-        for index, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
+        methods = dict.fromkeys(measurement.method for measurement in measurements)
+        for index, name in enumerate(methods):
             points = []
             failed_n = None
-            for cell in cells:
-                if (cell.method, cell.setting) != (name, setting):
+            for measurement in measurements:
+                if (measurement.method, measurement.mode) != (name, mode):
                     continue
-                value = cell.seconds if quantity == "seconds" else cell.peak_bytes
+                value = measurement.seconds if quantity == "seconds" else measurement.peak_bytes
                 if value:
-                    points.append((cell.n, value))
-                if failed_n is None and cell.status in {"oom", "time"}:
-                    failed_n = cell.n
+                    points.append((measurement.n, value))
+                if failed_n is None and measurement.status in {"oom", "time"}:
+                    failed_n = measurement.n
             if points:
                 style = {"color": f"C{index % 10}", "markersize": 3}
                 axes.plot(*zip(*points, strict=True), "o-", label=f"{name}, here", **style)
                 if failed_n is not None:  # draw the cross at the height of the last point
                     axes.plot(failed_n, points[-1][1], "x", color=style["color"])
         axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=ylabel)
-        axes.set_title(f"{setting}: {ylabel}")
+        axes.set_title(f"{mode}: {ylabel}")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.yaxis.set_major_formatter(EngFormatter(unit))
         axes.grid()
@@ -181,8 +188,8 @@ LONG_RUN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protocol:
-    """Device, number of runs and limits of a cell."""
+class MeasurementOptions:
+    """Device, number of runs and limits of a measurement."""
 
     device: str = "cpu"
     threads: int = field(default_factory=available_cores)  #: threads of every library
@@ -192,21 +199,21 @@ class Protocol:
 
 
 class Measurer:
-    """Measurement of cells on one device."""
+    """Measure methods on one device."""
 
-    def __init__(self, shape: Shape, protocol: Protocol) -> None:
-        self.shape = shape
-        self.protocol = protocol
-        self.device = torch.device(protocol.device)
+    def __init__(self, workload_options: WorkloadOptions, options: MeasurementOptions) -> None:
+        self.workload_options = workload_options
+        self.options = options
+        self.device = torch.device(options.device)
 
-    def measure_cell(self, method: Method, setting: Setting, n: int) -> Measurement:
+    def measure(self, method: Method, mode: Mode, n: int) -> Measurement:
         """Measure ``method`` on n nodes; errors, including out-of-memory ones, are raised."""
-        protocol = self.protocol
-        training = setting == "training"
+        options = self.options
+        training = mode == "training"
         # 1. The first run compiles and fills caches. Its time decides how many runs fit.
         first = sum(self._time_passes(method, n, 0, training=training).values())
-        fitting = int(protocol.time_limit / max(1e-9, first))
-        repeats = max(1, min(protocol.repeats, fitting))
+        fitting = int(options.time_limit / max(1e-9, first))
+        repeats = max(1, min(options.repeats, fitting))
 
         # 2. Measure memory in the last run, an additional one unless runs are long.
         peak = PeakMemory(self.device)
@@ -217,7 +224,7 @@ class Measurer:
         counted = runs[:repeats]
         return Measurement(
             method=method.name,
-            setting=setting,
+            mode=mode,
             n=n,
             status="ok",
             forward=tuple(run["forward"] for run in counted),
@@ -225,7 +232,7 @@ class Measurer:
             peak_bytes=peak.bytes,
         )
 
-    def draw_workload(
+    def random_workload(
         self,
         method: Method,
         n: int,
@@ -234,7 +241,7 @@ class Measurer:
         training: bool,
     ) -> Workload:
         """Draw the inputs of a run on the device, with the same values for every method."""
-        work = draw_inputs(self.shape, n, seed=seed, device=self.protocol.device)
+        work = random_workload(self.workload_options, n, seed=seed, device=self.options.device)
         queries, keys, values = (
             tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors
         )
@@ -250,7 +257,7 @@ class Measurer:
         training: bool,
     ) -> dict[str, float]:
         """Return the seconds of the forward pass and, in training, the backward pass."""
-        work = self.draw_workload(method, n, seed, training=training)
+        work = self.random_workload(method, n, seed, training=training)
         ones = torch.ones_like(work.values)
         if peak is not None:
             peak.start(work.tensors)
@@ -304,7 +311,7 @@ class PeakMemory:
 
 START_SECONDS = 120.0  #: time limit for loading libraries
 EXIT_SECONDS = 10.0  #: time limit for an idle process to exit, as KeOps writes its cache
-COMPILE_SECONDS = 30.0  #: additional time per cell for compilation
+COMPILE_SECONDS = 30.0  #: additional time per measurement for compilation
 #: Start method of a process that does not inherit threads and memory.
 START_METHOD: Literal["spawn"] = "spawn"
 CODE_BYTES = 2**30  #: additional memory for threads and compiled code
@@ -316,61 +323,61 @@ def measure_methods(
     methods: Sequence[str],
     sizes: Sequence[int],
     *,
-    shape: Shape,
-    protocol: Protocol,
-    settings: Sequence[Setting] = SETTINGS,
+    workload_options: WorkloadOptions,
+    options: MeasurementOptions,
+    modes: Sequence[Mode] = MODES,
     log: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """Measure every method in every setting at every number of nodes, in ascending order.
+    """Measure every method in every mode at every number of nodes, in ascending order.
 
-    If a method runs out of memory or time, its larger sizes in that setting are not tried, but get
-    the same status. ``log`` is called with each finished cell. Raises ``UsageError`` if a method
-    does not exist.
+    If a method runs out of memory or time, its larger sizes in that mode are not tried, but get
+    the same status. ``log`` is called with each measurement. Raises ``UsageError`` if a method does
+    not exist.
     """
     # Fail on unknown names before measuring anything.
-    reasons = {name: get_method(name).why_unusable(protocol.device) for name in methods}
-    cells = []
+    reasons = {name: get_method(name).why_unusable(options.device) for name in methods}
+    measurements = []
     for name, reason in reasons.items():
-        first_failures: dict[Setting, Measurement] = {}
-        with contextlib.closing(_Worker(shape, protocol)) as worker:
-            for setting, n in product(settings, sorted(sizes)):
-                unmeasured = partial(Measurement, method=name, setting=setting, n=n)
+        first_failures: dict[Mode, Measurement] = {}
+        with contextlib.closing(_Worker(workload_options, options)) as worker:
+            for mode, n in product(modes, sorted(sizes)):
+                unmeasured = partial(Measurement, method=name, mode=mode, n=n)
                 if reason is not None:
-                    cell = unmeasured(status="unavailable", note=reason)
-                elif failure := first_failures.get(setting):
+                    measurement = unmeasured(status="unavailable", note=reason)
+                elif failure := first_failures.get(mode):
                     status = failure.status
-                    cell = unmeasured(
+                    measurement = unmeasured(
                         status=status, note=f"not tried: {status} at {failure.n:,} nodes"
                     )
                 else:
-                    cell = worker.measure_cell(name, setting, n)
-                    if cell.status in {"oom", "time"}:
-                        first_failures[setting] = cell
-                cells.append(cell)
+                    measurement = worker.measure(name, mode, n)
+                    if measurement.status in {"oom", "time"}:
+                        first_failures[mode] = measurement
+                measurements.append(measurement)
                 if log is not None:
-                    log(cell)
-    return cells
+                    log(measurement)
+    return measurements
 
 
 class _Worker:
-    """Child process that measures cells, restarted if it has ended."""
+    """Child process that measures methods, restarted if it has ended."""
 
-    def __init__(self, shape: Shape, protocol: Protocol) -> None:
-        self._arguments = (shape, protocol)
-        self._limit = protocol.time_limit
+    def __init__(self, workload_options: WorkloadOptions, options: MeasurementOptions) -> None:
+        self._arguments = (workload_options, options)
+        self._limit = options.time_limit
         self._process: SpawnProcess | None = None
         self._connection: Connection
 
-    def measure_cell(self, method: str, setting: Setting, n: int) -> Measurement:
-        """Return the cell, with status ``oom``, ``time`` or ``failed`` if the process does not answer."""
-        cell = partial(Measurement, method=method, setting=setting, n=n)
-        too_long = cell(status="time", note=f"longer than {self._limit:g} s")
+    def measure(self, method: str, mode: Mode, n: int) -> Measurement:
+        """Return a measurement; ``oom``, ``time`` or ``failed`` if the process does not answer."""
+        unmeasured = partial(Measurement, method=method, mode=mode, n=n)
+        too_long = unmeasured(status="time", note=f"longer than {self._limit:g} s")
         try:
             if self._process is None:
                 self._start()
             # The first run, the repeats and the memory run may each take the limit.
             answer: Measurement = self._send_and_wait(
-                (method, setting, n), 3 * self._limit + COMPILE_SECONDS
+                (method, mode, n), 3 * self._limit + COMPILE_SECONDS
             )
         except TimeoutError:
             self.close(timeout=0)
@@ -379,7 +386,7 @@ class _Worker:
             # Wait for the exit code, which tells the reason.
             code = self.close(timeout=START_SECONDS)
             status: Status = "oom" if code in OUT_OF_MEMORY_CODES else "failed"
-            return cell(status=status, note=f"ended with exit code {code}")
+            return unmeasured(status=status, note=f"ended with exit code {code}")
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:
@@ -416,15 +423,17 @@ class _Worker:
         return process.exitcode
 
 
-def _serve_measurements(connection: Connection, shape: Shape, protocol: Protocol) -> None:
+def _serve_measurements(
+    connection: Connection, workload_options: WorkloadOptions, options: MeasurementOptions
+) -> None:
     warnings.filterwarnings("ignore")
     for stream in (1, 2):  # silence compilers
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    set_num_threads(protocol.threads)
-    torch.set_num_threads(protocol.threads)
-    measurer = Measurer(shape, protocol)
-    if protocol.memory_limit is not None:
-        _limit_memory(protocol.memory_limit, protocol.device)
+    set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
+    measurer = Measurer(workload_options, options)
+    if options.memory_limit is not None:
+        _limit_memory(options.memory_limit, options.device)
     gc.freeze()  # exclude imported libraries from garbage collection
     connection.send(True)
     with contextlib.suppress(EOFError):
@@ -432,18 +441,18 @@ def _serve_measurements(connection: Connection, shape: Shape, protocol: Protocol
             connection.send(_measure_or_explain(measurer, *connection.recv()))
 
 
-def _measure_or_explain(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
-    """Return the cell with times, or with the reason why there are none."""
+def _measure_or_explain(measurer: Measurer, name: str, mode: Mode, n: int) -> Measurement:
+    """Return the measurement with times, or with the reason why there are none."""
     try:
-        return measurer.measure_cell(get_method(name), setting, n)
-    except Exception as error:  # noqa: BLE001 -- one cell; the next may work
+        return measurer.measure(get_method(name), mode, n)
+    except Exception as error:  # noqa: BLE001 -- one measurement; the next may work
         status: Status = "oom" if is_out_of_memory(error) else "failed"
         if isinstance(error, KmipDataError | NotImplementedError):
             status = "unavailable"
         note = (str(error).splitlines() or [type(error).__name__])[0]
         return Measurement(
             method=name,
-            setting=setting,
+            mode=mode,
             n=n,
             status=status,
             note=note,

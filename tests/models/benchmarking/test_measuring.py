@@ -1,4 +1,4 @@
-"""Cells that are measured, run out of memory or time, or are ended: none ends the program."""
+"""Measurements that succeed, run out of memory or time, or are ended: none ends the program."""
 
 import faulthandler
 import os
@@ -9,40 +9,40 @@ import time
 import pytest
 import torch
 
-from kmip_data.models.profiling import measuring
-from kmip_data.models.profiling.measuring import (
+from kmip_data.models.benchmarking import measuring
+from kmip_data.models.benchmarking.measuring import (
     Measurement,
+    MeasurementOptions,
     Measurer,
-    Protocol,
     growth_exponent,
     measure_methods,
 )
-from kmip_data.models.profiling.methods import Shape, get_method
+from kmip_data.models.benchmarking.methods import WorkloadOptions, get_method
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def measurer(**options):
-    return Measurer(Shape(k=3), Protocol(threads=1, **options))
+    return Measurer(WorkloadOptions(k=3), MeasurementOptions(threads=1, **options))
 
 
 def ending(action):
     """Return a stand-in for the worker: sizes of 10 and training succeed, all else does ``action``."""
 
-    def serve(connection, shape, protocol):
+    def serve(connection, workload_options, options):
         faulthandler.disable()  # pytest's would print the stack of an end that is meant
         connection.send(True)
         while True:
-            method, setting, n = connection.recv()
-            if n != 10 and setting != "training":
+            method, mode, n = connection.recv()
+            if n != 10 and mode != "training":
                 action()
-            cell = Measurement(method=method, setting=setting, n=n, status="ok", forward=(0.5,))
-            connection.send(cell)
+            measurement = Measurement(method=method, mode=mode, n=n, status="ok", forward=(0.5,))
+            connection.send(measurement)
 
     return serve
 
 
-#: How a process ends, and the status of the cell.
+#: How a process ends, and the status of the measurement.
 ENDS = {
     "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "oom"),
     "aborted": (os.abort, "oom"),
@@ -52,24 +52,24 @@ ENDS = {
 
 
 @pytest.mark.slow
-def test_a_cell_that_does_not_fit_is_a_result():
-    cells = measure_methods(
+def test_a_measurement_that_does_not_fit_is_a_result():
+    measurements = measure_methods(
         ["full", "flash"],
         [100, 30_000],
-        shape=Shape(),
-        protocol=Protocol(threads=1, repeats=2, memory_limit=2**26),
-        settings=["training"],
+        workload_options=WorkloadOptions(),
+        options=MeasurementOptions(threads=1, repeats=2, memory_limit=2**26),
+        modes=["training"],
     )
-    small, large, *flash = cells
+    small, large, *flash = measurements
     assert (small.status, len(small.forward), len(small.backward)) == ("ok", 2, 2)
     assert large.status == "oom"
     assert large.note
-    assert [cell.status for cell in flash] == ["unavailable"] * 2
+    assert [measurement.status for measurement in flash] == ["unavailable"] * 2
     assert "CUDA" in flash[0].note
 
 
 @pytest.mark.slow
-def test_ended_worker_process_becomes_table_cell(monkeypatch):
+def test_ended_worker_process_becomes_a_measurement(monkeypatch):
     exchange, waited = measuring._Worker._send_and_wait, set()
 
     def impatient(worker, question, seconds):
@@ -88,23 +88,29 @@ def test_ended_worker_process_becomes_table_cell(monkeypatch):
     for how, (action, status) in ENDS.items():
         monkeypatch.setattr(measuring, "_serve_measurements", ending(action))
         reported = []
-        options = {"shape": Shape(), "protocol": Protocol(threads=1), "log": reported.append}
-        cells = measure_methods(["naive"], [10, 20, 30], **options)
+        options = {
+            "workload_options": WorkloadOptions(),
+            "options": MeasurementOptions(threads=1),
+            "log": reported.append,
+        }
+        measurements = measure_methods(["naive"], [10, 20, 30], **options)
         expected = {("inference", 10): "ok", ("inference", 20): status, ("inference", 30): status}
         expected |= {("training", n): "ok" for n in (10, 20, 30)}  # a new process
-        assert {(cell.setting, cell.n): cell.status for cell in cells} == expected, how
-        assert reported == cells
-        assert ("not tried" in cells[2].note) is (status != "failed"), how
-    assert waited == {3 * Protocol().time_limit + measuring.COMPILE_SECONDS}
+        assert {
+            (measurement.mode, measurement.n): measurement.status for measurement in measurements
+        } == expected, how
+        assert reported == measurements
+        assert ("not tried" in measurements[2].note) is (status != "failed"), how
+    assert waited == {3 * MeasurementOptions().time_limit + measuring.COMPILE_SECONDS}
 
 
 def test_each_repeat_is_timed_and_the_median_is_reported():
-    for setting in ("inference", "training"):
-        cell = measurer(repeats=3).measure_cell(get_method("naive"), setting, 40)
-        assert len(cell.forward) == 3
-        assert len(cell.backward) == (3 if setting == "training" else 0)
-        assert all(seconds > 0 for seconds in cell.totals)
-        assert cell.seconds == sorted(cell.totals)[1]
+    for mode in ("inference", "training"):
+        measurement = measurer(repeats=3).measure(get_method("naive"), mode, 40)
+        assert len(measurement.forward) == 3
+        assert len(measurement.backward) == (3 if mode == "training" else 0)
+        assert all(seconds > 0 for seconds in measurement.totals)
+        assert measurement.seconds == sorted(measurement.totals)[1]
 
 
 @pytest.mark.slow
@@ -112,8 +118,8 @@ def test_each_repeat_is_timed_and_the_median_is_reported():
 def test_peak_memory_counts_scores_and_is_reset():
     n = 2000
     measure_ = measurer(repeats=1)
-    full = measure_.measure_cell(get_method("full"), "training", n).peak_bytes
-    small = measure_.measure_cell(get_method("sdpa"), "inference", n).peak_bytes
+    full = measure_.measure(get_method("full"), "training", n).peak_bytes
+    small = measure_.measure(get_method("sdpa"), "inference", n).peak_bytes
     scores = 4 * n * n
     assert full > 2 * scores
     assert small < scores / 2, "memory of earlier runs does not count"
@@ -130,9 +136,10 @@ def test_freed_memory_does_not_make_the_peak_negative(monkeypatch):
 def test_inputs_differ_between_runs_and_repeat_between_methods():
     measured = measurer()
     one, two = (
-        measured.draw_workload(get_method("auto"), 20, number, training=False) for number in (1, 2)
+        measured.random_workload(get_method("auto"), 20, number, training=False)
+        for number in (1, 2)
     )
-    again = measured.draw_workload(get_method("naive"), 20, 1, training=True)
+    again = measured.random_workload(get_method("naive"), 20, 1, training=True)
     assert not torch.equal(one.keys, two.keys)
     assert torch.equal(one.keys, again.keys)
     assert again.keys.requires_grad

@@ -5,13 +5,13 @@ import torch
 from support.cases import check_each
 
 from kmip_data.models.attention.reference import attend_in_graph
-from kmip_data.models.profiling.methods import (
-    Shape,
+from kmip_data.models.benchmarking.methods import (
+    WorkloadOptions,
     default_methods,
-    draw_inputs,
     get_method,
     method_names,
     paper_sizes_up_to,
+    random_workload,
 )
 from kmip_data.models.search.backends import keops
 from kmip_data.models.search.topk import backend_names
@@ -30,7 +30,7 @@ def attend(name, work):
 def test_every_method_computes_the_attention_of_its_name():
     def check(name):
         k = 5 if name in EXACT else 99
-        work = draw_inputs(Shape(heads=2, d=4, k=5), 30)
+        work = random_workload(WorkloadOptions(heads=2, d=4, k=5), 30)
         expected, *_ = attend_in_graph(*work.tensors, k)
         torch.testing.assert_close(attend(name, work), expected, atol=1e-5, rtol=1e-4)
 
@@ -40,7 +40,7 @@ def test_every_method_computes_the_attention_of_its_name():
 @pytest.mark.slow
 def test_symbolic_matrices_compute_the_same():
     """Reuses the kernel of ``tests/models/search/test_backends.py``, as each takes nine seconds to compile."""
-    work = draw_inputs(Shape(heads=2, d=3, k=8), 60)
+    work = random_workload(WorkloadOptions(heads=2, d=3, k=8), 60)
     with keops._one_compiler_at_a_time(("cpu", 3, 8)):
         out = attend("symbolic", work)
     expected, *_ = attend_in_graph(*work.tensors, 8)
@@ -49,7 +49,7 @@ def test_symbolic_matrices_compute_the_same():
 
 def test_gradients_of_methods_equal_the_dense_method():
     def check(name):
-        work = draw_inputs(Shape(d=4, k=40 if name == "full" else 6), 40)
+        work = random_workload(WorkloadOptions(d=4, k=40 if name == "full" else 6), 40)
         gradients = []
         for method in ("dense", name):
             leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
@@ -66,9 +66,9 @@ def test_methods_have_names_inputs_and_sizes():
     assert default_methods("cpu")[0] == "auto"
     assert "flash" not in default_methods("cpu")
     assert "CUDA" in get_method("flash").why_unusable("cpu")
-    sphere = draw_inputs(Shape(d=5, data="sphere"), 20)
+    sphere = random_workload(WorkloadOptions(d=5, data="sphere"), 20)
     torch.testing.assert_close(sphere.keys.norm(dim=-1), torch.ones(1, 20))
-    one, again, other = (draw_inputs(Shape(), 10, seed=seed) for seed in (3, 3, 4))
+    one, again, other = (random_workload(WorkloadOptions(), 10, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(one.keys, again.keys)
     assert not torch.equal(one.keys, other.keys)
     assert paper_sizes_up_to(1e5) == [100, 316, 1000, 3162, 10000, 31622, 100000]
