@@ -203,6 +203,54 @@ def test_an_ambiguous_first_line_needs_a_choice(tmp_path):
     assert read_files(either, header="no").first.num_edges == 3
 
 
+def test_a_choice_about_the_first_line_names_the_ends_too(tmp_path):
+    """Followed, neither answer leads to a second question."""
+
+    def answers(folder):
+        with pytest.raises(DamagedInput, match="line 1 may be names") as caught:
+            read_files(folder)
+        advice = re.fullmatch(r"(.*) for names, (.*) for data", caught.value.next)
+        options = [re.findall(r"--set (\w+)=(\S+)", answer) for answer in advice.groups()]
+        return [{key: value.strip("'") for key, value in answer} for answer in options]
+
+    three = write_files(tmp_path / "three", list_csv="p,q,w\nr,s,t\nu,v,x\n")
+    as_names, as_data = answers(three)
+    assert as_names == {"header": "yes", "source": "p", "target": "q"}
+    assert as_data == {"header": "no"}
+    assert read_files(three, **as_names).first.num_edges == 2
+    assert read_files(three, **as_data).first.num_edges == 3
+
+    four = write_files(tmp_path / "four", list_csv="p,q,w,k\nr,s,t,l\nu,v,x,m\n")
+    as_names, as_data = answers(four)
+    assert as_data == {"header": "no", "source": "0", "target": "1"}
+    assert read_files(four, **as_names).first.num_edges == 2
+    assert read_files(four, **as_data).first.num_edges == 3
+
+    molecules = "m1,CC(C)O,blue\nm2,c1ccccc1,red\nm3,CC=O,green\n"
+    folder = write_files(tmp_path / "molecules", list_csv=molecules)
+    as_names, as_data = answers(folder)
+    assert as_names == {"header": "yes", "smiles": "CC(C)O"}
+    assert as_data == {"header": "no", "smiles": "1"}
+    assert len(read_files(folder, **as_names).records) == 2
+    assert [record.key for record in read_files(folder, **as_data).records] == ["m1", "m2", "m3"]
+
+
+def test_a_line_of_counts_is_left_out_or_removed(tmp_path):
+    distinct = write_files(tmp_path / "distinct", list_txt="4 3\n0 1\n1 2\n2 3\n")
+    with pytest.raises(DamagedInput, match="numbers of nodes and edges") as caught:
+        read_files(distinct)
+    assert caught.value.next.startswith("--set header=yes leaves the line out;")
+    assert read_files(distinct, header="yes").first.num_edges == 3
+    # Equal counts are no two names, and a third column would make the ends ambiguous.
+    for name, text in (
+        ("equal", "3 3\n0 1\n1 2\n2 0\n"),
+        ("weighted", "4 3 0\n0 1 5\n1 2 6\n2 3 7\n"),
+    ):
+        with pytest.raises(DamagedInput, match="numbers of nodes and edges") as caught:
+            read_files(write_files(tmp_path / name, list_txt=text))
+        assert caught.value.next.startswith("remove the line;")
+
+
 def variants(name):
     """Ways to write a name."""
     yield from (name, name.upper(), name.capitalize(), f" {name} ")

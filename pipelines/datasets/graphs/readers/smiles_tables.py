@@ -122,8 +122,8 @@ def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:
 
 
 def _find_smiles_column(table: Table, params: GraphParams) -> str:
-    """Return the column of SMILES; the first one if columns have no names."""
-    if not table.has_names:
+    """Return the column of SMILES; by default the first one if columns have no names."""
+    if not table.has_names and params.smiles == SMILES:
         return table.column_names[0]
     for name in table.column_names:
         if name.lower() == params.smiles.lower():

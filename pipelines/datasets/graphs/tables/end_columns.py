@@ -43,7 +43,7 @@ def read_ends(
         ids = [ids_as_strings(column) for column in ids]
     ends = np.stack(ids)
     if not edges.has_names and params.header is None:
-        _refuse_line_of_counts(edges, ends)
+        _refuse_line_of_counts(edges, ends, is_only_table=is_only_table)
     return columns, ends
 
 
@@ -59,17 +59,20 @@ def _refuse_empty_ends(edges: Table, columns: EndColumns) -> None:
         )
 
 
-def _refuse_line_of_counts(edges: Table, ends: Array) -> None:
+def _refuse_line_of_counts(edges: Table, ends: Array, *, is_only_table: bool) -> None:
     """Refuse a first line that some programs write: the numbers of nodes and edges."""
     first = ends[:, 0]
     others = ends[:, 1:]
     if ends.dtype == object or others.shape[1] == 0 or first[1] != others.shape[1]:
         return
     if first[0] > others.max() - others.min():
+        # As names of columns, the counts must differ, and name two columns only.
+        can_be_names = is_only_table and len(edges.column_names) == 2 and first[0] != first[1]
+        removal = "--set header=yes leaves the line out" if can_be_names else "remove the line"
         raise edges.error_at(
             0,
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
-            "--set header=yes leaves the line out; --set header=no, if it is an edge",
+            f"{removal}; --set header=no, if it is an edge",
         )
 
 
@@ -107,18 +110,43 @@ def _agrees_with(pair: EndColumns, given_ends: EndColumns) -> bool:
     return all(not name or name == end for name, end in zip(given_ends, pair, strict=True))
 
 
+def options_after_header(table: Table, params: GraphParams, *, is_only_table: bool) -> str:
+    """Return the options that a table of edges needs next to ``header``; empty if it needs none.
+
+    ``table`` has the column names that follow from one value of ``header``.
+    """
+    names = table.column_names
+    if params.source or params.target:
+        return ""
+    if is_only_table and (smiles := _smiles_column(table)):
+        return f" --set smiles={shlex.quote(smiles)}"
+    # Without names, the first two of at most three columns are the ends.
+    max_columns = 2 if table.has_names else 3
+    if len(names) <= max_columns or roles.matching_end_pairs(names):
+        return ""
+    return f" {_end_options(_likely_ends(table, names, ('', '')))}"
+
+
 def _refuse_smiles(table: Table) -> None:
-    """Refuse a table with a column that looks like SMILES: atoms, and bonds or rings."""
+    """Refuse a table with a column that looks like SMILES."""
+    if name := _smiles_column(table):
+        example = table.frame[name].dropna().map(str).iloc[0]
+        raise DamagedInput(
+            f"{table.name} has no edges: {name!r} may have SMILES, such as {example[:40]}.",
+            expected="a table of edges: if it is one, add --set source=COLUMN --set target=COLUMN",
+            found=table.column_list,
+            next=f"--set smiles={shlex.quote(name)}",
+        )
+
+
+def _smiles_column(table: Table) -> str:
+    """Return the first column that looks like SMILES: atoms, and bonds or rings; empty if none."""
     for name in table.column_names:
         cells = table.frame[name].dropna().map(str)[:_SAMPLED_ROWS]
         may_be_smiles = len(cells) and cells.str.fullmatch(_SMILES_CHARACTERS).all()
         if may_be_smiles and cells.str.contains(_SMILES_BOND).any():
-            raise DamagedInput(
-                f"{table.name} has no edges: {name!r} may have SMILES, such as {cells.iloc[0][:40]}.",
-                expected="a table of edges: if it is one, add --set source=COLUMN --set target=COLUMN",
-                found=table.column_list,
-                next=f"--set smiles={shlex.quote(name)}",
-            )
+            return name
+    return ""
 
 
 def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParams) -> None:

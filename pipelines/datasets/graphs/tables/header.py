@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -10,6 +11,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import MISSING_STRINGS
+from kmip_data.pipelines.datasets.graphs.tables.end_columns import options_after_header
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 
 
@@ -75,9 +77,18 @@ def first_line_has_names(
     if has_names is None and params.header:
         return params.header == "yes"
     if has_names is None:
+        # Name the options that each answer will need, so that the file is asked about once.
+        options = {"yes": "", "no": ""}
+        if level == "edge" and not parse_rest().empty:
+            for answer, names in (("yes", list(first_cells)), ("no", numbers)):
+                frame = parse_rest().set_axis(names, axis=1)
+                answered = replace(table, frame=frame, has_names=answer == "yes")
+                options[answer] = options_after_header(
+                    answered, params, is_only_table=is_only_table
+                )
         raise DamagedInput(
             f"{table.name}, line 1 may be names of columns or data: {', '.join(first_cells)[:200]}.",
-            next="--set header=yes for names, --set header=no for data",
+            next=f"--set header=yes{options['yes']} for names, --set header=no{options['no']} for data",
         )
     return has_names
 

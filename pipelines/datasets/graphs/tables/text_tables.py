@@ -240,7 +240,7 @@ def _has_row_names(body: pd.DataFrame) -> bool:
 
 
 def scan_text(path: Path, options: ReadOptions) -> bool:
-    """Claim the memory of a text; return True if it may have codes such as 001."""
+    """Check the memory for a text; return True if it may have codes such as 001."""
     open_file = gzip.open if is_gzip(path) else open
     size = 0
     fields = 0
