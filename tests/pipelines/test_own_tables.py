@@ -13,7 +13,7 @@ import pytest
 from support.cases import check_each
 from support.own_graphs import number_folders, parse_advice, read_files, write_files
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.tables import roles
 
 PATH = {(0, 1), (1, 2), (2, 3)}
@@ -233,6 +233,22 @@ def test_a_choice_about_the_first_line_names_the_ends_too(tmp_path):
     assert as_data == {"header": "no", "smiles": "1"}
     assert len(read_files(folder, **as_names).records) == 2
     assert [record.key for record in read_files(folder, **as_data).records] == ["m1", "m2", "m3"]
+
+
+def test_columns_of_ids_are_chosen_in_tables_alone(tmp_path):
+    """A matrix and a TUDataset number or name their nodes, so an option would not fit them."""
+    matrix = write_files(tmp_path / "m", m_csv=",a,b,c\na,0,1,0\nb,1,0,2\nc,0,2,0\n")
+    indicator = "1\n1\n2\n2\n"
+    dataset = write_files(
+        tmp_path / "D", D_A_txt="1, 2\n2, 1\n3, 4\n", D_graph_indicator_txt=indicator
+    )
+    for folder in (matrix, dataset):
+        for option in ({"node": "none"}, {"source": "x"}, {"target": "x"}):
+            ((key, value),) = option.items()
+            with pytest.raises(UsageError, match=f"--set {key}={value} has no effect") as caught:
+                read_files(folder, **option)
+            assert caught.value.next == f"leave out --set {key}={value}"
+        assert read_files(folder).first.num_nodes in {2, 3}
 
 
 def test_a_line_of_counts_is_left_out_or_removed(tmp_path):

@@ -79,7 +79,7 @@ def first_line_has_names(
     if has_names is None:
         # Name the options that each answer will need, so that the file is asked about once.
         options = {"yes": "", "no": ""}
-        if level == "edge" and not parse_rest().empty:
+        if level == "edge" and not known_names and not parse_rest().empty:
             for answer, names in (("yes", list(first_cells)), ("no", numbers)):
                 frame = parse_rest().set_axis(names, axis=1)
                 answered = replace(table, frame=frame, has_names=answer == "yes")

@@ -131,6 +131,13 @@ def check_column_options(
     """
     params = options.params
     names = [column for table in tables for column in table.column_names if column not in inputs]
+    for key, role in (("node", roles.NODE), ("source", roles.SOURCE), ("target", roles.TARGET)):
+        name = getattr(params, key)
+        if name and role in names:
+            raise UsageError(
+                f"--set {key}={name} has no effect: this format has no column to choose for it.",
+                next=f"leave out --set {key}={shlex.quote(name)}",
+            )
     for key in ("label", "feature", "ignore", "rounded"):
         for name in getattr(params, key):
             if name in inputs:
