@@ -128,9 +128,9 @@ def read_given_parts(build: Build) -> dict[str, U8]:
         if entry.rule != "given":
             continue
         stored = read_split(build.path / entry.file, records=nodes, sha256=entry.sha256)
-        if stored.node_code is not None:
+        if stored.part_codes is not None:
             fold = int(str(entry.parameters.get("fold", 0)))
-            codes.setdefault(name.partition("-fold")[0], {})[fold] = stored.node_code
+            codes.setdefault(name.partition("-fold")[0], {})[fold] = stored.part_codes
     parts = {}
     for name, folds in codes.items():
         columns = [folds[fold] for fold in sorted(folds)]

@@ -126,7 +126,7 @@ class Split:
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     note: str = ""
     #: (N,) instead of ``parts``, for a single graph: 0 train, 1 val, 2 test, 255 in no part
-    node_code: U8 | None = None
+    part_codes: U8 | None = None
 
 
 class RawNeededError(UsageError):

@@ -115,7 +115,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
             "upstream",
             {"fold": params.fold},
             note=self.manifest.layout.split_note,
-            node_code=codes,
+            part_codes=codes,
         )
 
     def default_splits(self, params: OneGraphParams) -> list[FP]:

@@ -146,8 +146,8 @@ def apply_split(
     if seed not in name:
         name += seed
 
-    if default.node_code is not None:
-        codes = _redraw_nodes(default.node_code, records, params.split_seed)
+    if default.part_codes is not None:
+        codes = _redraw_nodes(default.part_codes, records, params.split_seed)
         note = "nodes drawn at random"
         if records.node_labels:
             note += ", with equal class fractions"
@@ -156,7 +156,7 @@ def apply_split(
             "stratified",
             default.parameters,
             note=note,
-            node_code=codes,
+            part_codes=codes,
         )
 
     # The default rule determines which records to redraw, and the sizes of the parts.

@@ -349,7 +349,7 @@ def _part_digests_and_counts(
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     """Compute digest and counts of each part from the records; of a node split, only node counts."""
     counts = {}
-    codes = split.node_code
+    codes = split.part_codes
     if codes is not None:
         for name, code in PART_CODES.items():
             counts[name] = {"nodes": int((codes == code).sum())}

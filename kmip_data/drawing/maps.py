@@ -175,7 +175,7 @@ def category_names(
 
 
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
-    code = store.read_split(entry).node_code
+    code = store.read_split(entry).part_codes
     if code is None:  # a split of graphs has no part of nodes
         return np.full(store.shards[0].nodes, len(PART_CODES), np.uint8)
     return np.where(code == NO_PART, len(PART_CODES), code).astype(np.uint8)

@@ -50,8 +50,8 @@ SPLIT_FORMAT = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION = 1
 #: Key of the parameter ``split_rule`` in split files, whose bytes are pinned by digests.
 _STORED_RULE = "split"
-NODE_CODE = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
-PART_CODES = {part: code for code, part in enumerate(PARTS)}  #: codes of parts in ``NODE_CODE``
+PART_CODES_PATH = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
+PART_CODES = {part: code for code, part in enumerate(PARTS)}  #: codes of train, val and test
 NO_PART = 255  #: code of a node in no part
 _MAX_BYTES = 2**26  #: limit of a split file: 64 MiB, and _BYTES_PER_RECORD for each record
 _BYTES_PER_RECORD = 16
@@ -75,17 +75,17 @@ class SplitFile:
     parameters: dict[str, object]
     #: part -> positions of its records in source order over all shards; ``None`` for nodes
     parts: dict[str, I64] | None
-    node_code: U8 | None  #: (N,) part of each node, see :data:`PART_CODES`; ``None`` for records
+    part_codes: U8 | None  #: (N,) part of each node, see :data:`PART_CODES`; ``None`` for records
     digests: dict[str, str]  #: part -> :func:`graph_keys_digest` of its keys
 
     def problem(self, graphs: int, nodes: int) -> str | None:
         """Return the reason why this is not a split of a build with these counts, or ``None``."""
-        codes = self.node_code
-        if codes is None:
+        part_codes = self.part_codes
+        if part_codes is None:
             return parts_problem(self.parts or {}, graphs)
-        if len(codes) != nodes or graphs != 1:
-            return f"codes of {len(codes):,} nodes, with {nodes:,} in {graphs:,} graphs"
-        return _node_code_problem(codes)
+        if len(part_codes) != nodes or graphs != 1:
+            return f"codes of {len(part_codes):,} nodes, with {nodes:,} in {graphs:,} graphs"
+        return _part_codes_problem(part_codes)
 
 
 def graph_keys_digest(keys: Sequence[str]) -> str:
@@ -120,19 +120,19 @@ def encode_split(
 
 
 def encode_node_split(
-    code: U8,
+    part_codes: U8,
     *,
     rule: str,
     parameters: Mapping[str, object],
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file of the nodes of a single graph, and the digest of each part.
 
-    ``code`` (N,) holds :data:`PART_CODES` or :data:`NO_PART`; other values raise ``DamagedInput``.
+    ``part_codes`` (N,) holds :data:`PART_CODES` or :data:`NO_PART`; other values raise ``DamagedInput``.
     """
-    code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    _refuse_problem(rule, "codes 0, 1, 2 and 255", _node_code_problem(code))
-    digests = node_digests(code)
-    return _encode_split_file({NODE_CODE: code}, rule, parameters, digests), digests
+    part_codes = np.asarray(part_codes, dtype=np.uint8).reshape(-1)
+    _refuse_problem(rule, "codes 0, 1, 2 and 255", _part_codes_problem(part_codes))
+    digests = node_digests(part_codes)
+    return _encode_split_file({PART_CODES_PATH: part_codes}, rule, parameters, digests), digests
 
 
 def _refuse_problem(rule: str, expected: str, problem: str | None) -> None:
@@ -144,11 +144,11 @@ def _refuse_problem(rule: str, expected: str, problem: str | None) -> None:
         )
 
 
-def node_digests(code: U8) -> dict[str, str]:
+def node_digests(part_codes: U8) -> dict[str, str]:
     """Return the digest of each part of a node split (N,); the key of a node is its index in decimal."""
     digests = {}
     for name, value in PART_CODES.items():
-        nodes = np.flatnonzero(code == value).tolist()
+        nodes = np.flatnonzero(part_codes == value).tolist()
         digests[name] = graph_keys_digest(list(map(str, nodes)))
     return digests
 
@@ -156,7 +156,7 @@ def node_digests(code: U8) -> dict[str, str]:
 def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
     """Return the problem of a split with positions (n,) among ``records`` records, or ``None``."""
     for name, part in parts.items():
-        if _PART_NAME.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
+        if _PART_NAME.fullmatch(name) is None or name == PART_CODES_PATH.rpartition("/")[2]:
             return f"a part called {name!r}"
         if part.size and (part.min() < 0 or part.max() >= records):
             return f"positions {part.min()} to {part.max()} in {name}, with {records:,} records"
@@ -166,8 +166,8 @@ def parts_problem(parts: Mapping[str, I64], records: int) -> str | None:
     return f"position {duplicates[0]} more than once" if duplicates.size else None
 
 
-def _node_code_problem(code: U8) -> str | None:
-    unknown = np.setdiff1d(code, [*PART_CODES.values(), NO_PART])
+def _part_codes_problem(part_codes: U8) -> str | None:
+    unknown = np.setdiff1d(part_codes, [*PART_CODES.values(), NO_PART])
     return f"codes {unknown.tolist()[:8]}" if unknown.size else None
 
 
@@ -207,8 +207,8 @@ def read_split(
         source=io.BytesIO(data),
     ) as (file, stored):
         attributes = read_root_attributes(path, file, _Attributes, SPLIT_FORMAT, SPLIT_VERSION)
-        # The datasets are node codes, or the positions of each part.
-        dtype = np.dtype("u1" if set(stored) == {NODE_CODE} else "<i8")
+        # The datasets are codes of nodes, or the positions of each part.
+        dtype = np.dtype("u1" if set(stored) == {PART_CODES_PATH} else "<i8")
         for key, dataset in stored.items():
             folder, _, name = key.partition("/")
             if folder != "split" or _PART_NAME.fullmatch(name) is None:
@@ -217,10 +217,10 @@ def read_split(
             if dataset.dtype != dtype or len(dataset.shape) != 1:
                 problem = f"{key} as {dataset.dtype} {dataset.shape}, not {dtype} (n,)"
                 raise_damaged(path, "does not follow the format", problem)
-        code = None
+        part_codes = None
         parts = None
-        if set(stored) == {NODE_CODE}:
-            code = file[NODE_CODE][:]
+        if set(stored) == {PART_CODES_PATH}:
+            part_codes = file[PART_CODES_PATH][:]
         else:
             parts = {}
             for name in parts_in_order(key.removeprefix("split/") for key in stored):
@@ -239,7 +239,7 @@ def read_split(
         rule=attributes.rule,
         parameters=parameters,
         parts=parts,
-        node_code=code,
+        part_codes=part_codes,
         digests=attributes.digests,
     )
 

@@ -144,8 +144,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             raise unknown_name_error("part of the split", part, available_parts, command=info)
 
         # A split of nodes becomes masks; a split of graphs becomes the records of the part.
-        if split.node_code is not None:
-            code = torch.from_numpy(split.node_code)
+        if split.part_codes is not None:
+            code = torch.from_numpy(split.part_codes)
             self._masks = {f"{name}_mask": code == value for name, value in PART_CODES.items()}
         elif parts and split.parts is not None:
             self._records = np.concatenate([split.parts[name] for name in parts])

@@ -73,7 +73,7 @@ class _ArrowTables:
         self._keys = self._store.keys()
         self._masks = {}
         name = build.card.default_split
-        code = self._store.read_split(build.card.splits[name]).node_code if name else None
+        code = self._store.read_split(build.card.splits[name]).part_codes if name else None
         if code is not None:
             self._masks = {f"{part}_mask": code == value for part, value in PART_CODES.items()}
 

@@ -288,7 +288,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         code: U8 = np.full(count, NO_PART, np.uint8)
         for part, rows in parts.items():
             code[rows] = PART_CODES[part]
-        return Split(name, GIVEN_RULE, options, node_code=code)
+        return Split(name, GIVEN_RULE, options, part_codes=code)
 
 
 def _positions_of_part(array: Array, count: int, part: str) -> I64:

@@ -153,7 +153,7 @@ def city_split(records: RecordTable, params: CitySplitParams) -> Split:
             "random",
             {},
             note=note,
-            node_code=split_codes(n, seed),
+            part_codes=split_codes(n, seed),
         )
     lon_lat = records.read_column("node/x")[:, :2]
     size = params.block_size or _default_block_size(lon_lat)
@@ -176,5 +176,5 @@ def city_split(records: RecordTable, params: CitySplitParams) -> Split:
         "spatial",
         {},
         note=note,
-        node_code=codes,
+        part_codes=codes,
     )

@@ -102,10 +102,10 @@ def write_split(
     """Write ``splits/<name>.h5``; return its entry on the card, and class counts by part.
 
     The ``requested`` parameters are stored with the rule's parameters, so that the same request
-    finds the split again. Raises ``DamagedInput`` if a record is in two parts, or if the node codes
+    finds the split again. Raises ``DamagedInput`` if a record is in two parts, or if the part codes
     do not fit the graph.
     """
-    codes = split.node_code
+    codes = split.part_codes
     nodes = int(records.node_counts.sum())
     if codes is not None and len(codes) != nodes:
         raise DamagedInput(

@@ -136,14 +136,14 @@ def test_nodes_in_no_part_stay_excluded():
 
     class Nodes(Thirds):
         def split(self, built_records, params, raw):
-            return Split("random", "random", {}, node_code=codes)
+            return Split("random", "random", {}, part_codes=codes)
 
     built_records = replace(
         records([[1, 1, 1]], column("node")), node_labels=(labels, column("node"))
     )
     dealt = apply_split(
         Nodes(), built_records, BaseSplitParams(split_rule="stratified"), None
-    ).node_code
+    ).part_codes
     assert ((dealt == 255) == (codes == 255)).all()
     assert (np.bincount(dealt) == np.bincount(codes)).all()
     for part in range(3):

@@ -363,7 +363,7 @@ def open_data(
             sha256=entry.sha256,
             remedy=opened.remedy,
         )
-        has_node_masks = parts.node_code is not None
+        has_node_masks = parts.part_codes is not None
     graphs_class = OneGraph if has_node_masks else ManyGraphs
     if has_node_masks:
         _check_processes(config)

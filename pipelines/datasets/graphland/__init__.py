@@ -170,7 +170,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         )
         code[np.isnan(records.read_column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is unknown"
-        return Split(params.split_rule, params.split_rule, {}, note=note, node_code=code)
+        return Split(params.split_rule, params.split_rule, {}, note=note, part_codes=code)
 
 
 PIPELINE = GraphLandPipeline

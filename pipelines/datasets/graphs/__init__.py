@@ -313,7 +313,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             codes = codes.T[fold]
             name += f"-fold{fold}"
         codes = np.where(is_labelled, codes, np.uint8(NO_PART))
-        return Split(name, "given", {"fold": fold}, node_code=codes)
+        return Split(name, "given", {"fold": fold}, part_codes=codes)
 
     def _draw_nodes(self, is_labelled: Bools, params: OwnSplitParams) -> Split:
         """Divide the labelled nodes of a single graph at random."""
@@ -322,7 +322,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         for name, rows in divide_at_random(len(labelled), params).items():
             codes[labelled[rows]] = PART_CODES[name]
         options = params.model_dump(exclude={"split_rule", "fold"})
-        return Split(random_split_name(params), "random", options, node_code=codes)
+        return Split(random_split_name(params), "random", options, part_codes=codes)
 
 
 PIPELINE = OwnGraphsPipeline

@@ -247,4 +247,4 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         for code, rows in enumerate(lists.values()):
             codes[rows] = code
         note = self.manifest.layout.split_note
-        return Split("upstream", "upstream", {}, note=note, node_code=codes)
+        return Split("upstream", "upstream", {}, note=note, part_codes=codes)

@@ -151,7 +151,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
             if len(unknown):
                 raise DamagedInput(f"split/{_SPLIT_RULE}: node {unknown[0]} has no label.")
         note = f"the published lists, by {_SPLIT_RULE}; nodes without a label are in no part"
-        return Split("upstream", "upstream", {}, note=note, node_code=codes)
+        return Split("upstream", "upstream", {}, note=note, part_codes=codes)
 
 
 class FeatureStream:

@@ -59,7 +59,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
             "per-class",
             {"split_seed": params.split_seed},
             note=f"{TRAIN_PER_CLASS} nodes per class, and {VAL_NODES} and {TEST_NODES:,} others, as in tunedGNN",
-            node_code=split_per_class(records.node_labels[0], params.split_seed),
+            part_codes=split_per_class(records.node_labels[0], params.split_seed),
         )
 
     def read(self, raw: RawFiles) -> dict[str, Array]:

@@ -32,7 +32,7 @@ def test_a_split_is_read_as_it_was_written(tmp_path):
     assert {name: part.tolist() for name, part in split.parts.items()} == parts
     assert list(split.parts) == ["train", "val", "test"]
     assert split.parts["train"].dtype == np.int64
-    assert split.node_code is None
+    assert split.part_codes is None
     assert (split.rule, split.parameters) == ("upstream", {"test_area": 6, "seed": 0})
     assert split.digests == digests
     assert digests["test"] == hashlib.sha256(b"room_7\nroom_1").hexdigest()
@@ -60,7 +60,7 @@ def test_a_split_of_nodes_is_read_as_it_was_written(tmp_path):
     (tmp_path / "s.h5").write_bytes(data)
     split = read_split(tmp_path / "s.h5")
     assert split.parts is None
-    assert split.node_code.tolist() == code.tolist()
+    assert split.part_codes.tolist() == code.tolist()
     assert split.digests == digests
     assert digests["train"] == hashlib.sha256(b"0\n4\n5").hexdigest()
     with pytest.raises(DamagedInput, match=r"\[3\]"):

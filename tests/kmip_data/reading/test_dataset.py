@@ -257,7 +257,7 @@ def test_a_damaged_split_or_card_is_refused(tmp_path, records):
 def one_graph(tmp_path):
     (record,) = s3dis_records(1, nodes=(50, 50))
     code = np.array([0] * 20 + [1] * 10 + [2] * 15 + [255] * 5, np.uint8)
-    return write_build(tmp_path / "one", [record], s3dis_schema(), node_code=code), record, code
+    return write_build(tmp_path / "one", [record], s3dis_schema(), part_codes=code), record, code
 
 
 def test_one_graph_has_masks(one_graph):

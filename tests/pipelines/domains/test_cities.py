@@ -161,11 +161,11 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     town = grid(61, metres)
     split = city_split(town, CitySplitParams(split_rule="spatial"))
     assert split.name == f"spatial-{side}-buffer1-seed0"
-    train, val, test = np.bincount(split.node_code, minlength=256)[:3] / 61**2
+    train, val, test = np.bincount(split.part_codes, minlength=256)[:3] / 61**2
     assert 0.1 <= train <= 0.15
     assert 0.05 < val <= 0.15
     assert test > 0.5
-    dropped = np.count_nonzero(split.node_code == DROPPED)
+    dropped = np.count_nonzero(split.part_codes == DROPPED)
     assert (
         f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part"
         in split.note
@@ -175,7 +175,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     touching = city_split(town, CitySplitParams(split_rule="spatial", buffer=0))
     assert touching.name == f"spatial-{side}-seed0"
     assert "in no part" not in touching.note
-    assert not (touching.node_code == DROPPED).any()
+    assert not (touching.part_codes == DROPPED).any()
     assert CitySplitParams().identity() == {"split_rule": "random", "split_seed": 0}
 
 

@@ -97,7 +97,7 @@ def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:
         "val": 1,
         "test": 1,
     }
-    code = read_split(build.path / split.file).node_code
+    code = read_split(build.path / split.file).part_codes
     assert code is not None
     labels = toy_record("toy/0000", 4, ToyParams()).columns["node/y"]
     counts = build.card.statistics["classes"]["splits"]["node-fold0"]

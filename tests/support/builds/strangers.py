@@ -52,7 +52,7 @@ def _record(schema: Schema, number: int, nodes: int) -> GraphRecord:
 def make_originals(folder: Path) -> None:
     """Write a build of neighbour tables, one of edge lists and one of a single graph, with added columns."""
     many: dict[str, Any] = {"parts": {"train": [0, 2], "val": [1], "test": [3]}}
-    one: dict[str, Any] = {"node_code": np.array([0, 1, 2, 255, 0, 1], np.uint8)}
+    one: dict[str, Any] = {"part_codes": np.array([0, 1, 2, 255, 0, 1], np.uint8)}
     for name, edges, sizes, split in (
         ("neighbor", "neighbor", SIZES, many),
         ("index", "index", SIZES, many),

@@ -115,7 +115,7 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         name = f"{params.level}-fold{params.fold}" + "-raw" * params.from_raw
         if params.level == "node":
             code = np.array([0, 1, 2, 255], np.uint8)[np.arange(4) % 4]
-            return Split(name, "node", {}, node_code=code)
+            return Split(name, "node", {}, part_codes=code)
         count = len(records.keys)
         turn = {"test": params.fold, "val": (params.fold + 1) % 10}
         parts = {part: [i for i in range(count) if i % 10 == digit] for part, digit in turn.items()}

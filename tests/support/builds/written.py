@@ -108,7 +108,7 @@ def write_build(
     dataset: str = "s3dis",
     per_shard: int = 7,
     parts: Mapping[str, Sequence[int]] | None = None,
-    node_code: np.ndarray[Any, Any] | None = None,
+    part_codes: np.ndarray[Any, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
     class_names: Sequence[str] = (),
     content: str = "",
@@ -122,7 +122,9 @@ def write_build(
     parts_or_codes: Any = parts and {
         name: np.asarray(part, np.int64) for name, part in parts.items()
     }
-    parts_or_codes, splits = node_code if parts_or_codes is None else parts_or_codes, {}
+    if parts_or_codes is None:
+        parts_or_codes = part_codes
+    splits = {}
     if parts_or_codes is not None:
         keys, sizes = [record.key for record in records], sizes_of(records)
         about: dict[str, Any] = {"rule": "given", "parameters": {}}

@@ -46,7 +46,7 @@ MANY_Y = Column(key="graph/y", attribute="y", stored="float32", presented="float
 
 
 def test_unsuitable_data_are_refused(tmp_path):
-    one_graph = {"graphs": 1, "node_code": np.array([0, 1], np.uint8)}
+    one_graph = {"graphs": 1, "part_codes": np.array([0, 1], np.uint8)}
     for number, (columns, options, missing) in enumerate(
         (
             ([Y], {}, "features x"),
