@@ -211,7 +211,7 @@ def _print_dry_run(
         columns = format_table(header, description.table_rows())
         summary = summary_of_build(build, split, parameters, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}
-        has_target = build.card.schema_.label_column is not None or " --like " in step
+        has_target = build.card.schema_.y_column is not None or " --like " in step
         if not has_target and "label" not in parameters.records and target_candidates(build.card):
             step += " --set label=COLUMN"
     print_result(facts, f"{columns}\n\n{summary}\n\nNext: {step}")

@@ -361,7 +361,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
         if other := _other_build_with_targets(build, home):
             error.next = f"an earlier build with targets: kmip-data train {other}"
             error.correction = (data.dataset, other)
-        elif build.card.schema_.label_column is None and described is not None and described.task:
+        elif build.card.schema_.y_column is None and described is not None and described.task:
             # A build with --like and without targets is meant for predictions.
             run = find_compatible_run(build, home)
             run_argument = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
-from kmip_data.registry import ADDED
+from kmip_data.registry import PLUGIN_OBJECTS
 from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_datasets
 from kmip_data.text import address_without_secrets
 
@@ -242,7 +242,7 @@ class Manifest(Strict):
     @property
     def is_from_plugin(self) -> bool:
         """True if a loaded plugin added the dataset, so the package has no files of it."""
-        return self.registered_name in ADDED["datasets"]
+        return self.registered_name in PLUGIN_OBJECTS["datasets"]
 
     @property
     def pins(self) -> dict[str, list[str]]:
@@ -283,7 +283,7 @@ def describe_digests(manifest: Manifest) -> str:
 
 def dataset_names() -> list[str]:
     """Return the sorted names of all datasets, both shipped and added by loaded plugins."""
-    return sorted([*shipped_datasets(), *ADDED["datasets"]])
+    return sorted([*shipped_datasets(), *PLUGIN_OBJECTS["datasets"]])
 
 
 @functools.cache
@@ -294,8 +294,8 @@ def load_manifest(name: str) -> Manifest:
     with every problem if the file does not follow the model.
     """
     # The manifest of a plugin's dataset is a Python object, checked when it was added.
-    if name in ADDED["datasets"]:
-        added: Manifest = ADDED["datasets"][name].value.manifest
+    if name in PLUGIN_OBJECTS["datasets"]:
+        added: Manifest = PLUGIN_OBJECTS["datasets"][name].value.manifest
         return added
     if name not in (names := dataset_names()):
         raise unknown_name_error("dataset", name, names)

@@ -35,7 +35,7 @@ from kmip_data.errors import (
 from kmip_data.files.path_errors import absent_file_error, absolute_path
 from kmip_data.files.reading import first_problem, json_digest, read_small_file, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
-from kmip_data.registry import ADDED, Added, Plugin
+from kmip_data.registry import PLUGIN_OBJECTS, Plugin, PluginObject
 from kmip_data.runtime.signals import Ended
 from kmip_data.strict_model import shipped_datasets, shipped_names
 
@@ -96,7 +96,7 @@ def _import_and_register(key: str, *, is_file: bool) -> Plugin:
             sys.modules.pop(Path(key).stem, None)
         raise
     for group, name, value in checked:
-        ADDED[group][name] = Added(value, plugin)
+        PLUGIN_OBJECTS[group][name] = PluginObject(value, plugin)
     _loaded[key] = plugin
     return plugin
 
@@ -117,7 +117,7 @@ def import_installed_plugin(group: str, name: str) -> None:
     Call it only for names typed by the user, never for names read from a file.
     """
     load_plugins_in_environment()
-    if name in ADDED[group]:
+    if name in PLUGIN_OBJECTS[group]:
         return
     for point in _entry_points(group):
         if point.name == name or (group == "encodings" and name.startswith(point.name)):
@@ -305,8 +305,8 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
     shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
     if name in shipped.get(group, ()):
         raise UsageError(f"{label} is built into kmip-data.", next="use another name")
-    if name in ADDED[group]:
-        other_plugin = ADDED[group][name].plugin.name
+    if name in PLUGIN_OBJECTS[group]:
+        other_plugin = PLUGIN_OBJECTS[group][name].plugin.name
         raise UsageError(f"{label} is already added by the plugin {other_plugin}.")
 
     missing = [

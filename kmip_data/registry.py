@@ -33,7 +33,7 @@ class Plugin(Strict):
         return self.source.replace("\\", "/").rpartition("/")[2]
 
 
-class Added(NamedTuple):
+class PluginObject(NamedTuple):
     """Object added by a plugin."""
 
     value: Any
@@ -41,7 +41,7 @@ class Added(NamedTuple):
 
 
 #: Objects added by loaded plugins: group of entry points -> name -> object.
-ADDED: defaultdict[str, dict[str, Added]] = defaultdict(dict)
+PLUGIN_OBJECTS: defaultdict[str, dict[str, PluginObject]] = defaultdict(dict)
 
 
 def with_plugin_entries(group: str, built_in: Mapping[str, T]) -> Mapping[str, T]:
@@ -49,7 +49,7 @@ def with_plugin_entries(group: str, built_in: Mapping[str, T]) -> Mapping[str, T
 
     Raises ``UsageError`` if a plugin uses the name of a built-in object.
     """
-    if not (added := ADDED[group]):
+    if not (added := PLUGIN_OBJECTS[group]):
         return built_in
     for name, entry in added.items():
         if name in built_in:

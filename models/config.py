@@ -34,7 +34,7 @@ from kmip_data.models.positional_encodings import (
     StableOptions,
     positional_term,
 )
-from kmip_data.registry import ADDED, import_modules_in, with_plugin_entries
+from kmip_data.registry import PLUGIN_OBJECTS, import_modules_in, with_plugin_entries
 from kmip_data.strict_model import Strict, read_shipped, shipped_names
 
 
@@ -100,7 +100,7 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
     """Return the keys of each model, from its file in ``manifests/models`` or a loaded plugin."""
     # A plugin's network has no GPS layers, so it passes the checks only without their branches.
     keys = {**with_plugin_entries("models", _shipped_models())}
-    for name in ADDED["models"]:
+    for name in PLUGIN_OBJECTS["models"]:
         network = plugin_network(name)
         if network is not None:
             no_layers = {"attention": {"kind": "none"}, "local": {"kind": "none"}}
@@ -110,7 +110,7 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
 
 def plugin_network(name: str) -> Builder | None:
     """Return the plugin's builder of a complete network; None for a model of GPS layers."""
-    added = ADDED["models"].get(name)
+    added = PLUGIN_OBJECTS["models"].get(name)
     return None if added is None or isinstance(added.value, Mapping) else added.value
 
 

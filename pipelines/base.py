@@ -29,7 +29,7 @@ from kmip_data.pipelines.parameters import (
     PublishedSplitParams,
     check_params,
 )
-from kmip_data.registry import ADDED
+from kmip_data.registry import PLUGIN_OBJECTS
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def require_raw(manifest: Manifest, raw: Path | None) -> Path:
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline of ``manifest``: ``PIPELINE`` of its module, or a plugin's."""
     if manifest.is_from_plugin:
-        plugin_class = type(ADDED["datasets"][manifest.registered_name].value)
+        plugin_class = type(PLUGIN_OBJECTS["datasets"][manifest.registered_name].value)
         plugin_pipeline: AnyPipeline = plugin_class(manifest)
         return plugin_pipeline
     module = importlib.import_module(f"{_FAMILIES}.{manifest.pipeline}")

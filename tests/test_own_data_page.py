@@ -168,7 +168,7 @@ def test_a_command_builds_its_file(name: str, folder: Path):
     assert nodes in {None, counts["nodes"]}
     assert edges in {None, counts["edges"]}
     if name not in {"roads", "matrix"}:
-        assert build.card.schema_.label_column.num_classes in {2, 3, 7}
+        assert build.card.schema_.y_column.num_classes in {2, 3, 7}
 
 
 def write_example(page: str) -> tuple[str, str]:
@@ -277,4 +277,4 @@ def test_a_command_builds_the_published_file(name: str, folder: Path):
         shutil.copy(file, target)
     card = built(name).build.card
     assert (card.counts["nodes"], card.counts["edges"]) == (nodes, edges)
-    assert card.schema_.label_column.num_classes == classes
+    assert card.schema_.y_column.num_classes == classes

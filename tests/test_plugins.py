@@ -24,7 +24,7 @@ from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data import plugins
-from kmip_data.registry import ADDED
+from kmip_data.registry import PLUGIN_OBJECTS
 
 DOCS = ROOT / "docs"
 PAGES = "".join((DOCS / name).read_text() for name in ("bring-your-own.md", "own-components.md"))
@@ -58,7 +58,7 @@ def fresh():
                 if str(getattr(module, "__file__", None)).startswith(str(Path.cwd())):
                     del sys.modules[name]
             plugins._loaded.clear()
-            for group in ADDED.values():
+            for group in PLUGIN_OBJECTS.values():
                 group.clear()
             os.environ.pop(plugins.PLUGINS_VARIABLE, None)
 
@@ -461,7 +461,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
 def test_the_loss_of_the_page_is_focal(folder):
     (folder / "own.py").write_text(MINE)
     plugins.load("own.py")
-    focal = ADDED["losses"]["focal"].value
+    focal = PLUGIN_OBJECTS["losses"]["focal"].value
     logits, target = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
     chosen = logits.log_softmax(1)[torch.arange(5), target]
     assert focal(logits, target) == pytest.approx(

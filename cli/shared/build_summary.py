@@ -73,7 +73,7 @@ def summary_of_build(
     step = f"train {selection}"
     if split != card.default_split:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
-    if not _is_shipped(card) and card.schema_.label_column is None:
+    if not _is_shipped(card) and card.schema_.y_column is None:
         # A build without targets is only for predictions: its split is not shown.
         predict = f"kmip-data predict {_run_to_predict(build)} --dataset {selection}"
         return f"""\
@@ -158,7 +158,7 @@ def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
 def _target_fact(card: Card) -> tuple[str, str]:
     from kmip_data.format.targets import target_type_of
 
-    target = card.schema_.label_column
+    target = card.schema_.y_column
     if target is not None:
         fields = join_first_words(target.fields or (target.doc,))
         return "target", f"{target_type_of(target)} of each {target.level} ({fields})"
@@ -172,7 +172,7 @@ def _class_fact(card: Card, counts: Sequence[int]) -> tuple[str, str]:
     """Return the count of each class, or the positives of each label, as label and value."""
     from kmip_data.format.targets import target_type_of
 
-    target = card.schema_.label_column
+    target = card.schema_.y_column
     is_multilabel = target is not None and target_type_of(target) == "multilabel"
     names: Sequence[str] = card.class_names
     if target is not None and is_multilabel:
@@ -214,8 +214,8 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
     counts = card.statistics["classes"]
     total = counts["total"]
     if (
-        card.schema_.label_column is not None
-        and target_type_of(card.schema_.label_column) == "classification"
+        card.schema_.y_column is not None
+        and target_type_of(card.schema_.y_column) == "classification"
     ):
         existing = [number for number, count in enumerate(total) if count]
         if len(existing) == 1:

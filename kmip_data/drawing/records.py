@@ -91,7 +91,7 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
     label = ""
     label_value = None
     target = None
-    labels = schema.label_column
+    labels = schema.y_column
     if labels is not None and labels.level == "node":
         label_values = values[labels.attribute]
         if labels.num_classes and not labels.shape:
@@ -216,7 +216,7 @@ class Labels:
 
 def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     """Return the labels of all graphs; None if nodes or edges have the labels, or the card no counts."""
-    column = dataset.schema.label_column
+    column = dataset.schema.y_column
     if column is None or column.level != "graph":
         return None
     names = column.fields

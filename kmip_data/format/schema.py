@@ -147,7 +147,7 @@ class Schema:
         return {column.attribute for column in self.columns if column.doc == PART_DOC}
 
     @property
-    def label_column(self) -> Column | None:
+    def y_column(self) -> Column | None:
         """Column presented as ``y``, or ``None``."""
         return next((column for column in self.columns if column.attribute == "y"), None)
 

@@ -26,7 +26,7 @@ _LABEL_PARAMETERS = {"points": "label_column", "graphs": "label"}
 
 def target_column(schema: Schema) -> Column | None:
     """Return the column to predict: ``y``, else links, else ``None``."""
-    return schema.label_column or schema.link_column
+    return schema.y_column or schema.link_column
 
 
 def require_trainable(card: Card, folder: Path, *, needs_features: bool = True) -> Column:

@@ -26,7 +26,7 @@ class UnitStatistics:
     """
 
     def __init__(self, schema: Schema) -> None:
-        labels = schema.label_column
+        labels = schema.y_column
         num_classes = (labels and labels.num_classes) or 0
         self._labels = labels if num_classes else None
         self._counts = {name: Counter[int]() for name in COUNTED_QUANTITIES}

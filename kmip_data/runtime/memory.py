@@ -145,11 +145,13 @@ def _memory_limits() -> Iterator[tuple[int, int]]:
 
 
 M_MMAP_THRESHOLD = -3  #: parameter in malloc.h
-MIN_MAPPED_BLOCK = 1 << 20  #: size in bytes above which :func:`return_freed_memory` maps blocks
+MIN_MAPPED_BLOCK = (
+    1 << 20
+)  #: size in bytes above which :func:`map_large_blocks_separately` maps blocks
 MAX_FREE_HEAP = 1 << 32  #: bytes; limit of the free heap during training, see :class:`HeapBound`
 
 
-def return_freed_memory() -> None:
+def map_large_blocks_separately() -> None:
     """Let the C library map each block of :data:`MIN_MAPPED_BLOCK` or more separately from now on.
 
     By default, glibc allocates blocks up to 32 MiB from a heap, whose holes take 0.4 of the peak of

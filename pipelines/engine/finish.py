@@ -38,7 +38,7 @@ def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema
 
     Raises ``DamagedInput`` if two records have the same key, or a label is out of range.
     """
-    label = schema.label_column
+    label = schema.y_column
     keys = []
     node_counts = []
     edge_counts = []
@@ -236,9 +236,9 @@ def finish_build(
 def _notes_on_empty_classes(schema: Schema, counts: Sequence[int]) -> list[str]:
     """Return a note if a class of the user's own data never occurs: the labels may be misread."""
     empty = [str(number) for number, count in enumerate(counts) if not count]
-    if not empty or schema.label_column is None:
+    if not empty or schema.y_column is None:
         return []
-    label = schema.label_column
+    label = schema.y_column
     classes = ", ".join(empty[:_MAX_LISTED_CLASSES])
     if len(empty) > _MAX_LISTED_CLASSES:
         classes += ", …"

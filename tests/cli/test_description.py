@@ -171,7 +171,7 @@ def test_new_data_are_built_with_the_columns_of_an_earlier_build(old, tmp_path):
     wanted |= {"income": table["income"], "country=NL": np.ones(9), "age": np.arange(9)}
     assert {f"country={country}" for country in COUNTRIES} < {*names}
     np.testing.assert_array_equal(x, np.stack([wanted[name] for name in names], 1, dtype="float32"))
-    assert new.card.schema_.label_column is None
+    assert new.card.schema_.y_column is None
     assert new.card.parameters["undirected"] is True
     assert "further: not in the description" in new.card.statistics["files"]["ignored"]
 

@@ -37,9 +37,9 @@ def test_names_are_no_classes_in_any_format(tmp_path):
         else:
             getattr(nx, f"write_{suffix}")(graph, folder / f"g.{suffix}")
         got = read_files(folder)
-        assert got.schema.label_column is None
+        assert got.schema.y_column is None
         assert got.schema.column("node/x").fields == ("mass",)
-        assert read_files(folder, label=("label",)).schema.label_column.num_classes == 20
+        assert read_files(folder, label=("label",)).schema.y_column.num_classes == 20
 
     check_each(check, ["csv", "graphml", "gexf", "gml", "json"])
 

@@ -197,7 +197,7 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
     raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)
     assert params.class_name == names
-    assert params.inferred.schema.label_column.num_classes == len(labels)
+    assert params.inferred.schema.y_column.num_classes == len(labels)
 
     _, records = read_folder(folder, task="regression")
     values = [float(record.columns["graph/y"].item()) for record in records]
@@ -224,7 +224,7 @@ def test_saved_tensors_are_read_unchanged(tmp_path, layout):
     schema, records = read_folder(folder)
     for record, graph in zip(records, graphs, strict="one" not in layout):
         assert_same_graph(record, graph)
-    assert schema.label_column.num_classes == 2
+    assert schema.y_column.num_classes == 2
     if layout == "files":
         assert [int(record.columns["graph/file"]) for record in records] == [2, 0, 1]
 
@@ -251,7 +251,7 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     assert int(record.columns["graph/year"]) == 1999
     assert record.columns["graph/flags"].tolist() == [1, 0, 1]
     assert schema.column("graph/flags").presented == "bool"
-    assert read_folder(folder, label=("age",))[0].label_column.doc == "age"
+    assert read_folder(folder, label=("age",))[0].y_column.doc == "age"
     with pytest.raises(UsageError, match=r"graph\.pt, graph 0 .*'z'"):
         read_folder(folder, label=("z",))
     with pytest.raises(UsageError, match="--set feature="):
@@ -291,7 +291,7 @@ def test_arrays_equal_scipy(tmp_path, form):
     if form == "benchmark":
         np.testing.assert_array_equal(record.columns["node/x"], attr.toarray().astype(np.float32))
         assert record.columns["node/y"].tolist() == (np.arange(8) % 3 - 1).tolist()
-        assert schema.label_column.num_classes == 2
+        assert schema.y_column.num_classes == 2
 
 
 @pytest.mark.parametrize("symmetry", ["symmetric", "general"])
@@ -410,7 +410,7 @@ def test_lists_of_numbers_in_json_are_columns_and_a_list_has_several_graphs(tmp_
     assert [record.key for record in records] == ["a", "a/1", "a/2"]
     assert schema.column("node/x").fields == ("emb_0", "emb_1")
     assert records[0].columns["node/x"].tolist() == [[0, 0.5], [1, 0.5]]
-    assert schema.label_column.num_classes == 2
+    assert schema.y_column.num_classes == 2
 
 
 GML = """Creator "Mark Newman on Fri Jul 21"
@@ -433,11 +433,11 @@ def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     assert read_folder(repeated)[1][0].edge_index.tolist() == [[0, 0], [1, 1]]
     folder = write_files(tmp_path / "names", a_gml=GML.format("left", "right"))
     schema, (record,) = read_folder(folder)
-    assert schema.label_column is None
+    assert schema.y_column is None
     assert record.columns["node/x"].tolist() == [[3], [1]]
     assert record.edge_index.tolist() == [[0, 0], [1, 1]]
     same = write_files(tmp_path / "classes", a_gml=GML.format("left", "left"))
-    assert read_folder(same)[0].label_column.num_classes == 1
+    assert read_folder(same)[0].y_column.num_classes == 1
 
 
 def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):

@@ -44,7 +44,7 @@ def test_tables_of_edges_nodes_and_graphs_are_read(tmp_path):
     assert [int(record.columns["graph/y"]) for record in records] == [1, 0, 1]
     assert [int(record.columns["graph/fold"]) for record in records] == [0, 1, 255]
     assert schema.column("node/x").fields == ("mass",)
-    assert schema.label_column.num_classes == 2
+    assert schema.y_column.num_classes == 2
 
 
 def test_an_edge_list_alone_is_read(tmp_path):
@@ -129,7 +129,7 @@ def test_rows_of_a_graph_need_not_be_contiguous(tmp_path):
     lines = [f"{g},{a},{b},{g % 3 / 2}" for g, (a, b) in zip(graph, ends, strict=True)]
     folder = write_files(tmp_path / "t", edges_csv="\n".join(["graph,source,target,y", *lines]))
     schema, records = read_folder(folder)
-    assert schema.label_column.num_classes is None  # numbers
+    assert schema.y_column.num_classes is None  # numbers
     assert [int(record.key) for record in records] == list(dict.fromkeys(graph.tolist()))
     for record in records:
         name = int(record.key)
@@ -199,7 +199,7 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
         np.testing.assert_array_equal(record.columns["node/x"], expected.columns["node/x"])
         assert record.num_nodes == from_smiles(text).num_nodes
         np.testing.assert_allclose(record.columns["graph/y"], [number % 2, number / 3], rtol=1e-6)
-    assert schema.label_column.fields == ("toxic", "gap")
+    assert schema.y_column.fields == ("toxic", "gap")
     assert int(records[0].columns["graph/part"]) == 2
     path.write_text("smiles,label\nCCO,1\nC1CC,0\n")
     with pytest.raises(DamagedInput, match=r"bad\.csv, line 3: .*'C1CC'"):
@@ -256,7 +256,7 @@ def test_one_hot_rows_become_classes_on_request(tmp_path):
     with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
         read_folder(folder)
     assert "task=classification" in caught.value.next
-    column = read_folder(folder, task="multilabel")[0].label_column
+    column = read_folder(folder, task="multilabel")[0].y_column
     assert (column.shape, column.stored) == ((3,), "uint8")
     line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")
     home = tmp_path / "home"
@@ -333,7 +333,7 @@ def test_labels_determine_the_task(tmp_path):
                 read_folder(folder, task=task)
             assert caught.value.next
             return
-        column = read_folder(folder, task=task)[0].label_column
+        column = read_folder(folder, task=task)[0].y_column
         assert (column.num_classes, column.stored) == expected
 
     check_each(check, LABELS)
@@ -348,7 +348,7 @@ def test_numbers_next_to_a_missing_one_are_a_target_and_no_names(tmp_path):
         "edges_csv": "source,target\n0,30\n",
     }
     schema, (record,) = read_folder(write_files(tmp_path / "t", **tables))
-    assert schema.label_column.num_classes is None
+    assert schema.y_column.num_classes is None
     y = record.columns["node/y"]
     assert np.allclose(y[:-1], [float(cell) for cell in cells[:-1]])
     assert np.isnan(y[-1])

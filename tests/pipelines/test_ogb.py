@@ -102,7 +102,7 @@ def test_edges_are_made_undirected_as_pyg_makes_them(made, tmp_path):
     assert torch.equal(both[0].edge_index, to_undirected(published.edge_index))
     assert torch.equal(both[0].x, published.x)
     assert not both.schema.directed
-    assert both.schema.label_column.num_classes == (40 if made is OGBNArxiv else 47)
+    assert both.schema.y_column.num_classes == (40 if made is OGBNArxiv else 47)
 
 
 def test_tables_of_two_graphs_are_refused(tmp_path):

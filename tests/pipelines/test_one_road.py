@@ -136,7 +136,7 @@ def test_equal_graphs_are_stored_equally_from_every_source(tmp_path: Path, kind:
     graphs = graphs_of(kind)
     first, *others = [built(door, graphs, tmp_path) for door in DOORS]
     expected = {"one": "uint8", "halves": "uint8", "fine": "uint8", "numbers": "float32"}[kind]
-    assert first.card.schema_.label_column.stored == expected
+    assert first.card.schema_.y_column.stored == expected
     assert first.card.schema_.column("node/x").stored == (
         "float32" if kind == "fine" else "float16"
     )

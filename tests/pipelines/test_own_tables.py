@@ -340,7 +340,7 @@ def test_tables_exported_by_gephi_are_read(tmp_path):
     assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == expected
     weights = [(i + 1) for i in range(12) for _ in range(1 + (i % 3 != 1))]
     assert got.first.columns["edge/edge_attr"][:, 0].tolist() == weights
-    assert got.schema.label_column is None
+    assert got.schema.y_column is None
     assert got.schema.column("node/x").fields == ("house=A", "house=B", "house=C")
     ignored = {line.partition(":")[0] for line in got.files["ignored"]}
     assert ignored == {"Label", "timeset", "Id"}
@@ -385,16 +385,14 @@ def test_y_next_to_x_is_a_coordinate_or_needs_a_choice(tmp_path):
         "x",
         "y",
     )
-    assert read_files(folder, label=("y",)).schema.label_column.doc == "y"
+    assert read_files(folder, label=("y",)).schema.y_column.doc == "y"
     files["nodes_csv"] = nodes.assign(label=list("aabbab")).to_csv(index=False)
     got = read_files(write_files(tmp_path / "label", **files))
     assert got.schema.column("node/x").fields == ("x", "y")
-    assert got.schema.label_column.num_classes == 2
+    assert got.schema.y_column.num_classes == 2
     # Integers next to fractions are a target.
     files["nodes_csv"] = nodes.assign(y=[0, 1] * 3).to_csv(index=False)
-    assert (
-        read_files(write_files(tmp_path / "target", **files)).schema.label_column.num_classes == 2
-    )
+    assert read_files(write_files(tmp_path / "target", **files)).schema.y_column.num_classes == 2
 
 
 def test_molecules_in_three_tables_are_read(tmp_path):
@@ -547,7 +545,7 @@ def test_graphs_without_nodes_or_without_a_row_are_refused_or_left_out(tmp_path,
     assert parse_advice(caught.value) == {"on_error": "skip"}
     got = read_files(folder, on_error="skip")
     assert [record.key for record in got.records] == ["p", "q"]
-    assert got.schema.label_column.num_classes == 3
+    assert got.schema.y_column.num_classes == 3
     (folder / "graphs.csv").write_text("graph,y\np,0\nempty,1\nq,1\nnone,2\nr,0\n")
     with pytest.raises(DamagedInput, match=r"graphs.csv, line 3: .*'empty'.*1 others: empty, none"):
         read_files(folder)

@@ -215,7 +215,7 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
     assert data[0].x.shape == (256, 9)
     assert data[0].edge_index.shape == (2, 8 * 256)
     assert 0 <= data[0].x[:, 3:].min() <= data[0].x[:, 3:].max() <= 1
-    assert data.card.schema_.label_column.num_classes == 4
+    assert data.card.schema_.y_column.num_classes == 4
     split = PIPELINE.split(records_of(data.keys), PIPELINE.SplitParams(), None).parts
     groups = {
         part: {data.keys[row].rpartition("/")[0] for row in rows} for part, rows in split.items()

@@ -144,7 +144,7 @@ def test_a_missing_label_is_no_class(tmp_path):
         got = read_files(folder, task=task)
         y = got.first.columns["node/y"].astype(float)
         np.testing.assert_array_equal(y, [np.nan if value is None else value for value in expected])
-        assert got.schema.label_column.num_classes == classes
+        assert got.schema.y_column.num_classes == classes
         missing = (
             sum(value in {None, -1} for value in expected) if task is None or "" in texts else 0
         )
@@ -205,7 +205,7 @@ def test_fractions_that_float32_rounds_are_no_question(tmp_path):
 def test_integers_of_a_table_above_0_are_the_built_class_names(tmp_path):
     nodes = "id,label\n" + "".join(f"{node},{1950 + node % 3}\n" for node in range(6))
     got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes))
-    assert got.schema.label_column.num_classes == 3
+    assert got.schema.y_column.num_classes == 3
     np.testing.assert_array_equal(got.first.columns["node/y"], [0, 1, 2, 0, 1, 2])
 
 
@@ -237,7 +237,7 @@ def test_texts_are_refused_as_regression_targets(tmp_path):
         assert (
             read_files(
                 folder, label=("income",), **parse_advice(caught.value)
-            ).schema.label_column.num_classes
+            ).schema.y_column.num_classes
             == 2
         )
 
@@ -393,7 +393,7 @@ def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, name
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
     with pytest.raises(DamagedInput, match=f"{len(names)} names for 2 classes"):
         read_files(folder, class_name=names)
-    assert read_files(folder, class_name=("a", "b")).schema.label_column.num_classes == 2
+    assert read_files(folder, class_name=("a", "b")).schema.y_column.num_classes == 2
 
 
 def test_a_missing_text_is_no_distinct_value(tmp_path):
@@ -430,14 +430,13 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     with pytest.raises(DamagedInput, match="60 different integers in 60 rows"):
         read_files(folder, label=("label",))
     assert (
-        read_files(folder, label=("label",), task="regression").schema.label_column.num_classes
-        is None
+        read_files(folder, label=("label",), task="regression").schema.y_column.num_classes is None
     )
     assert (
-        read_files(folder, label=("label",), task="classification").schema.label_column.num_classes
+        read_files(folder, label=("label",), task="classification").schema.y_column.num_classes
         == 60
     )
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
-    assert read_files(folder, label=("label",)).schema.label_column.num_classes == 20
+    assert read_files(folder, label=("label",)).schema.y_column.num_classes == 20

@@ -25,7 +25,7 @@ from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_k
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find import parameter_names
-from kmip_data.registry import ADDED
+from kmip_data.registry import PLUGIN_OBJECTS
 from kmip_data.text import is_likely_typo, nearest_name
 
 KEY_LIST_COMMAND = "kmip-data info s3dis --model gps-kmip"  #: command that lists every key
@@ -72,7 +72,7 @@ class ConfigKey:
 
 def documented_keys() -> list[ConfigKey]:
     """Return all keys of a configuration in order, with type, default and meaning."""
-    added = [f"{group}:{name}" for group, names in ADDED.items() for name in names]
+    added = [f"{group}:{name}" for group, names in PLUGIN_OBJECTS.items() for name in names]
     return _keys_of_section(RunConfig, "", *added)
 
 

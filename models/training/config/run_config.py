@@ -19,7 +19,7 @@ from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import METRIC_SYNONYMS, all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
-from kmip_data.registry import ADDED, Plugin
+from kmip_data.registry import PLUGIN_OBJECTS, Plugin
 from kmip_data.strict_model import Strict
 
 #: Metadata of keys that reports do not compare between runs: they identify the run or the machine,
@@ -303,7 +303,11 @@ class RunConfig(Strict):
             ("optimizers", self.optimizer.name),
             *self.model.components,
         ]
-        plugins = [ADDED[group][name].plugin for group, name in used if name in ADDED[group]]
+        plugins = [
+            PLUGIN_OBJECTS[group][name].plugin
+            for group, name in used
+            if name in PLUGIN_OBJECTS[group]
+        ]
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
     def with_values(self, section: str, **values: Any) -> RunConfig:

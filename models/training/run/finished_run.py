@@ -192,7 +192,7 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
         return f"{command}; then the same command with --dataset {name}"
 
     # 2. Use the newest run trained on the data; data without targets have no runs.
-    if card.schema_.label_column is None:
+    if card.schema_.y_column is None:
         return f"use data with the columns of {result.dataset}; kmip-data list shows your builds"
     runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)
     command = f"kmip-data train {shlex.quote(card.dataset)}"

@@ -28,7 +28,7 @@ from kmip_data.models.training.data.run_data import (
 )
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.runtime.memory import peak_host_memory, return_freed_memory
+from kmip_data.runtime.memory import map_large_blocks_separately, peak_host_memory
 from kmip_data.runtime.progress import Progress
 
 
@@ -56,7 +56,7 @@ class TrainingModule(nn.Module):
     def __init__(self, config: RunConfig, data: RunData, *, recompute: bool = False) -> None:
         super().__init__()
         if recompute:
-            return_freed_memory()
+            map_large_blocks_separately()
         self.config = with_task_defaults(config, data.task)
         self.task = data.task
         self.quoted_build_path = shlex.quote(str(data.build.path))

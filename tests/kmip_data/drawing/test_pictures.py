@@ -72,7 +72,7 @@ def test_records_read_without_pytorch_equal_the_items(tmp_path, name, limit):
             expected = item[attribute].numpy()
             assert values.dtype == expected.dtype
             np.testing.assert_array_equal(values, expected)
-    column = records.schema.label_column
+    column = records.schema.y_column
     if column.level == "graph":
         np.testing.assert_array_equal(records.graph_column_values(column), dataset.y.numpy())
 

@@ -65,7 +65,7 @@ def test_a_key_that_two_records_have_is_named_however_late_it_comes(monkeypatch)
         keys=[*keys, keys[-1]], node_ptr=np.arange(300_002), edge_ptr=np.zeros(300_002, int)
     )
     monkeypatch.setattr(finish, "Shard", lambda *_, **__: shard)
-    entry, schema = SimpleNamespace(file="0.h5"), SimpleNamespace(label_column=None)
+    entry, schema = SimpleNamespace(file="0.h5"), SimpleNamespace(y_column=None)
     with pytest.raises(DamagedInput, match="2 records have the key 'room 299999'"):
         read_record_table(ROOT, [entry], schema)
 

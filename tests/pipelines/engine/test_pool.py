@@ -25,7 +25,7 @@ from support.builds.toy_pipeline import (
 
 from kmip_data.pipelines.base import MAX_PLUGIN_BYTES_IN_PROCESS, needs_no_worker
 from kmip_data.pipelines.engine.pool import Workers
-from kmip_data.registry import ADDED, Added
+from kmip_data.registry import PLUGIN_OBJECTS, PluginObject
 from kmip_data.runtime import signals
 
 pytestmark = pytest.mark.real_workers
@@ -57,7 +57,9 @@ def test_few_bytes_of_a_plugin_are_small(tmp_path: Path, monkeypatch: pytest.Mon
     write_raw(tmp_path / "raw", GRAPHS)
     raw = raw_folder(tmp_path / "raw")
     pipeline = toy_pipeline()
-    monkeypatch.setitem(ADDED["datasets"], pipeline.manifest.registered_name, Added(pipeline, None))
+    monkeypatch.setitem(
+        PLUGIN_OBJECTS["datasets"], pipeline.manifest.registered_name, PluginObject(pipeline, None)
+    )
     assert needs_no_worker(pipeline, raw)
     (tmp_path / "raw/part1.txt").write_bytes(bytes(MAX_PLUGIN_BYTES_IN_PROCESS))
     assert not needs_no_worker(pipeline, raw)
