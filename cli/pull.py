@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import long_running_options, path_option
-from kmip_data.cli.shared.output import print_result, share_as_json
+from kmip_data.cli.shared.output import print_result, push_as_json
 from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ def command(
     if columns is not None:
         names = list(filter(None, columns.replace(" ", "").split(",")))
     pulled = pull(address, home, columns=names, **options)
-    share = pulled.share
-    files = [entry for entry in share.files if entry.file in pulled.files]
+    index = pulled.push_index
+    files = [entry for entry in index.files if entry.file in pulled.files]
     result = {
         "path": pulled.path,
-        **share_as_json(share, files),
+        **push_as_json(index, files),
         "was_complete": pulled.was_complete,
     }
 
     size = human_bytes(result["bytes"])
     state = "already complete" if pulled.was_complete else "verified"
-    content = f"{share.kind}: {count_with_noun(len(files), 'file')}, {size}, {state}"
-    text = [f"{pulled.path}  {content}", f"digest  {share.computed_digest}"]
+    content = f"{index.kind}: {count_with_noun(len(files), 'file')}, {size}, {state}"
+    text = [f"{pulled.path}  {content}", f"digest  {index.computed_digest}"]
     folder = shlex.quote(str(pulled.path))
     step = f"evaluate {folder} --dataset NAME"
     if pulled.card is not None:

@@ -13,7 +13,7 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import long_running_options, plugin_option, sample_option
-from kmip_data.cli.shared.output import print_result, share_as_json
+from kmip_data.cli.shared.output import print_result, push_as_json
 from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -52,24 +52,24 @@ def command(
     if isinstance(source, Path):
         from kmip_data.models.training.push_run import push_run
 
-        share = push_run(source, address, page=page, quiet=quiet)
+        index = push_run(source, address, page=page, quiet=quiet)
     else:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
         view = functools.partial(parquet_view, quiet=quiet)
-        share = push_build(source, address, view=view, page=page, quiet=quiet)
+        index = push_build(source, address, view=view, page=page, quiet=quiet)
     where = address_without_secrets(address)
-    result = {"address": where, **share_as_json(share, share.files)}
-    content = f"{count_with_noun(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
+    result = {"address": where, **push_as_json(index, index.files)}
+    content = f"{count_with_noun(len(index.files), 'file')}, {human_bytes(result['bytes'])}"
     lines = [
-        f"{where}  {share.kind} {share.name}: {content}",
-        f"digest  {share.computed_digest}",
+        f"{where}  {index.kind} {index.name}: {content}",
+        f"digest  {index.computed_digest}",
     ]
     if folder := Remote(address).folder:
         lines.append(f"Saved into the folder {folder}")
         if _HUB_REPOSITORY.fullmatch(address):
-            kind = "datasets/" if share.kind == "build" else ""
+            kind = "datasets/" if index.kind == "build" else ""
             path = source if isinstance(source, Path) else source.path
             push = shlex.join(["kmip-data", "push", str(path), f"hf://{kind}{address}"])
             lines.append(f"To push to the Hugging Face hub: {push}")

@@ -21,7 +21,7 @@ from kmip_data.text import human_bytes, replace_controls, strip_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
-    from kmip_data.sharing.push_files import Share, SharedFile
+    from kmip_data.sharing.push_metadata import PushedFile, PushIndex
 
 Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
 WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: True if ``--json`` was given
@@ -199,12 +199,12 @@ def labelled_values_of_build(build: Build) -> list[tuple[str, object]]:
     ]
 
 
-def share_as_json(share: Share, files: Sequence[SharedFile]) -> Json:
+def push_as_json(index: PushIndex, files: Sequence[PushedFile]) -> Json:
     """Return the facts about a push or pull, including its files, for JSON."""
     return {
-        "kind": share.kind,
-        "name": share.name,
-        "digest": share.computed_digest,
+        "kind": index.kind,
+        "name": index.name,
+        "digest": index.computed_digest,
         "bytes": sum(entry.bytes for entry in files),
         "files": {entry.file: entry.sha256 for entry in files},
     }

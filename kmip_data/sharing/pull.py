@@ -38,25 +38,25 @@ from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
-from kmip_data.sharing.push_files import (
+from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     RUN_FILES,
-    Share,
-    SharedFile,
+    PushedFile,
+    PushIndex,
     damaged_error,
     parse_pushed,
 )
-from kmip_data.sharing.remote import Remote, make_parent_folder, read_exactly, read_share
+from kmip_data.sharing.remote import Remote, make_parent_folder, read_exactly, read_push_index
 
 _MAX_TRIES = 5  #: maximum number of tries per file
 
 
 @dataclass(frozen=True)
 class PullResult:
-    """Result of a pull: folder, manifest, card and files."""
+    """Result of a pull: folder, index, card and files."""
 
     path: Path
-    share: Share
+    push_index: PushIndex
     card: Card | None  #: card of a build; ``None`` for a run
     files: list[str]  #: relative to ``path``
     was_complete: bool  #: True if nothing had to be written
@@ -81,13 +81,13 @@ def pull(
     if the address cannot be reached or the disk is full: the same call resumes.
     """
     push = RemotePush(address)
-    is_run = push.share.kind == "run"
+    is_run = push.index.kind == "run"
     if is_run and columns is not None:
         raise UsageError(f"{push.remote.address} is a run, which has no --columns.")
 
     if output is None:
         parent = Path.cwd() if is_run else home.built
-        folder = parent / push.share.name
+        folder = parent / push.index.name
         if not (folder / CARD_NAME).is_file():  # do not follow a link that the user did not name
             refuse_link(folder)
     else:
@@ -147,7 +147,7 @@ def _pull_build(
         read_columns_card(Build(folder, card), name)
     return PullResult(
         path=folder,
-        share=push.share,
+        push_index=push.index,
         card=card,
         files=[*(entry.file for entry in files), *picture, *metadata_files(card)],
         was_complete=not copied_files and not wrote_metadata,
@@ -187,7 +187,7 @@ def _write_metadata(folder: Path, card: Card) -> bool:
 
 
 def _read_checked_card(push: RemotePush) -> Card:
-    """Return the card of a push, after comparing its digests with the manifest's."""
+    """Return the card of a push, after comparing its digests with the index."""
     address = f"{push.remote.address}/{CARD_NAME}"
     card = parse_pushed(push.read(CARD_NAME), Card, address)
     for name, digest in card.digests.items():
@@ -207,11 +207,11 @@ def _pull_run(push: RemotePush, folder: Path, *, quiet: bool) -> PullResult:
             ", ".join(unexpected[:5]),
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
-    create_marked_folder(folder, f"run {push.share.digest[:12]}")
+    create_marked_folder(folder, f"run {push.index.digest[:12]}")
     copied_files = push.copy_files(files, folder, quiet=quiet)
     return PullResult(
         path=folder,
-        share=push.share,
+        push_index=push.index,
         card=None,
         files=list(entries),
         was_complete=not copied_files,
@@ -219,12 +219,12 @@ def _pull_run(push: RemotePush, folder: Path, *, quiet: bool) -> PullResult:
 
 
 class RemotePush:
-    """An untrusted push at an address; its constructor raises the errors of :func:`read_share`."""
+    """An untrusted push at an address; its constructor raises the errors of :func:`read_push_index`."""
 
     def __init__(self, address: str) -> None:
         self.remote = Remote(address)
-        self.share, self.digests = read_share(self.remote)
-        self.entries = {entry.file: entry for entry in self.share.files}
+        self.index, self.digests = read_push_index(self.remote)
+        self.entries = {entry.file: entry for entry in self.index.files}
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a small file."""
@@ -241,7 +241,7 @@ class RemotePush:
 
     def copy_files(
         self,
-        files: Sequence[SharedFile],
+        files: Sequence[PushedFile],
         folder: Path,
         *,
         quiet: bool,
@@ -258,7 +258,7 @@ class RemotePush:
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"The rest of {self.remote.address}")
         with Progress(
-            f"pull {self.share.name}",
+            f"pull {self.index.name}",
             total,
             unit="B",
             quiet=quiet,
@@ -270,7 +270,7 @@ class RemotePush:
                     self._append_missing_bytes(file, entry, progress)
         return len(missing)
 
-    def _append_missing_bytes(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+    def _append_missing_bytes(self, file: FileIO, entry: PushedFile, progress: Progress) -> None:
         """Append the missing bytes of a file, and retry if the source is unavailable."""
         start = self._verified_bytes(file, entry)
         progress.update(start)
@@ -300,7 +300,7 @@ class RemotePush:
                 f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", digest
             )
 
-    def _verified_bytes(self, file: FileIO, entry: SharedFile) -> int:
+    def _verified_bytes(self, file: FileIO, entry: PushedFile) -> int:
         """Return the number of leading bytes of a previous try that form verified blocks."""
         size = 0
         while size < entry.bytes:
@@ -315,7 +315,7 @@ class RemotePush:
         return size
 
 
-def is_intact_file(path: Path, entry: SharedFile) -> bool:
+def is_intact_file(path: Path, entry: PushedFile) -> bool:
     """True if ``path`` is a regular file with the size and digest of ``entry``."""
     is_regular = path.is_file() and not path.is_symlink()
     return (

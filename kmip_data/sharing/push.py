@@ -26,14 +26,14 @@ from kmip_data.format.card import CARD_NAME, NAME_RULE, Card, is_path_component
 from kmip_data.format.card_page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, print_status
-from kmip_data.sharing.push_files import (
+from kmip_data.sharing.push_metadata import (
     BLOCKS_NAME,
     MAX_FILES,
     PUSH_NAME,
     SHARE_NAME,
+    PushedFile,
+    PushIndex,
     PushMark,
-    Share,
-    SharedFile,
 )
 from kmip_data.sharing.remote import Remote, read_blocks
 
@@ -63,7 +63,7 @@ def push_build(
     view: View | None = None,
     page: bool = False,
     quiet: bool = False,
-) -> Share:
+) -> PushIndex:
     """Push a finished build with its added columns, page and Croissant, and the files of ``view``.
 
     Raises ``LicenseNotAccepted`` if its license forbids redistribution; ``DamagedInput`` if a file
@@ -134,8 +134,8 @@ def push_files(
     expected_digests: Mapping[str, str] | None = None,
     page: bool = False,
     quiet: bool = False,
-) -> Share:
-    """Write the files of a build or run to an address, with the manifest last.
+) -> PushIndex:
+    """Write the files of a build or run to an address, with the index last.
 
     1. Write ``push.json`` with ``key``. An address without it must be empty except for a page; an
        address of another build or run is refused. Other existing files are kept.
@@ -151,16 +151,16 @@ def push_files(
     if the address holds something else or is not writable; ``SourceUnavailable`` if writing fails.
     """
     remote = _open_push_address(address, kind, source)
-    share, blocks = _describe_files(kind, source, content, expected_digests or {})
+    index, blocks = _describe_files(kind, source, content, expected_digests or {})
     with contextlib.ExitStack() as stack:
         if remote.folder is not None:
             stack.enter_context(folder_lock(remote.folder, quiet=quiet))
         mark = PushMark(kind=kind, key=key)
         files = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
         files[BLOCKS_NAME] = blocks
-        files[SHARE_NAME] = share.to_json().encode()
-        _write_missing_files(remote, share, mark, files, page=page, quiet=quiet)
-    return share
+        files[SHARE_NAME] = index.to_json().encode()
+        _write_missing_files(remote, index, mark, files, page=page, quiet=quiet)
+    return index
 
 
 def _open_push_address(address: str, kind: str, source: Path) -> Remote:
@@ -184,7 +184,7 @@ def _open_push_address(address: str, kind: str, source: Path) -> Remote:
 
 def _write_missing_files(
     remote: Remote,
-    share: Share,
+    index: PushIndex,
     mark: PushMark,
     content: Mapping[str, Path | bytes],
     *,
@@ -192,13 +192,13 @@ def _write_missing_files(
     quiet: bool,
 ) -> None:
     """Write the files of ``content`` that are missing or differ, in order."""
-    existing = _existing_files(remote, share, mark, content)
+    existing = _existing_files(remote, index, mark, content)
 
     # 1. Collect the digest and size of each file.
-    entries = {entry.file: entry for entry in share.files}
+    entries = {entry.file: entry for entry in index.files}
     for name, data in content.items():
         if name not in entries and isinstance(data, bytes):
-            entries[name] = SharedFile(file=name, sha256=_sha256(data), bytes=len(data))
+            entries[name] = PushedFile(file=name, sha256=_sha256(data), bytes=len(data))
 
     # 2. Select files that are missing or differ.
     to_write = set()
@@ -211,12 +211,12 @@ def _write_missing_files(
     if not to_write:
         return
 
-    # 3. Remove the manifest while files change, so that nobody pulls an incomplete push.
+    # 3. Remove the index while files change, so that nobody pulls an incomplete push.
     total = sum(entries[name].bytes for name in to_write)
     with (
-        remote.batch_writes(f"kmip-data push {share.name}") as is_one_commit,
+        remote.batch_writes(f"kmip-data push {index.name}") as is_one_commit,
         Progress(
-            f"push {share.name}",
+            f"push {index.name}",
             total,
             unit="B",
             quiet=quiet,
@@ -232,7 +232,7 @@ def _write_missing_files(
 
 def _existing_files(
     remote: Remote,
-    share: Share,
+    index: PushIndex,
     mark: PushMark,
     content: Container[str],
 ) -> dict[str, int]:
@@ -245,10 +245,10 @@ def _existing_files(
         try:
             existing_mark = PushMark.model_validate_json(mark_data)
         except (ValueError, RecursionError) as error:
-            raise _occupied_address_error(remote, share, f"a damaged {PUSH_NAME}") from error
+            raise _occupied_address_error(remote, index, f"a damaged {PUSH_NAME}") from error
         if existing_mark != mark:
             contents = f"{PUSH_NAME} of the {existing_mark.kind} with key {existing_mark.key}"
-            raise _occupied_address_error(remote, share, contents)
+            raise _occupied_address_error(remote, index, contents)
 
     sizes = {}
     other_files = []
@@ -261,7 +261,7 @@ def _existing_files(
             remove_partials((remote.folder / name).parent, root=remote.folder)
     if mark_data is None and (other_files or sizes.keys() - {PAGE_NAME}):
         contents = ", ".join(sorted([*other_files, *sizes])[:5])
-        raise _occupied_address_error(remote, share, contents)
+        raise _occupied_address_error(remote, index, contents)
     if other_files:
         names = ", ".join(sorted(other_files)[:5])
         print_status(f"{remote.address} also holds other files, which are kept: {names}")
@@ -277,10 +277,10 @@ def _remote_digest(remote: Remote, name: str, size: int) -> str:
     return digest.hexdigest()
 
 
-def _occupied_address_error(remote: Remote, share: Share, content: str) -> UsageError:
+def _occupied_address_error(remote: Remote, index: PushIndex, content: str) -> UsageError:
     return UsageError(
         f"{remote.address} holds something else.",
-        expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
+        expected=f"nothing, or an earlier push of the {index.kind} {index.name}",
         found=content,
         next="use another address",
     )
@@ -291,8 +291,8 @@ def _describe_files(
     folder: Path,
     content: Mapping[str, Path | bytes],
     expected_digests: Mapping[str, str],
-) -> tuple[Share, bytes]:
-    """Read every file once; return the manifest and the content of ``blocks.sha256``."""
+) -> tuple[PushIndex, bytes]:
+    """Read every file once; return the index and the content of ``blocks.sha256``."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
     remedy = _REMEDIES[kind].format(folder=shlex.quote(str(folder)))
@@ -318,9 +318,9 @@ def _describe_files(
                 found=digest,
                 next=remedy,
             )
-        files.append(SharedFile(file=file, sha256=digest, bytes=size))
-    share = Share(kind=kind, name=folder.name, files=files, blocks=_sha256(blocks))
-    return share, bytes(blocks)
+        files.append(PushedFile(file=file, sha256=digest, bytes=size))
+    index = PushIndex(kind=kind, name=folder.name, files=files, blocks=_sha256(blocks))
+    return index, bytes(blocks)
 
 
 def yaml_header(fields: Mapping[str, object]) -> str:

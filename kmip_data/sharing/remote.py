@@ -26,12 +26,12 @@ from kmip_data.files.reading import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import MirrorFailed
-from kmip_data.sharing.push_files import (
+from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     BLOCKS_NAME,
     SHARE_NAME,
     BlockDigests,
-    Share,
+    PushIndex,
     damaged_error,
     parse_pushed,
 )
@@ -362,8 +362,8 @@ class _ResponseBody:
         return data
 
 
-def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
-    """Return the manifest of a push and the digests of its blocks.
+def read_push_index(remote: Remote) -> tuple[PushIndex, BlockDigests]:
+    """Return the index of a push and the digests of its blocks.
 
     Raises ``UsageError`` if nothing was pushed; ``DamagedInput`` if they differ from the push.
     """
@@ -374,9 +374,9 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
             next="correct the address, which must be the pushed folder; "
             "or ask whoever pushed to push again",
         )
-    share = parse_pushed(data, Share, f"{remote.address}/{SHARE_NAME}")
-    blocks = remote.read(BLOCKS_NAME, share.blocks_bytes) or b""
-    return share, BlockDigests(share, blocks, remote.address)
+    index = parse_pushed(data, PushIndex, f"{remote.address}/{SHARE_NAME}")
+    blocks = remote.read(BLOCKS_NAME, index.blocks_bytes) or b""
+    return index, BlockDigests(index, blocks, remote.address)
 
 
 def _session_of_thread() -> http_client.Session:

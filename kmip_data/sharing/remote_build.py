@@ -23,8 +23,14 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import RandomAccess, open_regular_file
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.push_files import BLOCK_BYTES, SHARE_NAME, BlockDigests, Share, damaged_error
-from kmip_data.sharing.remote import Remote, pull_command, read_exactly, read_share
+from kmip_data.sharing.push_metadata import (
+    BLOCK_BYTES,
+    SHARE_NAME,
+    BlockDigests,
+    PushIndex,
+    damaged_error,
+)
+from kmip_data.sharing.remote import Remote, pull_command, read_exactly, read_push_index
 
 MAX_CONNECTIONS = 16
 _MAX_BLOCKS_PER_REQUEST = 4  #: small, so that several requests use the connections in parallel
@@ -53,7 +59,7 @@ class BlockCache:
     def __init__(
         self,
         remote: Remote,
-        share: Share,
+        index: PushIndex,
         digests: BlockDigests,
         folder: Path,
         root: Path,
@@ -62,7 +68,7 @@ class BlockCache:
         self.folder = folder
         self._digests = digests
         self._root = root
-        self.sizes = {entry.file: entry.bytes for entry in share.files}
+        self.sizes = {entry.file: entry.bytes for entry in index.files}
         self._fetched_by_process: dict[int, _FetchedBlocks] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -310,18 +316,18 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
     respond.
     """
     remote = Remote(address, retries=True)
-    share, digests = read_share(remote)
+    index, digests = read_push_index(remote)
     address = remote.address
-    if share.kind != "build":
+    if index.kind != "build":
         raise UsageError(
-            f"{address} is not a build but a {share.kind}.",
+            f"{address} is not a build but a {index.kind}.",
             next=pull_command(address),
         )
 
     # 1. Fetch the card, the splits and the cards of added columns.
     sizes = {}
     blocks = []
-    for pushed in share.files:
+    for pushed in index.files:
         if pushed.file.startswith("splits/") or pushed.file.endswith(CARD_NAME):
             sizes[pushed.file] = pushed.bytes
             blocks += blocks_between(pushed.file, 0, pushed.bytes)
@@ -332,13 +338,13 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
             f"{CARD_NAME}, and with splits at most {_MAX_METADATA_BYTES:,} bytes",
             f"{size:,} bytes",
         )
-    folder = home.cache / "builds" / f"{share.name}-{share.digest[:32]}"
+    folder = home.cache / "builds" / f"{index.name}-{index.digest[:32]}"
     with convert_write_errors(folder):
         home.path.mkdir(parents=True, exist_ok=True)
-    cache = BlockCache(remote, share, digests, folder, home.path)
+    cache = BlockCache(remote, index, digests, folder, home.path)
     cache.fetch_blocks(blocks)
 
-    # 2. Compare the card with the manifest of the push.
+    # 2. Compare the card with the index of the push.
     try:
         card = read_card(folder)
     except DamagedInput as error:
@@ -347,7 +353,7 @@ def open_remote_build(address: str, home: Home) -> RemoteBuild:
             error.expected or "",
             error.found or "",
         ) from error
-    pushed_files = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in share.files}
+    pushed_files = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in index.files}
     for entry in card.shards:
         if entry.members:
             raise UsageError(

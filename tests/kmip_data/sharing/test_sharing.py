@@ -42,7 +42,7 @@ from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import dataset_page, license_fields, push_build
-from kmip_data.sharing.push_files import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
+from kmip_data.sharing.push_metadata import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
 
 PLACES = ["folder", "memory", "s3"]
 
@@ -85,7 +85,7 @@ def test_a_push_and_a_pull_give_the_same_build(build, address, home) -> None:
     assert pulled.path == home.built / "rings"
     assert read_contents(pulled.path) == read_contents(build.path)
     assert verify_build(pulled.path).ok
-    assert pulled.share.to_json() == share.to_json()
+    assert pulled.push_index.to_json() == share.to_json()
     assert not os.access(pulled.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert torch.equal(kmip_data.open(pulled.path)[4].x, kmip_data.open(build.path)[4].x)
     before = {path: path.stat().st_mtime_ns for path in pulled.path.rglob("*")}

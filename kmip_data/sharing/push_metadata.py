@@ -23,7 +23,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_PUSH_BYTES = 2**43  #: maximum size of a push, so that digests of a hostile one fit into memory
 
 
-class SharedFile(Strict):
+class PushedFile(Strict):
     """One file of a push, relative to its address."""
 
     file: RelativePath
@@ -44,13 +44,13 @@ class PushMark(Strict):
     key: PathComponent  #: build key, or the beginning of the SHA-256 of a run's weights
 
 
-class Share(Strict):
-    """Content of ``share.json``, the manifest of a push."""
+class PushIndex(Strict):
+    """Content of ``share.json``, the index of a push."""
 
     version: Literal[1] = 1
     kind: Literal["build", "run"]
     name: PathComponent  #: name of the folder that was pushed
-    files: Annotated[list[SharedFile], FailFast(), Field(min_length=1, max_length=MAX_FILES)]
+    files: Annotated[list[PushedFile], FailFast(), Field(min_length=1, max_length=MAX_FILES)]
     blocks: Digest  #: SHA-256 of ``blocks.sha256``
     digest: str = ""  #: SHA-256 of all other fields, as on a card
 
@@ -78,22 +78,22 @@ class Share(Strict):
         return json_digest(self.model_dump(mode="json", exclude={"digest"}))
 
 
-Sealed = TypeVar("Sealed", Share, Card)
+Sealed = TypeVar("Sealed", PushIndex, Card)
 
 
 class BlockDigests:
-    """SHA-256 of each block of a push, from ``blocks.sha256``, which is checked against ``share``."""
+    """SHA-256 of each block of a push, from ``blocks.sha256``, which is checked against ``index``."""
 
-    def __init__(self, share: Share, data: bytes, address: str) -> None:
-        if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:
+    def __init__(self, index: PushIndex, data: bytes, address: str) -> None:
+        if len(data) != index.blocks_bytes or hashlib.sha256(data).hexdigest() != index.blocks:
             raise damaged_error(
                 f"{address}/{BLOCKS_NAME}",
-                f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}",
+                f"{index.blocks_bytes:,} bytes of SHA-256 {index.blocks}",
                 f"{len(data):,} bytes",
             )
         self._first_block: dict[str, int] = {}  # file -> index of its first block in the push
         blocks = 0
-        for entry in share.files:
+        for entry in index.files:
             self._first_block[entry.file] = blocks
             blocks += entry.blocks
         self._data = data
@@ -116,7 +116,7 @@ class BlockDigests:
 
 
 def parse_pushed(data: bytes, model: type[Sealed], address: str) -> Sealed:
-    """Parse a push's manifest or card; ``DamagedInput`` if it is invalid or was changed."""
+    """Parse the index of a push or a card; ``DamagedInput`` if it is invalid or was changed."""
     try:
         pushed = model.model_validate_json(data)
     except (ValueError, RecursionError) as error:
