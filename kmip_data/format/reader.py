@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import h5py
 
     from kmip_data.format.card import FileEntry
-    from kmip_data.format.safety import StoredDataset
+    from kmip_data.format.untrusted_hdf5 import StoredDataset
 
 #: Limit of the declared size of all datasets. Contiguous data cannot exceed the file; this bounds the
 #: rows of empty datasets.
@@ -100,7 +100,7 @@ class Shard:
         entry: FileEntry | None = None,
         receipts: Path | None = None,
     ) -> None:
-        from kmip_data.format.safety import open_untrusted_hdf5
+        from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
 
         self.path = Path(path).absolute()
         self.files: list[Path] = []
@@ -130,7 +130,7 @@ class Shard:
         self._views: dict[str, Array] = {}
 
     def _read_attributes(self, file: h5py.File) -> None:
-        from kmip_data.format.safety import read_root_attributes
+        from kmip_data.format.untrusted_hdf5 import read_root_attributes
 
         version = FORMAT_VERSION
         attributes = read_root_attributes(self.path, file, _Attributes, FORMAT_NAME, version)

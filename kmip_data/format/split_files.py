@@ -183,7 +183,7 @@ def read_split(
     Raises ``DamagedInput``, with ``remedy`` as the next step, if the file is larger, damaged,
     malicious, not a split file, from a newer version of this package, or does not match ``sha256``.
     """
-    from kmip_data.format.safety import open_untrusted_hdf5, read_root_attributes
+    from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5, read_root_attributes
 
     path = Path(path)
     max_bytes = _MAX_BYTES + _BYTES_PER_RECORD * records

@@ -214,7 +214,7 @@ _ROOM_NAME = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 @contextmanager
 def _open_blocks(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check its two datasets."""
-    from kmip_data.format.safety import GZIP, open_untrusted_hdf5
+    from kmip_data.format.untrusted_hdf5 import GZIP, open_untrusted_hdf5
 
     filters = frozenset({GZIP})
     with open_untrusted_hdf5(path, max_declared_bytes=MAX_FILE_BYTES, filters=filters) as (file, _):
@@ -268,7 +268,7 @@ def _read_chunk(
 ) -> Array:
     """Return one complete chunk as an array of the chunk's shape."""
     # Import lazily: this loads h5py.
-    from kmip_data.format.safety import inflate_chunk
+    from kmip_data.format.untrusted_hdf5 import inflate_chunk
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     message = f"{name}, chunk at {list(offset)}, is damaged"

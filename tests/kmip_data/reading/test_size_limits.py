@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.errors import KmipDataError
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.safety import open_untrusted_hdf5
 from kmip_data.format.split_files import read_split
+from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
 from kmip_data.sharing import remote
 
 GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk

@@ -68,7 +68,7 @@ def _require(condition: object, problem: str, found: str) -> None:
         raise _Refused(problem, found)
 
 
-class _Inspection:
+class _ObjectInspector:
     """Visitor of all objects of a file that enforces the limits."""
 
     def __init__(self, size: int, filters: frozenset[int], max_declared_bytes: int) -> None:
@@ -245,14 +245,14 @@ def open_untrusted_hdf5(
             file = stack.enter_context(
                 h5py.File(path if source is None else source, "r", locking=False)
             )
-            inspection = _Inspection(size, filters, max_declared_bytes)
-            inspection.check_group(h5g.open(file.id, b"/"), "", 0)
+            inspector = _ObjectInspector(size, filters, max_declared_bytes)
+            inspector.check_group(h5g.open(file.id, b"/"), "", 0)
         except _Refused as refused:
             raise_damaged(path, *refused.args, remedy=_REMEDY)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             raise_damaged(path, "is damaged", error, remedy=_REMEDY)
         try:
-            yield file, inspection.datasets
+            yield file, inspector.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:

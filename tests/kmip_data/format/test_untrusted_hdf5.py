@@ -17,8 +17,8 @@ from support.cli import python
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
-from kmip_data.format.safety import RAW_FILTERS, open_untrusted_hdf5
 from kmip_data.format.split_files import read_split
+from kmip_data.format.untrusted_hdf5 import RAW_FILTERS, open_untrusted_hdf5
 
 GIB = 2**30
 Write = Callable[[h5py.File, Path], object]  #: (new file, secret file that must not be opened)
