@@ -150,7 +150,7 @@ def read_columns_card(build: Build, name: str) -> ColumnsCard:
     return card
 
 
-def named_encoding(name: str) -> Encoding | None:
+def find_encoding(name: str) -> Encoding | None:
     """Return the encoding of an added column, or ``None`` if this version has none of that name."""
     try:
         return parse_encoding(name)
@@ -186,7 +186,7 @@ def files_of_build(folder: Path) -> list[str]:
         try:
             files += read_model(path / CARD_NAME, ColumnsCard, "", next="").digests
         except (DamagedInput, FileNotFoundError):
-            if named_encoding(path.name) is None:
+            if find_encoding(path.name) is None:
                 continue  # it may not be a column at all
             files += _member_names_of_shards(path, [Path(shard).name for shard in shards])
         names += [f"{COLUMNS_FOLDER}/{path.name}/{file}" for file in files]

@@ -128,7 +128,7 @@ class Build:
             receipts = Home(folder.parent).cache / "checked"
         return Shard(self.path / file, entry=entry, receipts=receipts)
 
-    def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+    def prefetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Prefetch rows (shard, key, start, stop) of a remote build; nothing to do on disk."""
 
     def reread_card(self) -> Card:

@@ -16,8 +16,8 @@ from kmip_data.builds.added_columns import (
     ColumnsCard,
     columns_key,
     columns_schema,
+    find_encoding,
     foreign_file_remarks,
-    named_encoding,
     read_columns_card,
 )
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
@@ -172,7 +172,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     all_readable = len(shards) == len(card.shards)
     keys = [key for shard in shards for key in shard.keys]
     if all_readable:
-        report.problems += _dataset_problems(card, shards, keys)
+        report.problems += _problems_across_shards(card, shards, keys)
     for entry in card.splits.values():
         problems = list(_file_problems(path, entry))
         if all_readable and not problems:
@@ -298,7 +298,7 @@ def _check_shard(
     return shard, problems
 
 
-def _dataset_problems(
+def _problems_across_shards(
     card: Card, shards: Sequence[Shard], keys: Sequence[str]
 ) -> Iterator[Problem]:
     for unit in ("graphs", "nodes", "edges"):
@@ -381,7 +381,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
             card = read_columns_card(build, name)
         except DamagedInput as error:
             # A folder not named after an encoding may not be a column at all.
-            if named_encoding(name) is not None:
+            if find_encoding(name) is not None:
                 yield _problem_from_error(build.path, f"{folder}/{CARD_NAME}", error)
             continue
         problems = list(_columns_card_problems(build, folder, card))
@@ -409,7 +409,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
 
 def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
-    encoding = named_encoding(card.name)
+    encoding = find_encoding(card.name)
     if encoding is None:
         return
     if card.encoding_version == encoding.version:
@@ -424,7 +424,7 @@ def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iter
 
 
 @functools.cache
-def published_builds() -> dict[str, dict[str, str]]:
+def published_digests_by_key() -> dict[str, dict[str, str]]:
     """Return the published digests of files, by build key."""
     tables: dict[str, dict[str, str]] = {}
     for name in shipped_datasets():
@@ -438,9 +438,11 @@ def files_unlike_published(card: Card) -> list[str]:
 
     Raises ``UsageError`` if no digests are published for the build's key.
     """
-    table = published_builds().get(card.key)
+    table = published_digests_by_key().get(card.key)
     if table is None:
-        lines = [f"\n    {key} ({build['about']})" for key, build in published_builds().items()]
+        lines = [
+            f"\n    {key} ({build['about']})" for key, build in published_digests_by_key().items()
+        ]
         keys = "".join(line for line in lines if card.dataset in line)
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",

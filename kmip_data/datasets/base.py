@@ -180,7 +180,7 @@ class BuiltDataset(ShardedDataset):
 
         name = name or self.dataset_name
         build = obtain(
-            build_folder(home) or name,
+            home_if_build_folder(home) or name,
             parameters,
             split_parameters,
             home=home,
@@ -242,7 +242,7 @@ def home_from_arguments(root: Folder | None, arguments: Mapping[str, Any]) -> Fo
     return home.path if isinstance(home, Home) else home
 
 
-def build_folder(home: Folder | None) -> Path | None:
+def home_if_build_folder(home: Folder | None) -> Path | None:
     """Return the folder passed as the home if it is a build folder, which has a card; else ``None``."""
     if home is None:
         return None

@@ -12,10 +12,10 @@ from kmip_data.datasets.base import (
     Arguments,
     BuiltDataset,
     Folder,
-    build_folder,
     dataset_name_of_class,
     dataset_names_of_class,
     home_from_arguments,
+    home_if_build_folder,
 )
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
@@ -247,7 +247,7 @@ class GraphLandDataset(BuiltDataset):
 
 def _check_built(name: str, home_folder: Folder | None) -> None:
     """Refuse a city that is neither shipped nor built, with the command that builds it."""
-    if build_folder(home_folder) is not None:
+    if home_if_build_folder(home_folder) is not None:
         return
     home = Home.locate(home_folder)
     if list_builds(home, name):

@@ -26,7 +26,7 @@ _PYG_ORDER = ("x", "edge_index", "edge_attr", "y", "pos")
 
 
 @dataclass(frozen=True)
-class Field:
+class ItemField:
     """One attribute of an item, and its location in the rows of a stored column."""
 
     attribute: str
@@ -47,7 +47,7 @@ def item_fields(
     schema: Schema,
     columns: Sequence[str] | None = None,
     views: Sequence[View] = (),
-) -> tuple[tuple[Field, ...], bool]:
+) -> tuple[tuple[ItemField, ...], bool]:
     """Return the fields of an item in order, and True if it has ``edge_index``.
 
     ``columns`` selects attributes by name; an unknown name is a ``UsageError``. ``None`` selects all
@@ -80,10 +80,10 @@ def _attribute_rank(name: str) -> int:
     return _PYG_ORDER.index(name) if name in _PYG_ORDER else len(_PYG_ORDER)
 
 
-def _field_of_column(column: Column) -> Field:
+def _field_of_column(column: Column) -> ItemField:
     stored = np.dtype(column.stored)
     row_bytes = stored.itemsize * math.prod(column.shape)
-    return Field(
+    return ItemField(
         attribute=column.attribute,
         column=column,
         key=column.key,
@@ -99,7 +99,7 @@ def _field_of_column(column: Column) -> Field:
     )
 
 
-def _field_of_view(source: Field, view: View) -> Field:
+def _field_of_view(source: ItemField, view: View) -> ItemField:
     component_bytes = source.stored.itemsize * math.prod(source.shape[1:])
     count = view.stop - view.start
     return replace(
@@ -143,7 +143,7 @@ class Assembler:
     def __init__(
         self,
         store: ShardStore,
-        fields: Sequence[Field],
+        fields: Sequence[ItemField],
         *,
         edges: bool,
         lengths: bool,
@@ -328,7 +328,7 @@ class Assembler:
         self._convert_and_check(values, conversions, unchecked, index)
         return values, totals[gather.NODE]
 
-    def _mapped_fields(self, graph: int) -> list[Field]:
+    def _mapped_fields(self, graph: int) -> list[ItemField]:
         """Return the fields of a graph that are large enough to map rather than copy."""
         table, _ = self.store.address_table(self._row_sources)
         large = []
@@ -340,7 +340,7 @@ class Assembler:
                 large.append(field)
         return large
 
-    def _gather_mapped(self, graph: int, large: Sequence[Field]) -> dict[str, torch.Tensor]:
+    def _gather_mapped(self, graph: int, large: Sequence[ItemField]) -> dict[str, torch.Tensor]:
         small_assembler = self.without_attributes([field.attribute for field in large])
         values, _ = small_assembler.gather_one(graph)
         for field in large:
@@ -457,7 +457,7 @@ class Assembler:
                 raise self.store.damaged_record_error(graph, problem)
 
 
-def _implies_num_nodes(field: Field) -> bool:
+def _implies_num_nodes(field: ItemField) -> bool:
     """True if PyTorch Geometric infers the number of nodes from this attribute."""
     name = field.attribute
     return field.level == "node" and (name in {"x", "pos"} or "node" in name)
@@ -499,7 +499,7 @@ def empty_array_and_tensor(
     return array, torch.from_numpy(array)
 
 
-def _bounded_column(field: Field) -> Column | None:
+def _bounded_column(field: ItemField) -> Column | None:
     """Return the column that bounds the integers of a field; ``None`` if they are not bounded."""
     column = field.column
     if field.presented.kind == "b":
@@ -509,12 +509,12 @@ def _bounded_column(field: Field) -> Column | None:
     return column if is_integer and has_bounds else None
 
 
-def _is_converted(field: Field) -> bool:
+def _is_converted(field: ItemField) -> bool:
     """True if rows are copied as stored and converted afterwards; a boolean is stored as 0 or 1."""
     return field.presented not in {field.stored, np.dtype(np.bool_)} and not _widened_bytes(field)
 
 
-def _widened_bytes(field: Field) -> int:
+def _widened_bytes(field: ItemField) -> int:
     """Return the bytes per value that the kernel widens ``uint8`` to; 0 if it copies bytes unchanged."""
     is_complete = field.width == field.row_bytes and field.stored == np.uint8
     return field.presented.itemsize if is_complete and field.presented in {_INT64, _FLOAT32} else 0

@@ -16,7 +16,7 @@ from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.graphs.tensor_graphs import pointers_from_numbers
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler, Field
+from kmip_data.reading.assemble import Assembler, ItemField
 
 if TYPE_CHECKING:
 
@@ -32,7 +32,7 @@ _SPECIAL_NAMES = ("index", "batch", "ptr", "adj", "face")
 _INT64 = np.dtype(np.int64)
 
 
-def collates_by_rows(fields: Sequence[Field]) -> bool:
+def collates_by_rows(fields: Sequence[ItemField]) -> bool:
     """True if PyG collates all these attributes by concatenating rows, like :func:`make_batch`."""
     names = " ".join(field.attribute for field in fields)
     return not any(reserved in names for reserved in _SPECIAL_NAMES)
@@ -232,7 +232,7 @@ def _count_nodes(store: Any, pointers: I64) -> None:
 
 
 def _collate_graph_column(
-    field: Field,
+    field: ItemField,
     rows: torch.Tensor,
     slices: torch.Tensor,
     zeros: torch.Tensor,
@@ -247,7 +247,7 @@ def _collate_graph_column(
     return rows, slices, zeros
 
 
-def _python_values(field: Field, rows: torch.Tensor) -> list[object]:
+def _python_values(field: ItemField, rows: torch.Tensor) -> list[object]:
     """Convert a graph column to Python numbers or strings."""
     if field.form == "number":
         return rows.tolist()

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.added_columns import ColumnsCard, named_encoding, read_columns_card
+from kmip_data.builds.added_columns import ColumnsCard, find_encoding, read_columns_card
 from kmip_data.builds.home import Build, Home, added_column_names, list_builds
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
@@ -22,7 +22,7 @@ from kmip_data.format.card import INCOMPLETE, Card, read_card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.split_files import PART_CODES, TRAIN_AND_VAL, graph_keys_digest, part_name
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler, Field, item_fields
+from kmip_data.reading.assemble import Assembler, ItemField, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
 from kmip_data.text import count_with_noun, replace_controls
@@ -390,12 +390,12 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 message += f"; columns of all graphs: {', '.join(columns)}"
             raise AttributeError(message)
 
-    def _values_of_all_records(self, field: Field) -> torch.Tensor:
+    def _values_of_all_records(self, field: ItemField) -> torch.Tensor:
         assembler = Assembler(self._store, [field], edges=False, lengths=False)
         values: torch.Tensor = make_batch(assembler, self.records)[field.attribute]
         return values
 
-    def _find_field(self, attribute: str) -> Field | None:
+    def _find_field(self, attribute: str) -> ItemField | None:
         fields = self._assembler.fields
         return next((field for field in fields if field.attribute == attribute), None)
 
@@ -442,7 +442,7 @@ def _resolve_columns(
             added.append(read_columns_card(build, name))
         elif name not in available:
             command = "kmip-data info NAME"
-            if named_encoding(name) is not None:
+            if find_encoding(name) is not None:
                 command = f"kmip-data encode {_name_or_path(build)} {name}"
             raise unknown_name_error("column", name, sorted(available), command=command)
         else:

@@ -23,9 +23,9 @@ from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.samplers import (
-    EpochBatches,
+    EpochBatchSampler,
     EpochSampler,
-    SharedSampler,
+    SelfShardingSampler,
     is_from_graph_loader,
 )
 from kmip_data.runtime.parallel import close_at_exit, prepare_ahead
@@ -196,7 +196,7 @@ class GraphLoader(DataLoader[Data]):
 
         yields_shard = even or divide or rank is not None
         has_varying_batches = max_nodes is not None or bucket is not None
-        sampler_type = SharedSampler if yields_shard or has_varying_batches else EpochSampler
+        sampler_type = SelfShardingSampler if yields_shard or has_varying_batches else EpochSampler
         self._nodes = graphs.nodes
         self._epoch_sampler = sampler_type(
             rule,
@@ -225,7 +225,7 @@ class GraphLoader(DataLoader[Data]):
         )
         if has_varying_batches and not self._has_user_sampler:
             # torch forbids setting the attribute.
-            self.__dict__["batch_sampler"] = EpochBatches(self._epoch_sampler)
+            self.__dict__["batch_sampler"] = EpochBatchSampler(self._epoch_sampler)
         self._records = graphs.records
         self._assembler = self._batch_assembler()
 

@@ -90,11 +90,11 @@ class EpochSampler(Sampler[int]):
         return sum(len(batch) for batch in self.batches_for_other_libraries(self.epoch))
 
 
-class SharedSampler(EpochSampler, DistributedSampler[int]):
+class SelfShardingSampler(EpochSampler, DistributedSampler[int]):
     """Sampler of a loader that shards by itself: Lightning and Fabric do not replace this type."""
 
 
-class EpochBatches(Sampler[list[int]]):
+class EpochBatchSampler(Sampler[list[int]]):
     """Batch sampler of an :class:`EpochSampler` whose batches vary in size (``max_nodes``, ``bucket``)."""
 
     def __init__(self, sampler: EpochSampler) -> None:

@@ -216,7 +216,7 @@ class ShardStore:
             stop = start + int(self.row_count[source.level, graph])
             files = self._added.get(source.key, self.shards)
             blocks.append((files[self.shard_of_graph[graph]], source.key, start, stop))
-        self.build.fetch_rows(blocks)
+        self.build.prefetch_rows(blocks)
 
         # 2. Read each block into an array and use its address.
         unmapped = []

@@ -226,7 +226,7 @@ class RemoteBuild(Build):
             groups[files[start]] = files[start : start + _SHARDS_PER_PREFETCH]
         return groups
 
-    def fetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+    def prefetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch the blocks of all ``rows`` (shard, key, first, end) together."""
         ranges = []
         size = 0

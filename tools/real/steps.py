@@ -105,9 +105,9 @@ def counts(name: str, home: Home) -> str:
 
 def verify(name: str, home: Home) -> str:
     """Verify the build, also against published digests if there are any."""
-    from kmip_data.builds.verify import published_builds
+    from kmip_data.builds.verify import published_digests_by_key
 
     build = find_build(home, name, {})
-    if build is not None and build.card.key in published_builds():
+    if build is not None and build.card.key in published_digests_by_key():
         return command(home, "verify", name, "--published")
     return f"{command(home, 'verify', name)}; no digests of this build are published"

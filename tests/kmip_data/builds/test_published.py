@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.builds.verify import files_unlike_published, published_builds
+from kmip_data.builds.verify import files_unlike_published, published_digests_by_key
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -39,7 +39,7 @@ def test_another_cpu_has_the_published_digests(names) -> None:
     assert child["functions"] == other_cpu.functions()
     assert len(child["builds"]) == len(names)
     for key, digests in child["builds"].items():
-        assert published_builds()[key].items() >= digests.items()
+        assert published_digests_by_key()[key].items() >= digests.items()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_another_cpu_has_the_published_digests(names) -> None:
 def test_builds_have_the_published_digests(name, tmp_path) -> None:
     sample = name not in other_cpu.OFFLINE
     card = build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1).card
-    pinned = published_builds().get(card.key, {})
+    pinned = published_digests_by_key().get(card.key, {})
     assert pinned.items() >= card.digests.items(), (
         "The bytes of this sample are not the published ones. Where that is meant, raise `version` of "
         "the pipeline; then `python tools/published.py digests HOME` of a home with the build."
@@ -111,5 +111,5 @@ def test_published_digests_match_the_current_versions() -> None:
 
 
 def test_every_digest_table_belongs_to_a_dataset() -> None:
-    assert len(published_builds()) >= len(set(dataset_names()) - OWN_FILES)
-    assert all(table["about"] for table in published_builds().values())
+    assert len(published_digests_by_key()) >= len(set(dataset_names()) - OWN_FILES)
+    assert all(table["about"] for table in published_digests_by_key().values())

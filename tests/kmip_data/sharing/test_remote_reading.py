@@ -198,7 +198,7 @@ def test_rows_beyond_memory_are_not_fetched(server):
     store = kmip_data.open(server.address)._store
     server.asked.clear()
     with pytest.raises(MemoryError):
-        store.build.fetch_rows([(store.shards[0], "node/x", 0, 2**55)])
+        store.build.prefetch_rows([(store.shards[0], "node/x", 0, 2**55)])
     assert server.asked == []
 
 
