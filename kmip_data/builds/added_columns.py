@@ -22,10 +22,10 @@ from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import (
     CARD_NAME,
     Card,
+    FileDigests,
     FileEntry,
     PathComponent,
     RelativePath,
-    ShardMember,
     read_card,
 )
 from kmip_data.format.reader import shard_member_paths
@@ -35,11 +35,11 @@ from kmip_data.strict_model import Strict
 
 WORK_FOLDER = "work"  #: folder of temporary files in an unfinished build or in ``columns``
 #: JSON files in ``work`` whose key ``files`` lists the files that a step is about to write.
-PLANS = ("units", "splits")
-_PLAN = TypeAdapter(dict[Literal["files"], list[RelativePath]])
+WRITE_LISTS = ("units", "splits")
+_WRITE_LIST = TypeAdapter(dict[Literal["files"], list[RelativePath]])
 
 
-class ColumnsCard(Strict):
+class AddedColumnCard(Strict):
     """Card of an added column: its definition, its files and the shards it belongs to."""
 
     version: Literal[2] = 2
@@ -56,7 +56,7 @@ class ColumnsCard(Strict):
     digest: str = ""
 
     @property
-    def member_of_file(self) -> dict[str, ShardMember]:
+    def digests_of_file(self) -> dict[str, FileDigests]:
         """Size and digests of each file on disk."""
         members = {}
         for entry in self.files:
@@ -66,7 +66,7 @@ class ColumnsCard(Strict):
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file."""
-        return {file: member.sha256 for file, member in self.member_of_file.items()}
+        return {file: member.sha256 for file, member in self.digests_of_file.items()}
 
     @property
     def schema_(self) -> Schema:
@@ -94,7 +94,7 @@ def shards_digest(card: Card) -> str:
     return hashlib.sha256(digests.encode()).hexdigest()
 
 
-def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
+def added_column_schema(encoding: Encoding, schema: Schema) -> Schema:
     """Return the schema of the files of an added column; edges are included for an edge column."""
     columns = encoding.columns()
     has_edge_column = any(column.level == "edge" for column in columns)
@@ -107,7 +107,7 @@ def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
     )
 
 
-def columns_key(encoding: Encoding, card: Card) -> str:
+def added_column_key(encoding: Encoding, card: Card) -> str:
     """Return the key of an added column: 12 hex digits of a digest of everything that affects it."""
     identity = {
         "name": encoding.name,
@@ -118,7 +118,7 @@ def columns_key(encoding: Encoding, card: Card) -> str:
     return json_digest(identity)[:12]
 
 
-def read_columns_card(build: Build, name: str) -> ColumnsCard:
+def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
     """Read the card of an added column.
 
     Raises ``UsageError`` if there is no such column, and ``DamagedInput`` if its card cannot be read
@@ -128,7 +128,7 @@ def read_columns_card(build: Build, name: str) -> ColumnsCard:
     try:
         card = read_model(
             path,
-            ColumnsCard,
+            AddedColumnCard,
             "cannot be read as the card of an added column",
             next=build.remedy,
         )
@@ -161,12 +161,12 @@ def find_encoding(name: str) -> Encoding | None:
 def files_of_build(folder: Path) -> list[str]:
     """Return the names of the existing files of a build, finished or not; the card comes last.
 
-    They are listed by the cards, by the plans of unfinished work, and by the marker. Without a card
-    or plan, shards are the files numbered consecutively from 0.
+    They are listed by the cards, by the write lists of unfinished work, and by the marker. Without a card
+    or write list, shards are the files numbered consecutively from 0.
     """
     # 1. Shards, splits and pages.
     names = [PAGE_NAME, CROISSANT_NAME, CARD_NAME, *unchanged_outputs(folder)]
-    shards = _planned_files(folder / WORK_FOLDER)
+    shards = _listed_files(folder / WORK_FOLDER)
     with contextlib.suppress(DamagedInput, UsageError):
         card = read_card(folder)
         names += card.digests
@@ -180,11 +180,11 @@ def files_of_build(folder: Path) -> list[str]:
     names += _member_names_of_shards(folder, shards)
 
     # 2. Columns: the files on their cards; without a card, a file per shard.
-    names += _planned_files(folder / COLUMNS_FOLDER / WORK_FOLDER)
+    names += _listed_files(folder / COLUMNS_FOLDER / WORK_FOLDER)
     for path in (folder / COLUMNS_FOLDER).glob("*/"):
         files = [CARD_NAME]
         try:
-            files += read_model(path / CARD_NAME, ColumnsCard, "", next="").digests
+            files += read_model(path / CARD_NAME, AddedColumnCard, "", next="").digests
         except (DamagedInput, FileNotFoundError):
             if find_encoding(path.name) is None:
                 continue  # it may not be a column at all
@@ -202,12 +202,12 @@ def files_of_build(folder: Path) -> list[str]:
     return sorted(existing, key=lambda name: (name == CARD_NAME, name))
 
 
-def _planned_files(work: Path) -> list[str]:
-    """Return the files listed by the plans of unfinished work."""
+def _listed_files(work: Path) -> list[str]:
+    """Return the files that unfinished work lists before writing them."""
     names = []
-    for plan in PLANS:
+    for name in WRITE_LISTS:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            names += _PLAN.validate_python(read_json(work / f"{plan}.json"))["files"]
+            names += _WRITE_LIST.validate_python(read_json(work / f"{name}.json"))["files"]
     return names
 
 
@@ -237,7 +237,7 @@ def foreign_file_remarks(folder: Path) -> Iterator[str]:
         yield f"{name} is not part of the build, and is left unchanged"
 
 
-def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
+def column_facts(build: Build, card: AddedColumnCard) -> dict[str, Any]:
     """Return name, path, attributes, size and digests of an added column, for JSON."""
     return {
         "name": card.name,
@@ -255,7 +255,7 @@ def facts_of_added_columns(build: Build) -> list[dict[str, object]]:
     facts = []
     for name in added_column_names(build.path):
         try:
-            facts.append(column_facts(build, read_columns_card(build, name)))
+            facts.append(column_facts(build, read_added_column_card(build, name)))
         except DamagedInput as error:
             facts.append({"name": name, "damaged": error.message})
     return facts

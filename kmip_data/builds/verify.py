@@ -13,12 +13,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from kmip_data.builds.added_columns import (
-    ColumnsCard,
-    columns_key,
-    columns_schema,
+    AddedColumnCard,
+    added_column_key,
+    added_column_schema,
     find_encoding,
     foreign_file_remarks,
-    read_columns_card,
+    read_added_column_card,
 )
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
@@ -26,7 +26,7 @@ from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.reading import read_small_file, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, metadata_files
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardMember, SplitEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileDigests, FileEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.split_files import (
@@ -60,7 +60,7 @@ class Problem:
 
 
 def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    files: Mapping[str, ShardMember | SplitEntry]
+    files: Mapping[str, FileDigests | SplitEntry]
     files = entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
     for name, member in files.items():
         if _is_behind_link(path, name):
@@ -378,13 +378,13 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
     for name in added_column_names(build.path):
         folder = f"{COLUMNS_FOLDER}/{name}"
         try:
-            card = read_columns_card(build, name)
+            card = read_added_column_card(build, name)
         except DamagedInput as error:
             # A folder not named after an encoding may not be a column at all.
             if find_encoding(name) is not None:
                 yield _problem_from_error(build.path, f"{folder}/{CARD_NAME}", error)
             continue
-        problems = list(_columns_card_problems(build, folder, card))
+        problems = list(_added_column_problems(build, folder, card))
         if problems:
             yield problems[0]  # the others follow from it
             continue
@@ -407,14 +407,14 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
                 yield Problem(entry.file, "has different records than its shard")
 
 
-def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
+def _added_column_problems(build: Build, folder: str, card: AddedColumnCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
     encoding = find_encoding(card.name)
     if encoding is None:
         return
     if card.encoding_version == encoding.version:
-        yield from _property_problems(file, key=(columns_key(encoding, build.card), card.key))
-        expected_schema = columns_schema(encoding, build.card.schema_)
+        yield from _property_problems(file, key=(added_column_key(encoding, build.card), card.key))
+        expected_schema = added_column_schema(encoding, build.card.schema_)
         yield from _schema_problems(file, expected_schema, card.schema_)
     names = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != names:

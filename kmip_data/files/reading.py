@@ -230,7 +230,7 @@ def sealed_json(content: Mapping[str, object]) -> str:
     return readable_json({**fields, "digest": json_digest(fields)})
 
 
-class Digests:
+class RunningDigests:
     """Running SHA-256, CRC-32 and size of a stream of bytes."""
 
     def __init__(self) -> None:

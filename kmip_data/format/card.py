@@ -147,8 +147,8 @@ def coverage_suffix(sample: bool, complete: bool | None) -> str:
     return f" ({INCOMPLETE})" if complete is False else ""
 
 
-class ShardMember(Strict):
-    """One file on disk of a shard, which may be split over several."""
+class FileDigests(Strict):
+    """Size and digests of one file on disk; a large shard is split over several."""
 
     sha256: str
     crc32: Crc32
@@ -165,17 +165,17 @@ class FileEntry(Strict):
     graphs: Count
     nodes: Count
     edges: Count
-    members: Annotated[list[ShardMember], FailFast(), Field(default_factory=list)]
+    members: Annotated[list[FileDigests], FailFast(), Field(default_factory=list)]
 
     @model_serializer(mode="wrap")
     def _omit_empty_fields(self, serialise: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {name: value for name, value in serialise(self).items() if value != []}
 
     @property
-    def files(self) -> dict[str, ShardMember]:
+    def files(self) -> dict[str, FileDigests]:
         """Files on disk by name: ``file`` itself, or its members."""
         if not self.members:
-            return {self.file: ShardMember(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
+            return {self.file: FileDigests(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
         return {shard_member_name(self.file, i): member for i, member in enumerate(self.members)}
 
 
@@ -336,7 +336,7 @@ class Card(Strict, frozen=False):
         return self.counts["nodes"] if self.counts["graphs"] == 1 else self.counts["graphs"]
 
     @property
-    def files(self) -> dict[str, ShardMember]:
+    def files(self) -> dict[str, FileDigests]:
         """Files of all shards by name."""
         files = {}
         for entry in self.shards:

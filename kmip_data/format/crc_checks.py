@@ -15,7 +15,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import crc32, read_json
-from kmip_data.format.card import ShardMember
+from kmip_data.format.card import FileDigests
 from kmip_data.runtime.progress import Progress
 
 #: Files above this size get a receipt, so that other processes skip the check.
@@ -37,7 +37,7 @@ def file_identity(status: os.stat_result) -> Identity:
 def check_size_and_crc(
     path: Path,
     file: io.FileIO,
-    member: ShardMember,
+    member: FileDigests,
     receipts: Path | None = None,
 ) -> None:
     """Raise ``DamagedInput`` unless an open file has the size and CRC-32 on the card.

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array, DType, Integers
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import Digests, canonical_json
+from kmip_data.files.reading import RunningDigests, canonical_json
 from kmip_data.format.schema import (
     EDGE_INDEX,
     EDGE_PTR,
@@ -169,7 +169,7 @@ def write_shard(
         return content.card_entry(_write_pieces(path, stream, root))
 
     # 2. Member files, with their own digests and the digest of all bytes.
-    total = Digests()
+    total = RunningDigests()
     members = []
     for number, numbered in groupby(_pieces_by_member(stream), itemgetter(0)):
         member = path.with_name(shard_member_name(path.name, number))
@@ -196,12 +196,12 @@ def _write_pieces(
     path: Path,
     pieces: Iterable[bytes | memoryview],
     root: Path,
-    *totals: Digests,
-) -> Digests:
+    *totals: RunningDigests,
+) -> RunningDigests:
     """Write a file in pieces and return its digests; also add its bytes to the digests ``totals``."""
     from kmip_data.files.atomic_writes import write_file
 
-    digests = Digests()
+    digests = RunningDigests()
 
     def digest_pieces() -> Iterator[bytes | memoryview]:
         for piece in pieces:
@@ -359,7 +359,7 @@ class ShardContent(NamedTuple):
         pointers = {NODE_PTR: nodes, EDGE_PTR: edges}
         return cls(checked, layout, columns, pointers, texts, totals)
 
-    def card_entry(self, digests: Digests) -> dict[str, object]:
+    def card_entry(self, digests: RunningDigests) -> dict[str, object]:
         """Return the fields of the shard's entry on the card, without its name."""
         return {**digests.facts, **dict(zip(COUNTS, self.totals, strict=True))}
 

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.added_columns import ColumnsCard, find_encoding, read_columns_card
+from kmip_data.builds.added_columns import AddedColumnCard, find_encoding, read_added_column_card
 from kmip_data.builds.home import Build, Home, added_column_names, list_builds
 from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
@@ -417,7 +417,7 @@ def _name_or_path(build: Build) -> str:
 
 def _resolve_columns(
     build: Build, names: Sequence[str] | None, views: Sequence[View]
-) -> tuple[list[str] | None, list[ColumnsCard]]:
+) -> tuple[list[str] | None, list[AddedColumnCard]]:
     """Resolve the argument ``columns`` to stored attributes (``None`` for all) and added columns.
 
     A single string is one name. If only added columns are named, all stored attributes are
@@ -439,7 +439,7 @@ def _resolve_columns(
     added = []
     for name in dict.fromkeys(names):
         if name in finished and name not in stored:
-            added.append(read_columns_card(build, name))
+            added.append(read_added_column_card(build, name))
         elif name not in available:
             command = "kmip-data info NAME"
             if find_encoding(name) is not None:

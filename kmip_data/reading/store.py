@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.added_columns import ColumnsCard
+from kmip_data.builds.added_columns import AddedColumnCard
 from kmip_data.builds.home import COLUMNS_FOLDER, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry
@@ -31,7 +31,7 @@ class RowSource(NamedTuple):
     plane: int = 0  #: row 0 (sources) or 1 (targets) of ``edge/index``
 
 
-def shared_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
+def shared_store(build: Build, added: Sequence[AddedColumnCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, shared by all open datasets over them."""
     key: list[object] = [build.path, build.location]
     for card in added:
@@ -62,7 +62,7 @@ class ShardStore:
     differs from the card.
     """
 
-    def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
+    def __init__(self, build: Build, added: Sequence[AddedColumnCard] = ()) -> None:
         self.build = build
         card = build.card
         self.schema = card.schema_
@@ -75,7 +75,7 @@ class ShardStore:
             self._join_added_column(column)
         self._index_graphs()
 
-    def _join_added_column(self, card: ColumnsCard) -> None:
+    def _join_added_column(self, card: AddedColumnCard) -> None:
         """Open the files of an added column and check that they match the shards."""
         schema = card.schema_
         folder = f"{COLUMNS_FOLDER}/{card.name}"

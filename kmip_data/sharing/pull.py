@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
 
-from kmip_data.builds.added_columns import read_columns_card, shards_digest
+from kmip_data.builds.added_columns import read_added_column_card, shards_digest
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, Home
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import (
@@ -144,7 +144,7 @@ def _pull_build(
         write_output(folder / PICTURE_NAME, push.read(PICTURE_NAME))
     wrote_metadata = _write_metadata(folder, existing_card or card)
     for name in selected:
-        read_columns_card(Build(folder, card), name)
+        read_added_column_card(Build(folder, card), name)
     return PullResult(
         path=folder,
         push_index=push.index,

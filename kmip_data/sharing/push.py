@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.builds.added_columns import find_encoding, read_columns_card
+from kmip_data.builds.added_columns import find_encoding, read_added_column_card
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import final_name, folder_lock, remove_partials
@@ -76,7 +76,7 @@ def push_build(
     for name in added_column_names(path):
         folder = f"{COLUMNS_FOLDER}/{name}"
         try:
-            columns = read_columns_card(build, name)
+            columns = read_added_column_card(build, name)
         except DamagedInput:
             if find_encoding(name) is None:
                 continue  # a folder that the user created

@@ -14,10 +14,10 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.builds.added_columns import (
     WORK_FOLDER,
-    ColumnsCard,
-    columns_key,
-    columns_schema,
-    read_columns_card,
+    AddedColumnCard,
+    added_column_key,
+    added_column_schema,
+    read_added_column_card,
     shards_digest,
 )
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
@@ -47,7 +47,7 @@ class EncodeTask:
     """Picklable task: compute one encoding for one shard."""
 
     encoding: Encoding
-    key: str  #: key of the column (:func:`~kmip_data.builds.added_columns.columns_key`)
+    key: str  #: key of the column (:func:`~kmip_data.builds.added_columns.added_column_key`)
     build: Path  #: build folder
     dataset: str
     shard: ShardEntry
@@ -81,7 +81,7 @@ def encode_build(
     *,
     recompute: bool = False,
     **options: Unpack[BuildArguments],
-) -> list[ColumnsCard]:
+) -> list[AddedColumnCard]:
     """Add the missing encodings to a build; return the cards of all requested ones.
 
     Shards are never changed. The bytes depend only on shards and encodings, which
@@ -104,7 +104,7 @@ def encode_build(
             _encode_and_write_cards(
                 build, encodings if recompute else _missing_encodings(build, encodings), execution
             )
-    return [read_columns_card(build, encoding.name) for encoding in encodings]
+    return [read_added_column_card(build, encoding.name) for encoding in encodings]
 
 
 def _encode_and_write_cards(
@@ -171,7 +171,7 @@ def _list_tasks(
     threads = max(1, jobs // max(1, len(card.shards) * len(encodings)))
     tasks = []
     for encoding in encodings:
-        key = columns_key(encoding, card)
+        key = added_column_key(encoding, card)
         for shard in card.shards:
             task = EncodeTask(
                 encoding=encoding,
@@ -194,27 +194,27 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
     """True if the column's card has the current key, and its files have the recorded sizes."""
     folder = build.path / COLUMNS_FOLDER / encoding.name
     try:
-        card = read_columns_card(build, encoding.name)
+        card = read_added_column_card(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    for name, member in card.member_of_file.items():
+    for name, member in card.digests_of_file.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != member.bytes:
             return False
-    return card.key == columns_key(encoding, build.card)
+    return card.key == added_column_key(encoding, build.card)
 
 
 def _write_columns_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
     folder = build.path / COLUMNS_FOLDER / encoding.name
     entries = [FileEntry(file=Path(unit.file).name, **unit.facts) for unit in units]
-    card = ColumnsCard(
+    card = AddedColumnCard(
         name=encoding.name,
         definition=encoding.definition,
         encoding_version=encoding.version,
-        key=columns_key(encoding, build.card),
+        key=added_column_key(encoding, build.card),
         build_key=build.card.key,
         shards_digest=shards_digest(build.card),
-        data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
+        data_schema=json.loads(added_column_schema(encoding, build.card.schema_).to_json()),
         files=entries,
         versions={**versions_affecting_bytes(), "scipy": metadata.version("scipy")},
         note=encoding.note,
@@ -270,7 +270,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 raise StopRequestedError
 
         arrays = task.encoding.compute(graphs, check_stop)
-        schema = columns_schema(task.encoding, shard.schema)
+        schema = added_column_schema(task.encoding, shard.schema)
 
         def records() -> Iterator[GraphRecord]:
             for g, key in enumerate(shard.keys):

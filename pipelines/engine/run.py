@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.card import Card, FileEntry, ShardMember
+from kmip_data.format.card import Card, FileDigests, FileEntry
 from kmip_data.pipelines.base import JsonObject, Prepared, RawFolder, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build
 from kmip_data.pipelines.engine.plan import BuildPlan
@@ -258,7 +258,7 @@ def _finished_units(
     return finished
 
 
-def _are_intact(path: Path, members: Mapping[str, ShardMember]) -> bool:
+def _are_intact(path: Path, members: Mapping[str, FileDigests]) -> bool:
     """True if all files of the shard at ``path`` exist and have their digests."""
     for name, member in members.items():
         file = path.with_name(name)

@@ -15,7 +15,7 @@ from support.builds.written import put_build, sizes_of
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import Digests
+from kmip_data.files.reading import RunningDigests
 from kmip_data.format import reader
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, read_card
@@ -77,7 +77,7 @@ def reseal(folder):
     card = read_card(folder)
     for entry in (*card.shards, *card.splits.values()):
         data = (folder / entry.file).read_bytes()
-        digests = Digests()
+        digests = RunningDigests()
         digests.update(data)
         vars(entry).update({k: v for k, v in digests.facts.items() if k in vars(entry)})  # frozen
     (folder / CARD_NAME).write_text(card.to_json())

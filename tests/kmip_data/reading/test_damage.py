@@ -63,7 +63,7 @@ def _cut(build: Build) -> None:
         for number, start in enumerate(range(0, len(data), 2 * PAGE)):
             piece = data[start : start + 2 * PAGE]
             (build.path / shard_member_name(entry.file, number)).write_bytes(piece)
-            digests = writer.Digests()
+            digests = writer.RunningDigests()
             digests.update(piece)
             members.append(digests.facts)
         facts = {**entry.model_dump(), "members": members}

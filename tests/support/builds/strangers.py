@@ -13,7 +13,7 @@ import numpy as np
 from support.builds.records import column_of, make_record
 from support.builds.written import write_build
 
-from kmip_data.files.reading import Digests, sealed_json
+from kmip_data.files.reading import RunningDigests, sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord
@@ -80,7 +80,7 @@ def reseal(folder: Path) -> None:
                 *content.get("splits", {}).values(),
             ]
             for entry in named:
-                digests = Digests()
+                digests = RunningDigests()
                 digests.update((card.parent / entry["file"]).read_bytes())
                 entry.update({k: v for k, v in digests.facts.items() if k in entry})
             if "shards_digest" in content:
