@@ -77,7 +77,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """Cache of remote builds and receipts; can be removed while no process reads."""
+        """Cache of remote builds and stamps of checked files; can be removed while no process reads."""
         return self.path / "cache"
 
 
@@ -123,10 +123,10 @@ class Build:
         from kmip_data.format.reader import Shard
 
         folder = self.path.parent
-        receipts = None
+        stamps = None
         if folder.name == "built":
-            receipts = Home(folder.parent).cache / "checked"
-        return Shard(self.path / file, entry=entry, receipts=receipts)
+            stamps = Home(folder.parent).cache / "checked"
+        return Shard(self.path / file, entry=entry, stamps=stamps)
 
     def prefetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Prefetch rows (shard, key, start, stop) of a remote build; nothing to do on disk."""

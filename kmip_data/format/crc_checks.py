@@ -18,17 +18,17 @@ from kmip_data.files.reading import crc32, read_json
 from kmip_data.format.card import FileDigests
 from kmip_data.runtime.progress import Progress
 
-#: Files above this size get a receipt, so that other processes skip the check.
-RECEIPT_BYTES = 2**30
+#: Checked files above this size get a stamp file, so that other processes skip the check.
+MIN_STAMPED_BYTES = 2**30
 _CHUNK_BYTES = 2**20  #: read at once; fits the processor's cache
 #: resolution of file times: a later change within this time may leave them unchanged
 _TIMESTAMP_RESOLUTION_NS = 2 * 10**7
-Identity = tuple[int, ...]
+FileIdentity = tuple[int, ...]
 #: (path, CRC-32) -> identity of a file verified by this process or the one it came from
-verified_files: dict[tuple[Path, str], Identity] = {}
+verified_files: dict[tuple[Path, str], FileIdentity] = {}
 
 
-def file_identity(status: os.stat_result) -> Identity:
+def file_identity(status: os.stat_result) -> FileIdentity:
     """Return device, inode, size, modification time and status change time (ns) of a file."""
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_dev, status.st_ino, status.st_size, *times)
@@ -38,12 +38,12 @@ def check_size_and_crc(
     path: Path,
     file: io.FileIO,
     member: FileDigests,
-    receipts: Path | None = None,
+    stamps: Path | None = None,
 ) -> None:
     """Raise ``DamagedInput`` unless an open file has the size and CRC-32 on the card.
 
     A file whose identity is unchanged since the last check is not read again, in this process and its
-    children. Files above ``RECEIPT_BYTES`` get a receipt in the folder ``receipts``, which all
+    children. Files above ``MIN_STAMPED_BYTES`` get a stamp in the folder ``stamps``, which all
     processes of this machine share.
     """
     status = os.fstat(file.fileno())
@@ -55,25 +55,25 @@ def check_size_and_crc(
     if verified_files.get(key) == identity:
         return
 
-    receipt = None
-    if receipts is not None and status.st_size > RECEIPT_BYTES:
-        # One receipt per machine: the network or memory of another one may be faulty.
+    stamp = None
+    if stamps is not None and status.st_size > MIN_STAMPED_BYTES:
+        # One stamp file per machine: the network or memory of another one may be faulty.
         name = "\n".join([platform.node(), str(path), member.crc32])
-        receipt = receipts / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
-    has_receipt = False
-    if receipt is not None:
+        stamp = stamps / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+    has_stamp = False
+    if stamp is not None:
         with contextlib.suppress(OSError, ValueError):
-            has_receipt = read_json(receipt) == list(identity)
-    if not has_receipt:
+            has_stamp = read_json(stamp) == list(identity)
+    if not has_stamp:
         digest = _read_crc32(path, file, status.st_size)
         if digest != member.crc32:
             digests = f"CRC-32 {digest}, not {member.crc32}"
             raise_damaged(path, "is not the file that the card names", digests)
-        if receipt is not None:
-            # Without a receipt, as in a read-only home, the next process checks again.
+        if stamp is not None:
+            # Without a stamp, as in a read-only home, the next process checks again.
             with contextlib.suppress(OSError, KmipDataError):
-                receipt.parent.mkdir(parents=True, exist_ok=True)
-                write_file(receipt, json.dumps(identity).encode())
+                stamp.parent.mkdir(parents=True, exist_ok=True)
+                write_file(stamp, json.dumps(identity).encode())
     if abs(time.time_ns() - status.st_ctime_ns) > _TIMESTAMP_RESOLUTION_NS:
         verified_files[key] = identity
 
@@ -81,7 +81,9 @@ def check_size_and_crc(
 def _read_crc32(path: Path, file: io.FileIO, size: int) -> str:
     value = 0
     buffer = memoryview(bytearray(_CHUNK_BYTES))
-    with Progress(f"check {path.name}", size, unit="B", quiet=size <= RECEIPT_BYTES) as progress:
+    with Progress(
+        f"check {path.name}", size, unit="B", quiet=size <= MIN_STAMPED_BYTES
+    ) as progress:
         try:
             file.seek(0)
             while count := file.readinto(buffer):

@@ -80,7 +80,7 @@ class Shard:
 
     ``source`` supplies the bytes if the file is not at ``path``; such a shard is not mapped. With its
     ``entry`` on a card, the files are compared with their CRC-32 before anything in them is used.
-    ``receipts`` is the folder for receipts of large files (:func:`.crc_checks.check_size_and_crc`).
+    ``stamps`` is the folder for stamp files of large checked files (:func:`.crc_checks.check_size_and_crc`).
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Shard:
         source: io.RawIOBase | None = None,
         *,
         entry: FileEntry | None = None,
-        receipts: Path | None = None,
+        stamps: Path | None = None,
     ) -> None:
         from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
 
@@ -109,7 +109,7 @@ class Shard:
         elif source is None:
             self.files = shard_member_paths(self.path)
         self._entry_on_card = entry
-        self._receipts = receipts
+        self._stamps = stamps
         self._sizes: list[int] = []  # bytes of each file when it was opened
         self._buffer: memoryview | None = None
         if entry is not None:
@@ -307,7 +307,7 @@ class Shard:
             if self._entry_on_card is not None:
                 members = self._entry_on_card.files.values()
                 for path, file, member in zip(self.files, opened, members, strict=True):
-                    crc_checks.check_size_and_crc(path, file, member, self._receipts)
+                    crc_checks.check_size_and_crc(path, file, member, self._stamps)
             yield opened
 
     def _member_stream(self) -> RandomAccess:

@@ -219,7 +219,7 @@ def test_a_state_is_checked_once_even_after_unpickling(originals, tmp_path, monk
 
 
 def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
-    monkeypatch.setattr(crc_checks, "RECEIPT_BYTES", 0)
+    monkeypatch.setattr(crc_checks, "MIN_STAMPED_BYTES", 0)
     folder = shutil.copytree(originals / "whole", tmp_path / "home/built/b")
     time.sleep(crc_checks._TIMESTAMP_RESOLUTION_NS / 1e9)
     right = read_all(folder)
