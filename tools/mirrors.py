@@ -24,7 +24,7 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.raw.archives import HEAD_BYTES, sniff_format
 from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
 from kmip_data.runtime import http_client
-from kmip_data.runtime.http_client import MirrorFailed
+from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.strict_model import shipped_datasets
 from kmip_data.text import human_bytes
 
@@ -70,7 +70,7 @@ def ask(manifest: Manifest, source: Source, mirror: Mirror) -> Answer:
             problem = "a web page"
         elif size is not None and size <= MAX_DOWNLOADED_BYTES:
             digest, problem = digest_of(mirror)
-    except MirrorFailed as failure:
+    except RequestFailed as failure:
         return Answer(**row, problem=failure.reason)
     return Answer(**row, size=size, first=first, digest=digest, problem=problem)
 
@@ -101,7 +101,7 @@ def digest_of(mirror: Mirror) -> tuple[str, str]:
         for piece in http_client.response_body(response):
             data += piece
             if len(data) > MAX_DOWNLOADED_BYTES:
-                raise MirrorFailed("sends more than it declares")
+                raise RequestFailed("sends more than it declares")
     digest = sha256(data).hexdigest()
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)

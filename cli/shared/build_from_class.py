@@ -48,7 +48,7 @@ def build_from_class(
         )
 
     from kmip_data.saving.save import check_new_folder
-    from kmip_data.saving.save_class import save_class
+    from kmip_data.saving.save_items_of_class import save_items_of_class
 
     root = home.raw / name
     folder = output or home.built / name
@@ -58,4 +58,4 @@ def build_from_class(
             f"Running {address}, which downloads and processes by default in {root}.", err=True
         )
     arguments = {key: parse_toml_value(text) for key, text in texts.items()}
-    return save_class(address, arguments, root, folder, name=name)
+    return save_items_of_class(address, arguments, root, folder, name=name)

@@ -27,7 +27,7 @@ TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
-class MirrorFailed(Exception):
+class RequestFailed(Exception):
     """Failure of a mirror; ``reason`` completes a sentence that starts with its name.
 
     With ``retry``, the mirror is worth another attempt, after ``wait`` seconds if the server asked
@@ -69,7 +69,7 @@ class Session(requests.Session):
             return None
         scheme = urllib.parse.urlsplit(urllib.parse.urljoin(resp.url, target)).scheme
         if scheme == "http" and resp.url.startswith("https:"):
-            raise MirrorFailed("redirects from https to http, which is refused")
+            raise RequestFailed("redirects from https to http, which is refused")
         resp.close()  # otherwise requests reads the redirect's body, which may be endless
         return target
 
@@ -84,7 +84,7 @@ def open_response(
 
     With a ``session``, the connection of a response that is read to its end is reused. Proxies,
     certificate bundles and ``.netrc`` are taken from the environment, as ``requests`` does. Raises
-    :class:`MirrorFailed` if there is no response, or if a redirect is refused.
+    :class:`RequestFailed` if there is no response, or if a redirect is refused.
     """
     with contextlib.nullcontext(session) if session else Session() as connections:
         try:
@@ -109,7 +109,7 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
     """Yield the bytes of the response as they arrive, without decoding.
 
     The server must send ``MIN_BYTES_PER_SECOND`` bytes a second in every ``STALL_SECONDS`` of waiting; time spent
-    by the caller between two chunks does not count. Raises :class:`MirrorFailed` if the connection is
+    by the caller between two chunks does not count. Raises :class:`RequestFailed` if the connection is
     cut or too slow.
     """
     received = 0
@@ -121,7 +121,7 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             raise _stalled_error() from error
         except _REQUEST_ERRORS as error:
-            raise MirrorFailed("cut the connection", retry=True) from error
+            raise RequestFailed("cut the connection", retry=True) from error
         if not chunk:
             return
         received += len(chunk)
@@ -134,11 +134,11 @@ def response_body(response: requests.Response) -> Iterator[bytes]:
         yield chunk
 
 
-def _stalled_error() -> MirrorFailed:
+def _stalled_error() -> RequestFailed:
     reason = (
         f"sent less than {MIN_BYTES_PER_SECOND / 1000:.0f} kB per second for {STALL_SECONDS:g} s"
     )
-    return MirrorFailed(reason, retry=True, stalled=True)
+    return RequestFailed(reason, retry=True, stalled=True)
 
 
 def parse_content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
@@ -147,7 +147,7 @@ def parse_content_range(response: requests.Response) -> tuple[int, int, int | No
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
-def failure_of_status(response: requests.Response) -> MirrorFailed:
+def failure_of_status(response: requests.Response) -> RequestFailed:
     """Return the failure for the status of a response."""
     code = response.status_code
     reason = f"answers {code} {response.reason[:60]}"
@@ -155,7 +155,7 @@ def failure_of_status(response: requests.Response) -> MirrorFailed:
     if wait:
         reason += f" and asks to wait {wait:.0f} s"
     retry = code in TRANSIENT_STATUSES and (wait or 0) <= MAX_RETRY_AFTER
-    return MirrorFailed(reason, retry=retry, wait=wait)
+    return RequestFailed(reason, retry=retry, wait=wait)
 
 
 def parse_retry_after(value: str | None) -> float | None:
@@ -166,7 +166,7 @@ def parse_retry_after(value: str | None) -> float | None:
         return None
 
 
-def failure_of_exception(error: Exception) -> MirrorFailed:
+def failure_of_exception(error: Exception) -> RequestFailed:
     """Return the failure for an exception of ``requests``.
 
     It contains only the root cause, because messages of ``requests`` quote addresses.
@@ -180,4 +180,4 @@ def failure_of_exception(error: Exception) -> MirrorFailed:
     # Retry only if there was a connection.
     was_cut = isinstance(root, ConnectionResetError | http.client.HTTPException)
     stalled = isinstance(error, requests.ReadTimeout)
-    return MirrorFailed(reason, retry=was_cut or stalled, stalled=stalled)
+    return RequestFailed(reason, retry=was_cut or stalled, stalled=stalled)

@@ -33,7 +33,7 @@ from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import record_from_data
-from kmip_data.saving.pipeline import (
+from kmip_data.saving.in_memory_pipeline import (
     IndicesOrMask,
     InMemoryPipeline,
     InMemoryTables,

@@ -25,7 +25,7 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.reading import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
-from kmip_data.runtime.http_client import MirrorFailed
+from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     BLOCKS_NAME,
@@ -291,7 +291,7 @@ class Remote:
             if response.status_code in _MISSING_STATUSES:
                 # A redirection to an address without the file does not mean that it is missing here.
                 if response.url != requests.Request("GET", url).prepare().url:
-                    raise MirrorFailed("redirects to an address without this file")
+                    raise RequestFailed("redirects to an address without this file")
                 raise FileNotFoundError(f"{self.address}/{name} answers {response.status_code}")
             is_past_end = response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
             if stop is not None and is_past_end:
@@ -313,14 +313,14 @@ class Remote:
         """Return the size of the response to a range from ``start``; raise an error for other responses."""
         if response.status_code != HTTPStatus.PARTIAL_CONTENT:
             if stop is None:
-                raise MirrorFailed("sends only complete files")
+                raise RequestFailed("sends only complete files")
             raise UsageError(
                 f"{self.address} cannot be read remotely: its server sends only complete files.",
                 next=pull_command(self.address),
             )
         sent_range = http_client.parse_content_range(response)
         if sent_range is None or sent_range[0] != start:
-            raise MirrorFailed("sends other bytes than requested")
+            raise RequestFailed("sends other bytes than requested")
         return sent_range[1] + 1 - start
 
     @contextlib.contextmanager
@@ -333,7 +333,7 @@ class Remote:
         except Exception as error:
             cause = error.__cause__ or error  # fsspec hides responses behind FileNotFoundError
             reason = f"{type(cause).__name__}: {cause}"
-            if isinstance(error, MirrorFailed):
+            if isinstance(error, RequestFailed):
                 reason = error.reason
             reason = strip_secrets(reason, self._address)
             raise SourceUnavailable(
@@ -358,7 +358,7 @@ class _ResponseBody:
         self._unread = piece[count:]
         self._missing_bytes -= len(data)
         if not data and self._missing_bytes > 0:
-            raise MirrorFailed("cut the connection", retry=True)
+            raise RequestFailed("cut the connection", retry=True)
         return data
 
 

@@ -29,7 +29,7 @@ from kmip_data.pipelines.raw.archives import HEAD_BYTES, check_archive, sniff_fo
 from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
-from kmip_data.runtime.http_client import MirrorFailed
+from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.strict_model import Strict
 from kmip_data.text import human_bytes, timestamp
@@ -105,7 +105,7 @@ class _Download:
         for number, mirror in enumerate(mirrors, 1):
             try:
                 return self._from_mirror(mirror)
-            except MirrorFailed as failure:
+            except RequestFailed as failure:
                 failures.append(f"{mirror.address}: {failure.reason}")
                 if number < len(mirrors):
                     self._say(mirror, failure.reason)
@@ -131,7 +131,7 @@ class _Download:
                 if not (self._belongs_to(mirror) and self.size == self.partial.total):
                     self._request(mirror)
                 return self._checked_receipt(mirror)
-            except MirrorFailed as failure:
+            except RequestFailed as failure:
                 failures += 1
                 # A few bytes per connection are not progress.
                 if (
@@ -164,7 +164,7 @@ class _Download:
             # Some hosts label .gz files like compressed responses; only a digest can tell which it is.
             coding = response.headers.get("Content-Encoding", "identity")
             if coding.lower() != "identity" and not mirror.is_pinned:
-                raise MirrorFailed(f"sends it packed ({coding[:20]}), which was not requested")
+                raise RequestFailed(f"sends it packed ({coding[:20]}), which was not requested")
             self.has_known_length = (
                 response.raw.length_remaining is not None or response.raw.chunked
             )
@@ -172,7 +172,7 @@ class _Download:
             is_other_file = status == 206 and not self._is_continuation(mirror, response)
             if resumes and (status == 416 or is_other_file):
                 self._discard()
-                raise MirrorFailed("now has another file", retry=True)
+                raise RequestFailed("now has another file", retry=True)
             if status == 200:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not resumes:
@@ -194,7 +194,7 @@ class _Download:
         content_type = response.headers.get("Content-Type", "no type").split(";")[0][:60]
         max_bytes = self._size_limit(mirror)
         if total is not None and total > max_bytes:
-            raise MirrorFailed(
+            raise RequestFailed(
                 f"has {total} bytes of {content_type}, and {max_bytes} are expected at most"
             )
         # Read enough to tell an archive from the web page of a defunct host.
@@ -204,7 +204,7 @@ class _Download:
             if len(head) >= HEAD_BYTES:
                 break
         if not _may_be_source(self.source, head, content_type):
-            raise MirrorFailed(f"sent no archive: {content_type}, which begins with {head[:16]!r}")
+            raise RequestFailed(f"sent no archive: {content_type}, which begins with {head[:16]!r}")
         if total is not None:
             require_room(self.path.parent, total, f"Downloading {self.source.name}")
         self._discard()
@@ -228,9 +228,9 @@ class _Download:
                 progress.update(len(piece))
                 if size > self._size_limit(mirror):
                     self._discard()
-                    raise MirrorFailed(f"sent more than {self._size_limit(mirror)} bytes")
+                    raise RequestFailed(f"sent more than {self._size_limit(mirror)} bytes")
         if total not in {None, size}:
-            raise MirrorFailed("cut the connection", retry=True)
+            raise RequestFailed("cut the connection", retry=True)
 
     def _checked_receipt(self, mirror: Mirror) -> Receipt:
         """Verify the complete file and return its receipt."""
@@ -239,7 +239,7 @@ class _Download:
         # Later runs cannot continue a complete file with other content.
         if problem:
             self._discard()
-            raise MirrorFailed(problem, retry=not self.has_known_length)
+            raise RequestFailed(problem, retry=not self.has_known_length)
         origin = mirror.address
         if not (self.has_known_length or mirror.is_pinned):
             origin += " (sent without its length; complete by the checksums of the archive)"

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kmip_data.runtime import http_client
-from kmip_data.runtime.http_client import MirrorFailed, open_response, response_body
+from kmip_data.runtime.http_client import RequestFailed, open_response, response_body
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -78,7 +78,7 @@ def _quick(monkeypatch):
 def test_a_stalled_answer_is_cut(answer):
     with ThreadPoolExecutor(1) as pool, endless(*answer) as host:
         request_of_it = pool.submit(request, f"http://{host}/a")
-        with pytest.raises(MirrorFailed) as caught:
+        with pytest.raises(RequestFailed) as caught:
             request_of_it.result(60)
     assert caught.value.stalled
 

@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.manifest import Mirror
 from kmip_data.runtime import http_client
-from kmip_data.runtime.http_client import MirrorFailed, failure_of_exception
+from kmip_data.runtime.http_client import RequestFailed, failure_of_exception
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.remote import file_system
@@ -110,7 +110,7 @@ def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(
             assert (
                 SECRET
                 not in failure_of_exception(error).reason
-                + MirrorFailed(f"failed ({address})").reason
+                + RequestFailed(f"failed ({address})").reason
             )
             text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
             assert SECRET not in strip_secrets(text, address)

@@ -23,14 +23,14 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_fraction, shuffled_split
 from kmip_data.saving.data_to_arrays import record_from_data
-from kmip_data.saving.pipeline import IndicesOrMask, SpooledGraphs
+from kmip_data.saving.in_memory_pipeline import IndicesOrMask, SpooledGraphs
 from kmip_data.saving.save import check_new_folder, save
 
 #: Defaults that show that the argument ``split`` selects a part.
 _PART_DEFAULTS = (*PARTS, "trainval", inspect.Parameter.empty)
 
 
-def save_class(
+def save_items_of_class(
     class_path: str, arguments: Mapping[str, object], root: Path, folder: Path, *, name: str
 ) -> Build:
     """Save the items of a dataset class as a build.
