@@ -13,14 +13,14 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.registry import PLUGIN_OBJECTS
-from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_datasets
+from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_datasets
 from kmip_data.text import address_without_secrets
 
 PACKAGE_PREFIX = "package:"  #: begins the address of a file inside an installed Python package
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class License(Strict):
+class License(StrictModel):
     """Terms under which the owner distributes the data."""
 
     name: str
@@ -29,7 +29,7 @@ class License(Strict):
     agreement: bool = False  #: True if users must agree before a download
 
 
-class Responsible(Strict):
+class Responsible(StrictModel):
     """Statements in Croissant's vocabulary of responsible AI; empty if the owner made none."""
 
     collection: str = ""
@@ -40,7 +40,7 @@ class Responsible(Strict):
     impact: str = ""  #: effects on society, including misuse
 
 
-class Mirror(Strict):
+class Mirror(StrictModel):
     """One address of a source; mirrors repack archives, so each has its own size and digest."""
 
     url: str  #: requested as it stands; messages and cards show ``address``
@@ -71,7 +71,7 @@ class Mirror(Strict):
         return address_without_secrets(self.url)
 
 
-class Member(Strict):
+class Member(StrictModel):
     """Pattern of the archive members that the pipeline reads, and limits of their size and number.
 
     ``pattern`` is a :func:`fnmatch.fnmatchcase` pattern of paths below the folder that holds
@@ -84,7 +84,7 @@ class Member(Strict):
     max_count: int = 1
 
 
-class Content(Strict):
+class Content(StrictModel):
     """Files that a local archive or folder must hold to be recognised, and their limits."""
 
     anchor: str  #: path or pattern of a file in the root folder of the data
@@ -118,7 +118,7 @@ class Content(Strict):
 NO_CONTENT = Content(anchor="", members=(), max_total_bytes=0)
 
 
-class Source(Strict):
+class Source(StrictModel):
     """One raw file and its mirrors, best first."""
 
     name: str  #: file name under ``raw/<dataset>/``
@@ -133,7 +133,7 @@ class Source(Strict):
         return any(mirror.url.startswith(PACKAGE_PREFIX) for mirror in self.mirrors)
 
 
-class ExpectedCounts(Strict):
+class ExpectedCounts(StrictModel):
     """Counts of the complete published set; a build with the same counts is complete."""
 
     graphs: int | None = None
@@ -144,14 +144,14 @@ class ExpectedCounts(Strict):
     avg_edges: float | None = None
 
 
-class Standardisation(Strict):
+class Standardisation(StrictModel):
     """Mean and standard deviation of each component of a column, as published."""
 
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
 
 
-class ColumnLayout(Strict):
+class ColumnLayout(StrictModel):
     """Column of a :class:`Layout`, with fields of :class:`~kmip_data.format.schema.Column`."""
 
     shape: tuple[int, ...] = ()
@@ -167,7 +167,7 @@ class ColumnLayout(Strict):
     fields: tuple[str, ...] = Field(default=(), exclude_if=not_)
 
 
-class Layout(Strict):
+class Layout(StrictModel):
     """Splits and columns of a dataset read by :mod:`kmip_data.pipelines.layout_pipelines`."""
 
     undirected: bool = False  #: True if the build adds the reverse of each edge, after checking
@@ -185,7 +185,7 @@ class Layout(Strict):
     keyed: bool = Field(default=True, exclude=True)
 
 
-class Manifest(Strict):
+class Manifest(StrictModel):
     """Description of a dataset: identity, license, sources, content, expected counts, defaults."""
 
     #: name of the dataset that users type; the card's ``dataset``

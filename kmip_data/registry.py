@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from kmip_data.errors import UsageError
-from kmip_data.strict_model import Digest, Strict
+from kmip_data.strict_model import Digest, StrictModel
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ def import_modules_in(package: ModuleType) -> list[ModuleType]:
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
-class Plugin(Strict):
+class Plugin(StrictModel):
     """Source and digest of a plugin (:mod:`kmip_data.plugins`)."""
 
     source: str  #: path of a Python file, or name of an installed package

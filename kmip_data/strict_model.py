@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """Base of all typed data: a frozen model that refuses unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

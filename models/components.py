@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,7 +39,7 @@ class LayerInfo:
         return self.index == self.layers - 1
 
 
-class Component(Strict):
+class Component(StrictModel):
     """A kind of attention or message passing: its configuration keys and properties."""
 
     #: Attributes read from ``GraphBatch.added``.

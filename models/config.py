@@ -35,7 +35,7 @@ from kmip_data.models.positional_encodings import (
     positional_term,
 )
 from kmip_data.registry import PLUGIN_OBJECTS, import_modules_in, with_plugin_entries
-from kmip_data.strict_model import Strict, read_shipped, shipped_names
+from kmip_data.strict_model import StrictModel, read_shipped, shipped_names
 
 
 def _components_by_kind(components: Iterable[type[Component]]) -> dict[str, type[Component]]:
@@ -159,7 +159,7 @@ def merge_tables(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     return result
 
 
-class ModelConfig(Strict):
+class ModelConfig(StrictModel):
     """Architecture of a GPS network: the ``model.…`` keys of docs/keys.md.
 
     The defaults are the paper's S3DIS network, as the published code ran it.

@@ -17,10 +17,10 @@ from kmip_data.models.component_names import (
     encoding_attributes,
     import_on_call,
 )
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 
-class PositionOptions(Strict):
+class PositionOptions(StrictModel):
     """Options of a positional encoding: a section of the model's configuration."""
 
     @property

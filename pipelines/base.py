@@ -21,7 +21,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.pipelines.parameters import (
     BaseSplitParams,
@@ -186,10 +186,10 @@ class Pipeline(ABC, Generic[P, S]):
         prepared: Prepared,
         unit: Unit,
         params: P,
-    ) -> Iterator[GraphRecord | Skipped]:
+    ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the records of ``unit`` in order, without side effects.
 
-        A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the
+        A :class:`~kmip_data.format.writer.SkippedRecord` instead of a record is counted and listed on the
         card.
         """
 

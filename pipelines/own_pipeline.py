@@ -21,17 +21,17 @@ from kmip_data.files.path_errors import (
     absent_file_error,
     absolute_path,
     convert_write_errors,
-    require_room,
+    require_disk_space,
 )
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
-from kmip_data.format.writer import Skipped
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.graphs.split_rules import count_of_fraction
 from kmip_data.pipelines.base import Pipeline, RawFolder, RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 KEY_LENGTH = 160  #: maximum length of record keys in bytes
 
@@ -118,7 +118,9 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
     SplitParams = OwnSplitParams
     folder_name_templates = (("on_error", "{}"),)
-    Source: ClassVar[type[Strict]]  #: location of the files; its fields are options of ``build``
+    Source: ClassVar[
+        type[StrictModel]
+    ]  #: location of the files; its fields are options of ``build``
     memory: int | None = None  #: memory limit for reading the files, in bytes
     unread: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
 
@@ -146,7 +148,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             with convert_write_errors(destination):
                 destination.mkdir()
                 total = sum(path.stat().st_size for path in files.values())
-                require_room(folder, total, "A copy of the files")
+                require_disk_space(folder, total, "A copy of the files")
                 for parent in {path.parent for path in destinations}:
                     parent.mkdir(parents=True, exist_ok=True)
                 # Small files mostly wait for the disk, so several threads copy and hash.
@@ -208,13 +210,13 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def advice_on_damage(self) -> None:
         """Return ``None``: there is no other copy to use."""
 
-    def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> Skipped:
+    def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> SkippedRecord:
         """Return a skipped record with the reason, or raise the error if ``params`` say so."""
         if params.on_error == "skip":
             reason = error.message
             if error.found:
                 reason += f" ({error.found})"
-            return Skipped(key, reason)
+            return SkippedRecord(key, reason)
         error.next = (
             error.next or "repair or remove the file, or skip such files: --set on_error=skip"
         )

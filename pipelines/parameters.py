@@ -18,11 +18,11 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import reword_pydantic_problem
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, nearest_name
 
 
-class BuildParams(Strict):
+class BuildParams(StrictModel):
     """Parameters that change records. Their descriptions are the help of the command line.
 
     The build key includes all of them. Adding a parameter therefore changes the key of every build
@@ -51,7 +51,7 @@ class BuildParams(Strict):
         return [i * total // self.limit for i in range(self.limit)]
 
 
-class BaseSplitParams(Strict):
+class BaseSplitParams(StrictModel):
     """Parameters that choose a split; a split never changes the shards.
 
     A subclass lists its rules in ``split_rule``. Every dataset also has the rule ``stratified``

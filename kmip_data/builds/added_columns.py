@@ -31,7 +31,7 @@ from kmip_data.format.card import (
 from kmip_data.format.reader import shard_member_paths
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 WORK_FOLDER = "work"  #: folder of temporary files in an unfinished build or in ``columns``
 #: JSON files in ``work`` whose key ``files`` lists the files that a step is about to write.
@@ -39,7 +39,7 @@ WRITE_LISTS = ("units", "splits")
 _WRITE_LIST = TypeAdapter(dict[Literal["files"], list[RelativePath]])
 
 
-class AddedColumnCard(Strict):
+class AddedColumnCard(StrictModel):
     """Card of an added column: its definition, its files and the shards it belongs to."""
 
     version: Literal[2] = 2

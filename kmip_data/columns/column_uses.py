@@ -13,7 +13,7 @@ from pydantic import Field
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem, read_small_file
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the uses
 Level = Literal["node", "edge", "graph"]
@@ -57,7 +57,7 @@ DESCRIBED_PARAMETERS = {
 _VALUE_FIELDS = {"values", "distinct", "missing"}  #: written as comments
 
 
-class DescribedColumn(Strict):
+class DescribedColumn(StrictModel):
     """Use of one column, and a summary of its values."""
 
     name: str
@@ -74,7 +74,7 @@ class DescribedColumn(Strict):
     missing: int = 0
 
 
-class Description(Strict):
+class Description(StrictModel):
     """Uses of all columns in the order of their features, with the classes and further parameters."""
 
     task: TaskName | None = None

@@ -127,7 +127,7 @@ def occupied_error(
     )
 
 
-def require_room(folder: Path, needed: int, purpose: str) -> None:
+def require_disk_space(folder: Path, needed: int, purpose: str) -> None:
     """Raise ``OutOfResources`` if ``needed`` bytes do not fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free
     if needed > free:

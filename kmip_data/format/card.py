@@ -24,7 +24,7 @@ from kmip_data.files.reading import read_model, read_small_file, sealed_json
 from kmip_data.format.schema import Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 from kmip_data.text import format_parameters
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
@@ -147,7 +147,7 @@ def coverage_suffix(sample: bool, complete: bool | None) -> str:
     return f" ({INCOMPLETE})" if complete is False else ""
 
 
-class FileDigests(Strict):
+class FileDigests(StrictModel):
     """Size and digests of one file on disk; a large shard is split over several."""
 
     sha256: str
@@ -155,7 +155,7 @@ class FileDigests(Strict):
     bytes: Count
 
 
-class FileEntry(Strict):
+class FileEntry(StrictModel):
     """Records of one shard: digests and counts; a large shard is split into member files."""
 
     file: PathComponent  #: name relative to its folder
@@ -185,7 +185,7 @@ class ShardEntry(FileEntry):
     file: ShardPath
 
 
-class SplitPart(Strict):
+class SplitPart(StrictModel):
     """One part (train, val or test) of a split: counts, and the digest of its ordered keys."""
 
     graphs: Count
@@ -194,7 +194,7 @@ class SplitPart(Strict):
     digest: str
 
 
-class SplitEntry(Strict):
+class SplitEntry(StrictModel):
     """Split file of a build: its rule, parameters and parts."""
 
     file: SplitPath
@@ -209,7 +209,7 @@ class SplitEntry(Strict):
         return [(part, self.parts[part]) for part in parts_in_order(self.parts)]
 
 
-class Receipt(Strict):
+class Receipt(StrictModel):
     """Origin of a raw file, without a timestamp: equal inputs give equal cards."""
 
     name: str
@@ -218,7 +218,7 @@ class Receipt(Strict):
     bytes: int
 
 
-class Card(Strict, frozen=False):
+class Card(StrictModel, frozen=False):
     """Identity, provenance and content of a build.
 
     ``version`` increases with every change of the fields; a reader accepts its own version only.

@@ -36,7 +36,7 @@ from kmip_data.format.schema import (
     parse_schema,
     shard_member_name,
 )
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 if TYPE_CHECKING:
     import h5py
@@ -51,13 +51,13 @@ _MAP_FIXED = 0x10  #: flag of Linux and macOS that the mmap module lacks
 RELEASED_MAP_BYTES = 2**30  #: size of a map above which :meth:`Shard.release_pages` has an effect
 
 
-class _Counts(Strict):
+class _Counts(StrictModel):
     graphs: NonNegativeInt
     nodes: NonNegativeInt
     edges: NonNegativeInt
 
 
-class _Attributes(Strict):
+class _Attributes(StrictModel):
     """Root attributes of a shard, except format and version."""
 
     dataset: str

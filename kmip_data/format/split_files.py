@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.reading import canonical_json, read_small_file
 from kmip_data.format.writer import file_bytes, open_memory_file, write_text_attribute
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: union of two parts, named as in PyTorch Geometric
@@ -59,7 +59,7 @@ _BYTES_PER_RECORD = 16
 _PART_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
-class _Attributes(Strict):
+class _Attributes(StrictModel):
     """Root attributes of a split file, except format and version."""
 
     rule: str

@@ -82,7 +82,7 @@ def write_text_attribute(file: h5py.File, name: str, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedRecord:
     """Record that was left out on purpose; the card counts and lists it."""
 
     key: str  #: upstream identity of the record
@@ -112,7 +112,7 @@ class GraphRecord:
 
 
 @dataclass(frozen=True)
-class ComputedRows:
+class LazyColumn:
     """Column whose rows are computed while they are written, so that they need not fit in memory."""
 
     shape: tuple[int, ...]

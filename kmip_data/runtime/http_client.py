@@ -28,10 +28,10 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
 class RequestFailed(Exception):
-    """Failure of a mirror; ``reason`` completes a sentence that starts with its name.
+    """Failure of a request; ``reason`` completes a sentence that starts with the server's name.
 
-    With ``retry``, the mirror is worth another attempt, after ``wait`` seconds if the server asked
-    for them; with ``stalled``, only if this attempt received data.
+    With ``retry``, another attempt may succeed, after ``wait`` seconds if the server asked for them;
+    with ``stalled``, only if this attempt received data.
     """
 
     def __init__(

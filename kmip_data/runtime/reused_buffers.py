@@ -20,16 +20,16 @@ import numpy as np
 from kmip_data.arrays import U8, Array, DType
 
 MIN_REUSED_BYTES = 1 << 20  #: below this size, ordinary allocation is as fast
-#: limit of the free buffers of a process in bytes, raised by :func:`keep_used_memory`
-MAX_FREE_BUFFERS = 1 << 28
+#: limit of the free buffers of a process in bytes, raised by :func:`keep_used_buffers`
+MAX_FREE_BUFFER_BYTES = 1 << 28
 
 # Free buffers by size, and buffers in use by the id of the weak reference to their array. Each
 # operation on them is atomic. The callback of a weak reference may run at any moment in any thread,
 # and must not wait for a lock that its own thread may hold.
-_free: defaultdict[int, deque[U8]] = defaultdict(deque)
+_free_buffers: defaultdict[int, deque[U8]] = defaultdict(deque)
 _requested_sizes: dict[int, None] = {}  #: least recently requested first, which is released first
-_used: dict[int, tuple[weakref.ref[Array], U8]] = {}
-_kept_bytes = 0  #: free and used bytes to keep, even if more than MAX_FREE_BUFFERS are free
+_used_buffers: dict[int, tuple[weakref.ref[Array], U8]] = {}
+_kept_bytes = 0  #: free and used bytes to keep, even if more than MAX_FREE_BUFFER_BYTES are free
 
 
 def reused_array(shape: Sequence[int], dtype: DType) -> Array:
@@ -47,22 +47,22 @@ def reused_array(shape: Sequence[int], dtype: DType) -> Array:
     _requested_sizes.pop(size, None)
     _requested_sizes[size] = None
     try:
-        buffer = _free[size].pop()
+        buffer = _free_buffers[size].pop()
     except IndexError:
         _release_until_fits(size)
         buffer = _map_memory(size)
     array: Array = np.ndarray(shape, dtype, buffer)
     reference = weakref.ref(array, _return_buffer)
-    _used[id(reference)] = (reference, buffer)
+    _used_buffers[id(reference)] = (reference, buffer)
     return array
 
 
 def free_buffer_bytes() -> int:
     """Return the bytes of free buffers kept for reuse."""
-    return sum(size * len(buffers) for size, buffers in list(_free.items()))
+    return sum(size * len(buffers) for size, buffers in list(_free_buffers.items()))
 
 
-def keep_used_memory() -> None:
+def keep_used_buffers() -> None:
     """Keep at least the buffers in use now mapped for reuse, until :func:`release_buffers`.
 
     Call it at the memory peak of a training step: later steps then map no fresh pages.
@@ -72,14 +72,14 @@ def keep_used_memory() -> None:
 
 
 def _used_bytes() -> int:
-    return sum(buffer.size for _, buffer in list(_used.values()))
+    return sum(buffer.size for _, buffer in list(_used_buffers.values()))
 
 
 def release_buffers() -> None:
     """Return all free buffers to the operating system."""
     global _kept_bytes
     _kept_bytes = 0
-    _free.clear()
+    _free_buffers.clear()
 
 
 def _map_memory(size: int) -> U8:
@@ -94,19 +94,19 @@ def _map_memory(size: int) -> U8:
 
 
 def _return_buffer(reference: weakref.ref[Array]) -> None:
-    _, buffer = _used.pop(id(reference))
-    _free[buffer.size].append(buffer)
+    _, buffer = _used_buffers.pop(id(reference))
+    _free_buffers[buffer.size].append(buffer)
     _release_until_fits()
 
 
 def _release_until_fits(new_bytes: int = 0) -> None:
     """Release free buffers until ``new_bytes`` fit below the limit."""
-    limit = max(MAX_FREE_BUFFERS, _kept_bytes - _used_bytes() - new_bytes)
+    limit = max(MAX_FREE_BUFFER_BYTES, _kept_bytes - _used_bytes() - new_bytes)
     excess = free_buffer_bytes() - limit
     if excess <= 0:
         return
     for size in list(_requested_sizes):
         with suppress(IndexError):  # no free buffer of this size is left
             while excess > 0:
-                _free[size].popleft()
+                _free_buffers[size].popleft()
                 excess -= size

@@ -32,7 +32,7 @@ from kmip_data.files.path_errors import (
     absolute_path,
     convert_write_errors,
     occupied_error,
-    require_room,
+    require_disk_space,
 )
 from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
@@ -256,7 +256,7 @@ class RemotePush:
             make_parent_folder(entry.file, folder)
         missing = [entry for entry in files if not is_intact_file(folder / entry.file, entry)]
         total = sum(entry.bytes for entry in missing)
-        require_room(folder, total, f"The rest of {self.remote.address}")
+        require_disk_space(folder, total, f"The rest of {self.remote.address}")
         with Progress(
             f"pull {self.index.name}",
             total,

@@ -10,7 +10,7 @@ from pydantic import FailFast, Field, model_validator
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_problem, json_digest, sealed_json
 from kmip_data.format.card import Card, Count, PathComponent, RelativePath
-from kmip_data.strict_model import Digest, Strict
+from kmip_data.strict_model import Digest, StrictModel
 
 PUSH_NAME = "push.json"  #: written first, to mark the address
 SHARE_NAME = "share.json"  #: written last: an address without it has no complete push
@@ -23,7 +23,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_PUSH_BYTES = 2**43  #: maximum size of a push, so that digests of a hostile one fit into memory
 
 
-class PushedFile(Strict):
+class PushedFile(StrictModel):
     """One file of a push, relative to its address."""
 
     file: RelativePath
@@ -36,7 +36,7 @@ class PushedFile(Strict):
         return -(-self.bytes // BLOCK_BYTES)
 
 
-class PushMark(Strict):
+class PushMark(StrictModel):
     """Content of ``push.json``: the build or run that an address is for, complete or not."""
 
     version: Literal[2] = 2
@@ -44,7 +44,7 @@ class PushMark(Strict):
     key: PathComponent  #: build key, or the beginning of the SHA-256 of a run's weights
 
 
-class PushIndex(Strict):
+class PushIndex(StrictModel):
     """Content of ``share.json``, the index of a push."""
 
     version: Literal[1] = 1

@@ -20,7 +20,7 @@ from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
 from kmip_data.models.training.run.summary import Summary
-from kmip_data.strict_model import Digest, Strict, read_shipped, shipped_names
+from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
 LOSS_TOLERANCE = 0.01
@@ -38,7 +38,7 @@ RUN_COLUMNS = {
 }
 
 
-class ShippedResult(Strict):
+class ShippedResult(StrictModel):
     """One row; tuples have one value per run."""
 
     name: str
@@ -321,7 +321,7 @@ def _is_close(shipped: ShippedResult, test: float | None, deciding: list[EpochVa
     return len(deciding) == 2 or (test is not None and shipped.std is not None)
 
 
-class Leaderboard(Strict):
+class Leaderboard(StrictModel):
     """Leaderboards of one benchmark."""
 
     source: str

@@ -26,7 +26,7 @@ from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.pipelines.find import complete_parameters, find
-from kmip_data.strict_model import Strict, read_shipped, shipped_names
+from kmip_data.strict_model import StrictModel, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
@@ -60,7 +60,7 @@ _MAX_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
 UNNAMED_SWEEP = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
-class Change(Strict):
+class Change(StrictModel):
     """A variation of the runs of a plan."""
 
     name: RunName
@@ -79,7 +79,7 @@ class Change(Strict):
         return frozenset(item.partition("=")[0].strip() for item in self.set)
 
 
-class SweepPlan(Strict):
+class SweepPlan(StrictModel):
     """Runs of a sweep: datasets × models × changes × seeds."""
 
     name: RunName = Field(description="stem of the file, set on reading")

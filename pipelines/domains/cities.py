@@ -19,7 +19,7 @@ from pydantic import Field
 from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
-from kmip_data.format.writer import ComputedRows, GraphRecord
+from kmip_data.format.writer import GraphRecord, LazyColumn
 from kmip_data.graphs.city_columns import (
     coordinate_encoding_names,
     coordinate_range,
@@ -330,7 +330,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
         columns: dict[str, Any] = {
             "node/x": city.features,
-            COORDINATES: ComputedRows((n, 4 * params.bands), np.dtype(np.float32), encode_rows),
+            COORDINATES: LazyColumn((n, 4 * params.bands), np.dtype(np.float32), encode_rows),
             "node/eccentricity": eccentricity,
             "node/y": labels.astype(np.uint8),
             "edge/length": city.edge_length,

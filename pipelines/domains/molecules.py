@@ -18,7 +18,7 @@ from kmip_data.arrays import I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
 from kmip_data.pipelines.base import Pipeline, Prepared, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.common_columns import feature_column
@@ -226,7 +226,9 @@ class MoleculePipeline(Pipeline[P, S]):
             params.positions_to_build(prepared.facts["rows"]), self.records_per_unit
         )
 
-    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
+    def records(
+        self, prepared: Prepared, unit: Unit, params: P
+    ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the molecules of one unit in the order of the rows."""
         smiles_of_row = MappedGraphs(prepared.path / "smiles")
         build_record = self.record_builder(prepared)
@@ -241,7 +243,7 @@ class MoleculePipeline(Pipeline[P, S]):
                         f"Record {key}: RDKit refuses its SMILES {smiles[:200]!r}: {error}",
                         next=f"kmip-data build {self.manifest.name} --set on_error=skip",
                     ) from error
-                yield Skipped(key, f"{smiles[:80]}: {error}")
+                yield SkippedRecord(key, f"{smiles[:80]}: {error}")
 
     def split(self, records: RecordTable, params: S, raw: Path | None) -> Split:
         """Return a published split."""

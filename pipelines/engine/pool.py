@@ -20,7 +20,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import fsync_path
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS
 from kmip_data.format import writer
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import AnyPipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
@@ -175,7 +175,7 @@ def _stoppable_records(
         if now > last_count + COUNT_SECONDS:
             last_count = now
             publish_count(task, len(keys) + len(skipped))
-        if isinstance(record, Skipped):
+        if isinstance(record, SkippedRecord):
             skipped.append([record.key, record.reason])
             continue
         yield record

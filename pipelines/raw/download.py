@@ -21,7 +21,7 @@ from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.path_errors import convert_write_errors, require_room
+from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.reading import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
@@ -31,7 +31,7 @@ from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.runtime.progress import Progress, print_status
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 from kmip_data.text import human_bytes, timestamp
 
 _MAX_FAILURES = 3  #: consecutive attempts without progress at one mirror
@@ -71,7 +71,7 @@ def _partial_info_path(partial: Path) -> Path:
     return partial.with_name(f"{partial.name}.json")
 
 
-class PartialInfo(Strict):
+class PartialInfo(StrictModel):
     """Identity of the file whose beginning is ``NAME.partial``."""
 
     url: str = ""  #: address of the mirror, before redirects
@@ -206,7 +206,7 @@ class _Download:
         if not _may_be_source(self.source, head, content_type):
             raise RequestFailed(f"sent no archive: {content_type}, which begins with {head[:16]!r}")
         if total is not None:
-            require_room(self.path.parent, total, f"Downloading {self.source.name}")
+            require_disk_space(self.path.parent, total, f"Downloading {self.source.name}")
         self._discard()
         self.partial = PartialInfo(url=mirror.address, etag=_strong_etag(response), total=total)
         atomic_writes.write_json(_partial_info_path(self.path), self.partial.model_dump())

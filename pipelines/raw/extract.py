@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import remove_tree
-from kmip_data.files.path_errors import convert_write_errors, require_room
+from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Member
@@ -206,7 +206,7 @@ def write_members(selection: Selection, destination: Path, *, quiet: bool = True
     """
     archive = selection.archive
     with convert_write_errors(destination):
-        require_room(destination.parent, selection.bytes, f"Unpacking {archive.name}")
+        require_disk_space(destination.parent, selection.bytes, f"Unpacking {archive.name}")
         destination.mkdir(mode=0o755, exist_ok=True)
     digests = {}
     title = f"unpack {archive.name}"

@@ -23,7 +23,7 @@ from support.graph_files import (
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.writer import Skipped
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.graphs import inference
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -207,7 +207,7 @@ def test_molecules_have_the_features_of_ogb(tmp_path):
     _, (_, skipped) = read_folder(
         write_files(tmp_path / "k", bad_csv=path.read_bytes()), on_error="skip"
     )
-    assert isinstance(skipped, Skipped)
+    assert isinstance(skipped, SkippedRecord)
 
 
 def test_masks_of_tables_and_positions_of_arrays_are_the_split(tmp_path):

@@ -14,7 +14,7 @@ from support.builds.raw_graphs import records_of_folder, refused_folder, write_s
 from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PCQMContact
-from kmip_data.format.writer import Skipped
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.datasets.pcqm_contact import SPLIT_FILES, TABLE_FILE, read_record
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError
 from kmip_data.pipelines.sample_writers import write_torch_zip
@@ -102,7 +102,7 @@ def test_refused_rows_can_be_skipped(raw, tmp_path):
     for file in SPLIT_FILES.values():
         write_torch_zip(tmp_path / file, pickle.dumps(lists, 2))
     _, records = records_of_folder("pcqm-contact", tmp_path, tmp_path / "work", on_error="skip")
-    assert [isinstance(record, Skipped) for record in records] == [False, False, True, False]
+    assert [isinstance(record, SkippedRecord) for record in records] == [False, False, True, False]
     refused_folder("pcqm-contact", tmp_path, "000002")
     for file in SPLIT_FILES.values():
         write_torch_zip(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))

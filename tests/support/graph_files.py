@@ -9,7 +9,7 @@ import numpy as np
 from support.cli import kmip
 from support.own_graphs import with_edges
 
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 
@@ -25,7 +25,7 @@ def write_files(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def read_folder(path: Path, **parameters) -> tuple[object, list[GraphRecord | Skipped]]:
+def read_folder(path: Path, **parameters) -> tuple[object, list[GraphRecord | SkippedRecord]]:
     """Schema and records of a folder, without the engine."""
     raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)

@@ -203,7 +203,7 @@ class _GatedEdges(torch.autograd.Function):
         k = edges.neighbor.shape[1]
         largest = k * max(piece.stop - piece.start for piece in ranges)
         grad_pre = _allocate_edges(step * largest, d).view(step, largest, d)
-        reused_buffers.keep_used_memory()  # of all layers, for the next step
+        reused_buffers.keep_used_buffers()  # of all layers, for the next step
 
         def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for piece, rows, sums in jobs:

@@ -24,7 +24,7 @@ from kmip_data.models.training.config.overrides import apply_overrides, config_f
 from kmip_data.models.training.config.preset_for_data import fit_to_data, molecule_encoders
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find import find, shipped_schema
-from kmip_data.strict_model import Strict, read_shipped, shipped_datasets, shipped_names
+from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
 
 #: Model whose settings are used for models that upstream has no settings for.
@@ -36,7 +36,7 @@ EMPTY_CELLS = ("OOM", "–")  #: table cells without a result: out of memory, no
 _PRESET_K = 10  #: k of the presets whose result is in the table on the influence of k
 
 
-class PaperResult(Strict):
+class PaperResult(StrictModel):
     """Result reported by the paper, never a measurement of this package."""
 
     metric: str
@@ -48,7 +48,7 @@ class PaperResult(Strict):
     source: str
 
 
-class PaperTable(Strict):
+class PaperTable(StrictModel):
     """One table of ``manifests/results/tables.toml``: models by datasets, as printed."""
 
     plan: str = Field(description="sweep that repeats the table")
@@ -140,7 +140,7 @@ def experiment_on_k() -> dict[str, Any]:
     return read_shipped("results", "influence-of-k")
 
 
-class Difference(Strict):
+class Difference(StrictModel):
     """Key on which the paper's text and code disagree."""
 
     value: Any = Field(description="value according to the text")
@@ -148,7 +148,7 @@ class Difference(Strict):
     code: str = Field(description="behaviour of the code")
 
 
-class Preset(Strict):
+class Preset(StrictModel):
     """Preset of a model on a dataset, read from ``manifests/datasets/NAME/MODEL.toml`` and its base."""
 
     dataset: str

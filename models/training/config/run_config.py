@@ -20,14 +20,14 @@ from kmip_data.models.training.metrics import METRIC_SYNONYMS, all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.registry import PLUGIN_OBJECTS, Plugin
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 #: Metadata of keys that reports do not compare between runs: they identify the run or the machine,
 #: or have their own column (dataset, build, split, seed).
 NOT_COMPARED: dict[str, JsonValue] = {"compared": False}
 
 
-class OptimizerConfig(Strict):
+class OptimizerConfig(StrictModel):
     """Optimizer and its options; default: AdamW with PyTorch's betas."""
 
     name: Annotated[str, RegisteredName("optimizers", "optimizer", all_optimizers)] = Field(
@@ -51,7 +51,7 @@ class OptimizerConfig(Strict):
         return self
 
 
-class ScheduleConfig(Strict):
+class ScheduleConfig(StrictModel):
     """Schedule of the learning rate."""
 
     kind: Annotated[str, RegisteredName("schedules", "schedule", all_schedules)] = Field(
@@ -106,7 +106,7 @@ class KSchedule:
         return round(self.first + (self.last - self.first) * progress)
 
 
-class DataConfig(Strict):
+class DataConfig(StrictModel):
     """Dataset, its parameters and its split."""
 
     dataset: str = Field(description="dataset name or build folder", json_schema_extra=NOT_COMPARED)
@@ -138,7 +138,7 @@ class DataConfig(Strict):
     )
 
 
-class TrainingConfig(Strict):
+class TrainingConfig(StrictModel):
     """Keys of the training loop.
 
     Reports list the keys in which two runs differ, except those with the metadata
@@ -224,7 +224,7 @@ class TrainingConfig(Strict):
         return min(self.epochs, self.stop_after or self.epochs)
 
 
-class SystemConfig(Strict):
+class SystemConfig(StrictModel):
     """Use of the machine, which affects results only by rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(
@@ -255,7 +255,7 @@ class SystemConfig(Strict):
     )
 
 
-class RunConfig(Strict):
+class RunConfig(StrictModel):
     """Complete definition of a run, written to its folder as ``config.toml``."""
 
     version: Literal[1] = Field(

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from kmip_data.arrays import I64
 from kmip_data.models.training.config.run_config import TrainingConfig
 from kmip_data.runtime.parallel import num_threads, prepare_ahead
-from kmip_data.runtime.reused_buffers import keep_used_memory
+from kmip_data.runtime.reused_buffers import keep_used_buffers
 
 
 @dataclass(frozen=True)
@@ -58,5 +58,5 @@ class NeighborBatches:
         starts = range(self.skip * size, len(order), size)
         threads = min(2, num_threads())
         for batch in prepare_ahead(starts, sample, threads=threads, depth=2):
-            keep_used_memory()
+            keep_used_buffers()
             yield batch.pin_memory() if self.pin_memory else batch

@@ -36,12 +36,12 @@ from kmip_data.models.training.run.training_module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 ARRAYS = ("logits", "pred", "key", "ptr")
 
 
-class PredictionOrigin(Strict, extra="ignore"):
+class PredictionOrigin(StrictModel, extra="ignore"):
     """Origin of predictions, stored in their file."""
 
     dataset: str

@@ -20,13 +20,13 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
 
 
-class RunSplit(Strict):
+class RunSplit(StrictModel):
     """Split of a run."""
 
     name: str
@@ -45,7 +45,7 @@ class RunSplit(Strict):
         )
 
 
-class RunTargets(Strict):
+class RunTargets(StrictModel):
     """Targets of a run, which it needs to predict data that have none."""
 
     level: Level
@@ -58,21 +58,21 @@ class RunTargets(Strict):
         return cls(level=task.level, target_type=task.target_type, log10=task.log10)
 
 
-class Seconds(Strict):
+class Seconds(StrictModel):
     """Wall-clock times of a run, in seconds."""
 
     train_epoch: float = Field(description="mean over epochs, without evaluations")
     total: float = Field(description="all epochs with their evaluations, including before a resume")
 
 
-class Memory(Strict):
+class Memory(StrictModel):
     """Peak memory of the (first) process in bytes."""
 
     device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
     host: int = Field(description="resident set size of the process")
 
 
-class RunResult(Strict):
+class RunResult(StrictModel):
     """Result of a run; its metrics are measured in eval mode with the weights of the best epoch."""
 
     version: Literal[1] = 1

@@ -26,7 +26,7 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, PART_CODES
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split, Unit
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
@@ -70,10 +70,10 @@ from kmip_data.pipelines.parameters import check_fold
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 
-class GraphSource(Strict):
+class GraphSource(StrictModel):
     """Source options of ``build graphs``."""
 
     path: Path | None = Field(
@@ -243,7 +243,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedGraphParams
-    ) -> Iterator[GraphRecord | Skipped]:
+    ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of one unit, with molecules made from SMILES."""
         inferred = params.inferred
         rows = set(unit.selection["rows"])

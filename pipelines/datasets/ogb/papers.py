@@ -20,7 +20,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART
-from kmip_data.format.writer import ComputedRows, GraphRecord
+from kmip_data.format.writer import GraphRecord, LazyColumn
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_part_lists
@@ -130,8 +130,8 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         nodes = facts["nodes"]
         edges = external_edge_sort.sorted_edges(folder, facts["edges"], facts["room"])
         features = FeatureStream(Path(facts["raw"]), nodes, np.dtype(params.features))
-        columns: dict[str, Array | ComputedRows] = {
-            "node/x": ComputedRows((nodes, FEATURES), features.dtype, features),
+        columns: dict[str, Array | LazyColumn] = {
+            "node/x": LazyColumn((nodes, FEATURES), features.dtype, features),
             "node/y": np.asarray(np.memmap(folder / "y", np.int16, "r")),
             "node/year": np.asarray(np.memmap(folder / "year", np.int16, "r"))[:, None],
         }

@@ -21,7 +21,7 @@ from kmip_data.pipelines.domains.cities import (
     store_features,
 )
 from kmip_data.runtime.memory import require_memory
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 OTHER = "others"
 MISSING_TAG = "nan"  #: upstream's category of a street without the tag
@@ -32,7 +32,7 @@ CATEGORY_COLUMNS = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in th
 FLAG_NAMES = ("False", "True", "[False, True]")
 
 
-class Vocabulary(Strict):
+class Vocabulary(StrictModel):
     """Category of each one-hot column, in order; the last columns may be unused."""
 
     landuse: tuple[str, ...] = Field(max_length=CATEGORY_COLUMNS)

@@ -19,7 +19,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, Bools
 from kmip_data.errors import DamagedInput
-from kmip_data.files.path_errors import require_room
+from kmip_data.files.path_errors import require_disk_space
 from kmip_data.files.reading import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble_areas
 from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
@@ -143,7 +143,7 @@ def read_extract(
         if city_map.has_duplicates:
             # Keep the newest version of each element, ordered by type and id.
             copy = folder / "sorted.osm.pbf"
-            require_room(folder, 3 * path.stat().st_size, "A sorted copy of the map")
+            require_disk_space(folder, 3 * path.stat().st_size, "A sorted copy of the map")
             reader = osmium.MergeInputReader()
             reader.add_file(str(path))
             with osmium.SimpleWriter(str(copy)) as writer:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.domains.cities import CityParams
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 #: Raw members other than the map itself.
 POLYGON = "area.geojson"
@@ -38,7 +38,7 @@ def parse_bbox(text: str) -> tuple[float, float, float, float]:
 NetworkType = Literal["all", "all_public", "any", "bike", "drive", "drive_service", "walk"]
 
 
-class CitySource(Strict):
+class CitySource(StrictModel):
     """Source of a city. Field descriptions are the command line's help."""
 
     osm_file: Path | None = Field(

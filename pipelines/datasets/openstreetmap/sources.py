@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kmip_data.builds.home import Home, build_of_folder, require_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
-from kmip_data.files.path_errors import convert_write_errors, require_room
+from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
@@ -103,7 +103,7 @@ def obtain_city(
 
 def _copy_file(path: Path, destination: Path) -> Receipt:
     with convert_write_errors(destination):
-        require_room(destination.parent, path.stat().st_size, f"A copy of {path.name}")
+        require_disk_space(destination.parent, path.stat().st_size, f"A copy of {path.name}")
         shutil.copyfile(path, destination)
     return _file_receipt(destination, path.resolve().name)
 

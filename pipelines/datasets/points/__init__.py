@@ -17,7 +17,7 @@ from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.split_rules import grouped_split
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
@@ -47,14 +47,14 @@ from kmip_data.pipelines.own_pipeline import (
     parse_class_values,
 )
 from kmip_data.runtime.extras import require_extra
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 RAW_FOLDER = "points"
 LIDAR_SUFFIXES = (".las", ".laz")
 NO_LABEL_COLUMN = "none"
 
 
-class PointSource(Strict):
+class PointSource(StrictModel):
     """Source of point clouds."""
 
     path: Path | None = Field(
@@ -291,7 +291,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedPointParams
-    ) -> Iterator[GraphRecord | Skipped]:
+    ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graph of a cloud, or of each of its blocks."""
         name = unit.selection["cloud"]
         key = escaped_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
@@ -305,7 +305,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
     def _cloud_graphs(
         self, key: str, cloud: Cloud, params: ResolvedPointParams
-    ) -> Iterator[GraphRecord | Skipped]:
+    ) -> Iterator[GraphRecord | SkippedRecord]:
         facts = params.facts
         size = params.block
         with_gaps = [i for i, name in enumerate(params.feature) if name in facts.missing]
@@ -347,7 +347,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         x: F32,
         y: Array,
         params: ResolvedPointParams,
-    ) -> GraphRecord | Skipped:
+    ) -> GraphRecord | SkippedRecord:
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
         if params.label_column is not None:
@@ -355,7 +355,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         pos = np.ascontiguousarray(x[:, :3])
         record = knn_record(key, pos, columns, params, schema.index_dtype)
         if record is None:
-            return Skipped(key, f"{len(x)} points, too few for k = {params.k}")
+            return SkippedRecord(key, f"{len(x)} points, too few for k = {params.k}")
         return record
 
     def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:

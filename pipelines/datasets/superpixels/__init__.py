@@ -20,7 +20,7 @@ from kmip_data.columns.conform_to_schema import conform_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.superpixels import graph
@@ -36,7 +36,7 @@ from kmip_data.pipelines.own_pipeline import (
 )
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.units_and_splits import units_of_rows
-from kmip_data.strict_model import Strict
+from kmip_data.strict_model import StrictModel
 
 IMAGE_FOLDER = "images"
 MASK_FOLDER = "masks"
@@ -45,7 +45,7 @@ _DECODING_THREADS = 8
 MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
 
 
-class SuperpixelSource(Strict):
+class SuperpixelSource(StrictModel):
     """Source of superpixels."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
@@ -242,7 +242,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
     def records(
         self, prepared: Prepared, unit: Unit, params: ResolvedSuperpixelParams
-    ) -> Iterator[GraphRecord | Skipped]:
+    ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of a unit's pictures."""
         for row in unit.selection["rows"]:
             picture, mask = prepared.facts["pairs"][row]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.path_errors import DISK_FULL_ERRNOS, convert_write_errors, require_room
+from kmip_data.files.path_errors import DISK_FULL_ERRNOS, convert_write_errors, require_disk_space
 from kmip_data.text import human_bytes
 
 WRONG_PLACE = ("EROFS", "EACCES", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EEXIST")
@@ -32,9 +32,9 @@ def test_system_errors_become_package_errors(number, kind):
 
 
 def test_disk_space_is_checked_before_writing(tmp_path):
-    require_room(tmp_path, 1, "A byte")
+    require_disk_space(tmp_path, 1, "A byte")
     with pytest.raises(OutOfResources, match="A mountain"):
-        require_room(tmp_path, 10**18, "A mountain")
+        require_disk_space(tmp_path, 10**18, "A mountain")
 
 
 def test_bytes_are_printed_with_a_unit():

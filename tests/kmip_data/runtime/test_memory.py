@@ -56,7 +56,7 @@ def test_memory_is_used_again_once_nothing_refers_to_it(keep):
 
 
 def test_free_buffers_stay_below_their_limit(monkeypatch):
-    monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFERS", 10 << 20)
+    monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFER_BYTES", 10 << 20)
     arrays = [reused_buffers.reused_array((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
     arrays.clear()
     gc.collect()
@@ -84,10 +84,10 @@ def test_a_forked_child_writes_into_pages_of_its_own(in_use):
 
 
 def test_the_pool_keeps_as_much_memory_as_its_peak_use(monkeypatch):
-    monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFERS", 0)
+    monkeypatch.setattr(reused_buffers, "MAX_FREE_BUFFER_BYTES", 0)
     size = 4 << 20
     held = [reused_buffers.reused_array((size,), np.dtype(np.uint8)) for _ in range(3)]
-    reused_buffers.keep_used_memory()
+    reused_buffers.keep_used_buffers()
     held.pop()
     held.clear()
     assert reused_buffers.free_buffer_bytes() == 3 * size

@@ -15,7 +15,7 @@ import pytest
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, RecordTable, load_pipeline
 from kmip_data.pipelines.engine.pool import locating_errors
@@ -44,7 +44,7 @@ def prepare(name: str, folder: Path, work: Path, **parameters) -> tuple[Pipeline
 
 def records_of_folder(
     name: str, folder: Path, work: Path | None = None, **parameters
-) -> tuple[Pipeline, list[GraphRecord | Skipped]]:
+) -> tuple[Pipeline, list[GraphRecord | SkippedRecord]]:
     """All records of a raw folder, which is also where work is done unless another is given."""
     pipeline, params, prepared = prepare(name, folder, work or folder, **parameters)
     units = pipeline.units(prepared, params)
