@@ -20,7 +20,7 @@ from kmip_data.datasets.base import (
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.graphs.city_columns import Coordinates, city_input_names, is_city
+from kmip_data.graphs.city_columns import CoordinateMode, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.text import is_likely_typo, nearest_name
 
@@ -96,7 +96,7 @@ class CityNetwork(BuiltDataset):
         name: str,
         *pyg: object,
         root: Folder | None = None,
-        coordinates: Coordinates = "replace",
+        coordinates: CoordinateMode = "replace",
         raw_features: bool = False,
         augmented: bool | None = None,
         delete_raw: bool = False,
@@ -110,11 +110,11 @@ class CityNetwork(BuiltDataset):
         buffer: int = 1,
         **arguments: Unpack[Arguments],
     ) -> None:
-        if coordinates not in get_args(Coordinates):
+        if coordinates not in get_args(CoordinateMode):
             raise unknown_name_error(
                 "value of coordinates",
                 coordinates,
-                get_args(Coordinates),
+                get_args(CoordinateMode),
                 command="help(kmip_data.CityNetwork), in Python",
             )
         # Names of shipped cities match in any case, names of the user's cities exactly.
@@ -124,7 +124,7 @@ class CityNetwork(BuiltDataset):
                 raise _not_a_city_error(name, f"the dataset {name}")
         else:
             _check_built(name, home_from_arguments(root, arguments))
-        self._coordinates: Coordinates | None = None if raw_features else coordinates
+        self._coordinates: CoordinateMode | None = None if raw_features else coordinates
         self._open(
             root,
             arguments,

@@ -15,7 +15,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.city_columns import (
-    Coordinates,
+    CoordinateMode,
     city_input_names,
     city_inputs,
     city_vocabulary,
@@ -66,7 +66,7 @@ def feature_views(
     return (views[name],)
 
 
-def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
+def network_inputs(card: Card, features: str, coordinates: CoordinateMode) -> Inputs:
     """Return the node features that a network reads from a build.
 
     ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE`
@@ -91,7 +91,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
 
 
-def replace_city_inputs(data: Data, card: Card, coordinates: Coordinates) -> Data:
+def replace_city_inputs(data: Data, card: Card, coordinates: CoordinateMode) -> Data:
     """Replace ``x`` of a city by the model inputs for ``coordinates``."""
     # Sinusoids are stored separately and joined to x here, so one build serves all three options.
     encoding = data.coordinate_encoding.numpy()

@@ -28,7 +28,7 @@ from kmip_data.drawing.style import (
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
-from kmip_data.format.schema import COORDINATES, EDGE_INDEX
+from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.graphs.city_columns import city_vocabulary, is_city
 from kmip_data.reading.store import ShardStore, shared_store
@@ -103,7 +103,7 @@ def read_city_map(build: Build) -> CityMap:
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = category_names(schema.column("node/x").fields, city_vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
-    used_keys = {"node/x", "node/y", "node/eccentricity", COORDINATES}
+    used_keys = {"node/x", "node/y", "node/eccentricity", COORDINATE_ENCODING}
     for column in schema.columns:
         if column.level == "node" and column.key not in used_keys and not column.shape:
             columns[column.attribute] = node_rows(column.key)

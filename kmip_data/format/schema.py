@@ -28,13 +28,13 @@ EDGE_PTR = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; only with
 GRAPH_KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
-COORDINATES = "node/coordinate_encoding"  #: column of cities
+COORDINATE_ENCODING = "node/coordinate_encoding"  #: column of cities
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"  #: doc of a column that defines a split
 #: column of your own node ids in a single graph: integers, or UTF-8 padded with zeros
 NODE_ID = "node/node_id"
 #: unit of decimal logarithms; metrics are computed on 10 to the power of the values
-LOG10 = "log10"
-LINKS = "contact"  #: attribute of links to predict: one row of bits per node
+LOG10_UNIT = "log10"
+LINK_ATTRIBUTE = "contact"  #: attribute of links to predict: one row of bits per node
 
 EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
@@ -157,7 +157,7 @@ class Schema:
         for column in self.columns:
             is_node_row = column.level == "node" and len(column.shape) == 1
             is_bits = column.stored == column.presented == "uint8"
-            if column.attribute == LINKS and is_node_row and is_bits:
+            if column.attribute == LINK_ATTRIBUTE and is_node_row and is_bits:
                 return column
         return None
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
-from kmip_data.format.schema import LINKS, Column, Schema
+from kmip_data.format.schema import LINK_ATTRIBUTE, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
 #: type of the targets: a value of ``training.task``, or links
@@ -86,7 +86,7 @@ def is_integer_column(column: Column) -> bool:
 
 def target_type_of(column: Column) -> TargetType:
     """Return the type of the targets in a column."""
-    if column.attribute == LINKS:
+    if column.attribute == LINK_ATTRIBUTE:
         return "links"
     if column.shape == () and is_integer_column(column):
         return "classification"
@@ -115,7 +115,7 @@ def num_tasks(schema: Schema) -> int:
     column = target_column(schema)
     if column is None:
         return 0
-    return column.shape[0] if column.shape and column.attribute != LINKS else 1
+    return column.shape[0] if column.shape and column.attribute != LINK_ATTRIBUTE else 1
 
 
 def eval_metric(schema: Schema, manifest: str) -> str | None:

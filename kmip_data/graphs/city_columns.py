@@ -11,7 +11,7 @@ import numpy as np
 from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
-from kmip_data.format.schema import COORDINATES
+from kmip_data.format.schema import COORDINATE_ENCODING
 from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.manifest import dataset_names, load_manifest
 
@@ -61,12 +61,12 @@ def coordinate_encoding_names(bands: int = 8) -> tuple[str, ...]:
     )
 
 
-Coordinates = Literal["replace", "append", "none"]
+CoordinateMode = Literal["replace", "append", "none"]
 
 
 def is_city(card: Card) -> bool:
     """True if the card describes a build of a city."""
-    return {COORDINATES, "node/x"} <= {column.key for column in card.schema_.columns}
+    return {COORDINATE_ENCODING, "node/x"} <= {column.key for column in card.schema_.columns}
 
 
 def dataset_family(dataset: str, card: Card | None = None) -> str:
@@ -86,7 +86,7 @@ def city_inputs(
     features: F32,
     encoding: F32,
     card: Card,
-    coordinates: Coordinates = "replace",
+    coordinates: CoordinateMode = "replace",
 ) -> F32:
     """Return model inputs, float32 (N, columns): sinusoids, then the standardised columns.
 
@@ -109,14 +109,14 @@ def city_inputs(
     return np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
 
 
-def city_input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
+def city_input_names(card: Card, coordinates: CoordinateMode = "replace") -> tuple[str, ...]:
     """Return the column names of :func:`city_inputs`."""
     features = card.schema_.column("node/x").fields
     if coordinates != "append":
         features = features[2:]
     if coordinates == "none":
         return features
-    return card.schema_.column(COORDINATES).fields + features
+    return card.schema_.column(COORDINATE_ENCODING).fields + features
 
 
 def feature_statistics(card: Card) -> Mapping[str, Sequence[object]]:

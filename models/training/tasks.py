@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import LINKS
+from kmip_data.format.schema import LINK_ATTRIBUTE
 from kmip_data.format.targets import TargetType
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def link_targets(batch: Data) -> Tensor:
 
     from kmip_data.models.layers.batch import pad_by_graph, pointers_from_graph, read_graphs
 
-    bits = getattr(batch, LINKS, None)
+    bits = getattr(batch, LINK_ATTRIBUTE, None)
     ptr, graph = read_graphs(batch, batch.x if bits is None else bits)
     width = max(ptr.diff().tolist())
     if bits is None:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import COORDINATES, Column, Schema, View
+from kmip_data.format.schema import COORDINATE_ENCODING, Column, Schema, View
 from kmip_data.format.writer import GraphRecord, LazyColumn
 from kmip_data.graphs.city_columns import (
     coordinate_encoding_names,
@@ -270,7 +270,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         columns = [
             feature_column("node/x", FEATURES, doc),
             Column(
-                key=COORDINATES, attribute="coordinate_encoding", stored="float32",
+                key=COORDINATE_ENCODING, attribute="coordinate_encoding", stored="float32",
                 presented="float32", shape=(4 * params.bands,), fields=coordinate_encoding_names(params.bands),
                 low=-1, high=1,
                 doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
@@ -330,7 +330,9 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
         columns: dict[str, Any] = {
             "node/x": city.features,
-            COORDINATES: LazyColumn((n, 4 * params.bands), np.dtype(np.float32), encode_rows),
+            COORDINATE_ENCODING: LazyColumn(
+                (n, 4 * params.bands), np.dtype(np.float32), encode_rows
+            ),
             "node/eccentricity": eccentricity,
             "node/y": labels.astype(np.uint8),
             "edge/length": city.edge_length,

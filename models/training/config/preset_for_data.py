@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import get_args
 
 from kmip_data.columns.target_inference import TaskName
-from kmip_data.format.schema import LINKS, Column, Schema
+from kmip_data.format.schema import LINK_ATTRIBUTE, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer_column, target_column, target_type_of
 from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.overrides import apply_overrides, value_of_key
@@ -72,7 +72,7 @@ def molecule_encoders(schema: Schema) -> dict[str, str]:
 
 def level_of_column(column: Column) -> Level:
     """Return the level of a target column: node, graph or link."""
-    if column.attribute == LINKS:
+    if column.attribute == LINK_ATTRIBUTE:
         return "link"
     return "node" if column.level == "node" else "graph"
 

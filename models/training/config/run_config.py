@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from kmip_data.columns.target_inference import TaskName
-from kmip_data.graphs.city_columns import Coordinates
+from kmip_data.graphs.city_columns import CoordinateMode
 from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
@@ -131,7 +131,7 @@ class DataConfig(StrictModel):
         description="view of the node features (all: every column), or degree-profile: five numbers"
         " computed from the edges",
     )
-    coordinates: Coordinates = Field(
+    coordinates: CoordinateMode = Field(
         default="replace",
         description="cities: sinusoids replace longitude and latitude (code, 67 columns), follow them"
         " (text, 69), or neither (35)",

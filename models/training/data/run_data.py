@@ -19,7 +19,7 @@ from kmip_data.builds.home import Build, added_column_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, Card, SplitEntry
-from kmip_data.format.schema import LINKS, LOG10, Column
+from kmip_data.format.schema import LINK_ATTRIBUTE, LOG10_UNIT, Column
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import (
     DEFAULT_METRICS,
@@ -87,7 +87,7 @@ def task_of_targets(
         level,
         target_type,
         output_counts[target_type],
-        log10=target_type == "regression" and column.unit == LOG10,
+        log10=target_type == "regression" and column.unit == LOG10_UNIT,
         stored_type=None if target_type == stored else stored,
     )
 
@@ -206,7 +206,9 @@ class RunData(ABC):
     def _open_records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
         """Open a part, or all records, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
-        names = [name for name in (*self.attributes_read(config), "y", LINKS) if name in stored]
+        names = [
+            name for name in (*self.attributes_read(config), "y", LINK_ATTRIBUTE) if name in stored
+        ]
         added = added_column_names(self.build.path)
         names += [encoding.name for encoding in config.model.encodings if encoding.name in added]
         return ShardedDataset(

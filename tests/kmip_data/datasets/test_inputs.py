@@ -9,7 +9,7 @@ from support.builds.written import write_build
 
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_same_categories, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import COORDINATES, Schema
+from kmip_data.format.schema import COORDINATE_ENCODING, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.encodings.degree_profile import FIELDS
@@ -42,7 +42,9 @@ def test_inputs_include_stored_columns_views_and_a_degree_profile(tmp_path):
 
 def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     card = card_of(
-        tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), COORDINATES: ("s0", "s1")}
+        tmp_path / "b",
+        "town",
+        **{"node/x": ("lon", "lat", "lanes"), COORDINATE_ENCODING: ("s0", "s1")},
     )
     inputs = network_inputs(card, "all", "replace")
     assert inputs.attributes == ("x", "coordinate_encoding")

@@ -7,7 +7,7 @@ import pytest
 from support.builds.written import write_build
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.format.schema import COORDINATE_ENCODING, Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import city_inputs
 
@@ -16,14 +16,20 @@ from kmip_data.graphs.city_columns import city_inputs
 def card(tmp_path):
     columns = (
         Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(37,)),
-        Column(key=COORDINATES, attribute="e", stored="float32", presented="float32", shape=(32,)),
+        Column(
+            key=COORDINATE_ENCODING,
+            attribute="e",
+            stored="float32",
+            presented="float32",
+            shape=(32,),
+        ),
     )
     record = GraphRecord(
         key="c",
         num_nodes=1,
         columns={
             "node/x": np.zeros((1, 37), np.float32),
-            COORDINATES: np.zeros((1, 32), np.float32),
+            COORDINATE_ENCODING: np.zeros((1, 32), np.float32),
         },
     )
     return write_build(

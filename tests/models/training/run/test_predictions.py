@@ -22,7 +22,7 @@ from support.datasets import datasets
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.format.schema import LINKS
+from kmip_data.format.schema import LINK_ATTRIBUTE
 from kmip_data.format.targets import target_column, task_type
 from kmip_data.manifest import load_manifest
 from kmip_data.models import evaluate_predictions
@@ -101,7 +101,7 @@ def without_targets(build: str, folder: Path) -> str:
     """Save the records of a build without what a network learns."""
     graphs = [*kmip_data.open(build)]
     for graph in graphs:
-        names = {"y", LINKS, "train_mask", "val_mask", "test_mask"}
+        names = {"y", LINK_ATTRIBUTE, "train_mask", "val_mask", "test_mask"}
         for name in names & {*graph.keys()}:
             del graph[name]
     return str(kmip_data.save(graphs, folder, name="bare").path)
