@@ -29,7 +29,7 @@ Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]
 
 
-class Arguments(BuildArguments, total=False):
+class DatasetArguments(BuildArguments, total=False):
     """Keyword arguments of every dataset class; documented at :class:`BuiltDataset`."""
 
     transform: Transform | None
@@ -43,7 +43,7 @@ class Arguments(BuildArguments, total=False):
     home: Folder | Home | None
 
 
-class PartArguments(Arguments, total=False):
+class PartArguments(DatasetArguments, total=False):
     """Arguments of a dataset of many graphs, which is opened one part at a time."""
 
     split: str | None

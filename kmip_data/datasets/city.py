@@ -9,8 +9,8 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.datasets.base import (
-    Arguments,
     BuiltDataset,
+    DatasetArguments,
     Folder,
     dataset_name_of_class,
     dataset_names_of_class,
@@ -108,7 +108,7 @@ class CityNetwork(BuiltDataset):
         split_seed: int = 0,
         block_size: float | None = None,
         buffer: int = 1,
-        **arguments: Unpack[Arguments],
+        **arguments: Unpack[DatasetArguments],
     ) -> None:
         if coordinates not in get_args(CoordinateMode):
             raise unknown_name_error(
@@ -169,7 +169,7 @@ class GraphLandCall(TypedDict, total=False):
     to_undirected: bool
 
 
-class GraphLandArguments(Arguments, GraphLandCall, total=False):
+class GraphLandArguments(DatasetArguments, GraphLandCall, total=False):
     """Keywords of :class:`GraphLandDataset`."""
 
 

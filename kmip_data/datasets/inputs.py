@@ -27,7 +27,7 @@ DEGREE_PROFILE = "degree-profile"  #: name of the features that are computed fro
 
 
 @dataclass(frozen=True)
-class Inputs:
+class NetworkInputs:
     """Recipe for the node features of a network."""
 
     attributes: tuple[str, ...]  #: stored attributes to read
@@ -66,7 +66,7 @@ def feature_views(
     return (views[name],)
 
 
-def network_inputs(card: Card, features: str, coordinates: CoordinateMode) -> Inputs:
+def network_inputs(card: Card, features: str, coordinates: CoordinateMode) -> NetworkInputs:
     """Return the node features that a network reads from a build.
 
     ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE`
@@ -79,16 +79,20 @@ def network_inputs(card: Card, features: str, coordinates: CoordinateMode) -> In
         vocabulary = city_vocabulary(card)
         digest = json_digest(card.key if vocabulary is None else vocabulary)[:12]
     if features == DEGREE_PROFILE:
-        return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary_digest=digest)
+        return NetworkInputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary_digest=digest)
     if has_city:
         transform = partial(replace_city_inputs, card=card, coordinates=coordinates)
         names = city_input_names(card, coordinates)
-        return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary_digest=digest)
+        return NetworkInputs(
+            ("x", "coordinate_encoding"), names, transform, vocabulary_digest=digest
+        )
 
     # A view is read as a slice: the columns outside it are never gathered.
     views = feature_views(card.dataset, features, computed=[DEGREE_PROFILE])
     names = next((column.fields for column in card.schema_.columns if column.attribute == "x"), ())
-    return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
+    return NetworkInputs(
+        ("x",), names[views[0].start : views[0].stop] if views else names, views=views
+    )
 
 
 def replace_city_inputs(data: Data, card: Card, coordinates: CoordinateMode) -> Data:
@@ -101,7 +105,7 @@ def replace_city_inputs(data: Data, card: Card, coordinates: CoordinateMode) -> 
 
 
 def check_same_categories(
-    card: Card, inputs: Inputs, training_digest: str, training_dataset: str
+    card: Card, inputs: NetworkInputs, training_digest: str, training_dataset: str
 ) -> None:
     """Raise ``UsageError`` if one-hot columns have other categories than the training data."""
     if inputs.vocabulary_digest != training_digest:

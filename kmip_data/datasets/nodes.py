@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import (
-    Arguments,
     BuiltDataset,
+    DatasetArguments,
     Folder,
     RuleArguments,
     dataset_name_of_class,
@@ -26,7 +26,7 @@ class _PublishedFolds(BuiltDataset):
         split_rule: Literal["upstream", "stratified"] = "upstream",
         split_seed: int = 0,
         fold: int = 0,
-        **arguments: Unpack[Arguments],
+        **arguments: Unpack[DatasetArguments],
     ) -> None:
         self._open(
             root,
@@ -136,7 +136,7 @@ class Planetoid(BuiltDataset):
         split_rule: Literal["upstream", "per-class", "stratified"] = "upstream",
         split_seed: int = 0,
         fold: int = 0,
-        **arguments: Unpack[Arguments],
+        **arguments: Unpack[DatasetArguments],
     ) -> None:
         self._open(
             root,

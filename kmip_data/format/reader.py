@@ -62,7 +62,7 @@ class _Attributes(StrictModel):
 
     dataset: str
     build_key: str
-    layout: str = Field(alias="schema")
+    schema_text: str = Field(alias="schema")
     counts: Json[_Counts]
 
 
@@ -137,7 +137,7 @@ class Shard:
         self.dataset = attributes.dataset
         self.build_key = attributes.build_key
         try:
-            self.schema, self.layout = parse_schema(attributes.layout)
+            self.schema, self.layout = parse_schema(attributes.schema_text)
         except ValueError as error:
             raise_damaged(self.path, "has a schema that is not valid", error)
         self.graphs = attributes.counts.graphs
