@@ -160,7 +160,7 @@ class Pipeline(ABC, Generic[P, S]):
     #: manifest of a plugin's dataset (:mod:`kmip_data.plugins`); shipped manifests are TOML files
     manifest_fields: ClassVar[Mapping[str, object]]
     #: parts that the stratified rule redraws; others stay
-    stratified_parts: tuple[str, ...] = PARTS
+    redrawn_parts: tuple[str, ...] = PARTS
     Params: ClassVar[type[BuildParams]] = BuildParams
     SplitParams: ClassVar[type[BaseSplitParams]] = PublishedSplitParams
 

@@ -131,7 +131,7 @@ def apply_split(
     """Apply the rule that ``params`` names: one of the dataset's rules, or ``stratified``.
 
     The stratified rule redraws the records that the default rule assigns to
-    ``pipeline.stratified_parts``. It groups graphs by their label, by their set of labels if there
+    ``pipeline.redrawn_parts``. It groups graphs by their label, by their set of labels if there
     may be several, or by the most frequent class of their nodes. Nodes of a single graph are
     grouped by their label. The rule is LRGB's
     (:func:`~kmip_data.graphs.split_rules.stratified_draw`).
@@ -161,7 +161,7 @@ def apply_split(
 
     # The default rule determines which records to redraw, and the sizes of the parts.
     labels, grouping = stratification_labels(records, pipeline.background_class)
-    redrawn_parts = [part for part in PARTS if part in pipeline.stratified_parts]
+    redrawn_parts = [part for part in PARTS if part in pipeline.redrawn_parts]
     default_parts = [default.parts[part] for part in redrawn_parts]
     pool = np.asarray(pipeline.order_for_stratified(default_parts, labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in redrawn_parts}

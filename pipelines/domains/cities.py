@@ -27,7 +27,7 @@ from kmip_data.graphs.city_columns import (
 )
 from kmip_data.pipelines.base import CardAdditions, Prepared, RecordTable, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, split_codes
+from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, random_part_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
@@ -323,7 +323,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             labels = chunk_labels(eccentricity, params.classes)
         # To save memory, the encoding is computed while the shard is written.
         lon_lat = np.ascontiguousarray(city.features[:, :2])
-        bounds = coordinate_range(lon_lat[split_codes(n) == 0])
+        bounds = coordinate_range(lon_lat[random_part_codes(n) == 0])
 
         def encode_rows(start: int, stop: int) -> F32:
             return encode_coordinates(lon_lat[start:stop], bounds, params.bands)
@@ -387,7 +387,7 @@ def store_city(city: CityArrays, workdir: Path) -> Prepared:
         if isinstance(values, np.ndarray) and not path.is_file():
             np.save(path, values, allow_pickle=False)
 
-    rows = np.flatnonzero(split_codes(len(city.features)) == 0)
+    rows = np.flatnonzero(random_part_codes(len(city.features)) == 0)
     train = np.empty((len(rows), len(FEATURES)))
     for number, column in enumerate(city.features.T):
         train[:, number] = column[rows]

@@ -12,13 +12,13 @@ from pydantic import Field
 from kmip_data.arrays import F32, I64, U8, Bools, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
-from kmip_data.format.split_files import PARTS
+from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS
 from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.text import count_with_noun
 
-TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
+TRAIN, VAL, TEST = PART_CODES.values()
 DEFAULT_BLOCK_METRES = (1_000, 500, 250, 150, 100, 50, 25, 10)  #: sizes tried by default, in order
 METRES_PER_DEGREE = 111_195.0  #: per degree of latitude, on a sphere of radius 6,371 km
 
@@ -50,7 +50,7 @@ class CitySplitParams(BaseSplitParams):
     )
 
 
-def split_codes(num_nodes: int, seed: int = 0) -> U8:
+def random_part_codes(num_nodes: int, seed: int = 0) -> U8:
     """Return the authors' split: 0 train, 1 val, 2 test for every node, (N,) uint8.
 
     In ``numpy.random.RandomState(seed).permutation(N)``, the first ``int(0.1 N)`` nodes are train,
@@ -64,7 +64,7 @@ def split_codes(num_nodes: int, seed: int = 0) -> U8:
     return codes
 
 
-def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
+def spatial_part_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     """Assign whole blocks of a square grid to the parts, in random order; return codes, (N,).
 
     Blocks go to train until it has a tenth of the nodes, then to val, then to test. ``lon_lat``
@@ -99,9 +99,9 @@ def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
     """
     remaining = codes.copy()
     near_train = _nodes_within_hops(codes == TRAIN, edge_index, hops)
-    remaining[near_train & (codes == VAL)] = DROPPED
+    remaining[near_train & (codes == VAL)] = NO_PART
     near_val = _nodes_within_hops(remaining == VAL, edge_index, hops)
-    remaining[(near_train | near_val) & (codes == TEST)] = DROPPED
+    remaining[(near_train | near_val) & (codes == TEST)] = NO_PART
     return remaining
 
 
@@ -132,7 +132,7 @@ def _blocks_of_nodes(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
 def _default_block_size(lon_lat: F32) -> int:
     """Return the largest default block size at which no block has over a fifteenth of the nodes.
 
-    The limit is below the tenth that ``spatial_codes`` accepts, so that train and val are not much
+    The limit is below the tenth that ``spatial_part_codes`` accepts, so that train and val are not much
     larger than a tenth.
     """
     max_nodes = max(1.0, len(lon_lat) / 15)
@@ -153,13 +153,15 @@ def city_split(records: RecordTable, params: CitySplitParams) -> Split:
             "random",
             {},
             note=note,
-            part_codes=split_codes(n, seed),
+            part_codes=random_part_codes(n, seed),
         )
     lon_lat = records.read_column("node/x")[:, :2]
     size = params.block_size or _default_block_size(lon_lat)
     hops = params.buffer
-    codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.read_column(EDGE_INDEX), hops)
-    dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"
+    codes = drop_buffer(
+        spatial_part_codes(lon_lat, seed, size), records.read_column(EDGE_INDEX), hops
+    )
+    dropped = f"{np.count_nonzero(codes == NO_PART):,} of {n:,}"
     if empty := [part for code, part in enumerate(PARTS) if not (codes == code).any()]:
         raise UsageError(
             f"A buffer of {count_with_noun(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: "

@@ -102,7 +102,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
         )
 
     class Fixed(Thirds):
-        stratified_parts = ("train", "val")
+        redrawn_parts = ("train", "val")
 
     split = apply_split(Fixed(), built_records, BaseSplitParams(split_rule="stratified"), None)
     assert list(split.parts["test"]) == list(range(300, 600))

@@ -10,7 +10,7 @@ from numpy.random import PCG64, Generator
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.pipelines.domains.cities import chunk_labels, mean_over_streets, symmetrise_streets
-from kmip_data.pipelines.domains.city_splits import TEST, TRAIN, VAL, split_codes
+from kmip_data.pipelines.domains.city_splits import TEST, TRAIN, VAL, random_part_codes
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.sample_writers import write_torch_file
 
@@ -51,7 +51,7 @@ def write_sample(
     node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
     street_means = [mean_over_streets(edge_index, column, n) for column in edge_features.T]
     eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
-    codes = split_codes(n)
+    codes = random_part_codes(n)
     files: dict[str, Array] = {
         "node_features": node_features,
         "node_features_augmented": np.column_stack([node_features, *street_means]),

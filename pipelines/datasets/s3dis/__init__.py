@@ -85,7 +85,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     version = 1
     Params = S3DISParams
     SplitParams = S3DISSplitParams
-    stratified_parts = ("train", "val")
+    redrawn_parts = ("train", "val")
 
     def schema(self, params: S3DISParams) -> Schema:
         """Return nine features in file order, ``pos`` as a view of the first three, and the label."""

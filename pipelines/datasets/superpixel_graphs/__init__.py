@@ -45,7 +45,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         super().__init__(manifest)
         self.is_coco = manifest.registered_name == "coco-sp"
         # Parts drawn from the same pictures.
-        self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
+        self.redrawn_parts = ("train", "val") if self.is_coco else ("val", "test")
 
     def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
         """Read the graphs of each part from a memory-mapped file of up to 9 GB."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.split_files import NO_PART
 from kmip_data.graphs.city_columns import (
     coordinate_encoding_names,
     coordinate_range,
@@ -34,12 +35,11 @@ from kmip_data.pipelines.domains.cities import (
     symmetrise_streets,
 )
 from kmip_data.pipelines.domains.city_splits import (
-    DROPPED,
     CitySplitParams,
     city_split,
     drop_buffer,
-    spatial_codes,
-    split_codes,
+    random_part_codes,
+    spatial_part_codes,
 )
 
 
@@ -98,22 +98,22 @@ def test_coordinates_are_encoded_by_sinusoids_of_their_range() -> None:
 
 
 def test_split_codes_are_those_of_the_published_paris() -> None:
-    codes = split_codes(114_127)
+    codes = random_part_codes(114_127)
     head = {
         part: set(np.flatnonzero(codes[:20] == code)) for part, code in (("train", 0), ("val", 1))
     }
     assert head == {"train": {3, 6, 14, 17}, "val": {9, 12}}  # of the published Paris
     assert np.bincount(codes).tolist() == [11_412, 11_412, 91_303]
-    assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
+    assert np.bincount(random_part_codes(5)).tolist() == [1, 1, 3]
 
 
 def test_too_large_blocks_are_refused() -> None:
     with pytest.raises(UsageError, match=r"100 m has 50 of 50 "):
-        spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
+        spatial_part_codes(np.zeros((50, 2), np.float32), 0, 100.0)
     town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
     with pytest.raises(UsageError, match=r"1000 m has \d+ of 500 "):
-        spatial_codes(town, 0, 1_000.0)
-    assert set(spatial_codes(town, 0, 250.0).tolist()) == {0, 1, 2}
+        spatial_part_codes(town, 0, 1_000.0)
+    assert set(spatial_part_codes(town, 0, 250.0).tolist()) == {0, 1, 2}
 
 
 @settings(max_examples=150, deadline=None)
@@ -129,9 +129,9 @@ def test_a_buffer_separates_the_parts(n: int, hops: int, data) -> None:
     pairs = [pair for a, b in graph.edges for pair in ((a, b), (b, a))]
     kept = drop_buffer(blocks, np.array(pairs, np.int64).reshape(-1, 2).T, hops)
     balls = [nx.single_source_shortest_path_length(graph, v, cutoff=hops) for v in range(n)]
-    around = [{int(kept[u]) for u in ball} - {DROPPED} for ball in balls]
+    around = [{int(kept[u]) for u in ball} - {NO_PART} for ball in balls]
     for v in range(n):
-        if kept[v] == DROPPED:
+        if kept[v] == NO_PART:
             assert blocks[v] != 0, "train is whole"
             assert min(around[v], default=9) < blocks[v], (
                 "what is dropped is near to an earlier part"
@@ -165,7 +165,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     assert 0.1 <= train <= 0.15
     assert 0.05 < val <= 0.15
     assert test > 0.5
-    dropped = np.count_nonzero(split.part_codes == DROPPED)
+    dropped = np.count_nonzero(split.part_codes == NO_PART)
     assert (
         f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part"
         in split.note
@@ -175,7 +175,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     touching = city_split(town, CitySplitParams(split_rule="spatial", buffer=0))
     assert touching.name == f"spatial-{side}-seed0"
     assert "in no part" not in touching.note
-    assert not (touching.part_codes == DROPPED).any()
+    assert not (touching.part_codes == NO_PART).any()
     assert CitySplitParams().identity() == {"split_rule": "random", "split_seed": 0}
 
 
