@@ -33,16 +33,16 @@ from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipelin
 
 #: the 37 raw columns; categories that the published files do not identify are numbered by frequency
 #: (the card of a build from OpenStreetMap has the vocabulary)
-FEATURES = (
+FEATURE_NAMES = (
     "longitude [°]", "latitude [°]", "street count", *map("landuse_{}".format, range(9)),
     "length [m]", "speed [km/h]", "oneway False", "oneway True",
     "lanes nan", *map("lanes_{}".format, range(1, 9)),
     "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
 )  # fmt: skip
-_CHUNK_STREETS = 2**20  #: streets averaged at a time
+_STREETS_PER_BATCH = 2**20  #: streets averaged at a time
 NODE_FEATURES = 12  #: columns that describe the node; the others are means over its streets
 #: (hops, classes, weight) for which the published eccentricity and labels are used
-PUBLISHED_TARGET = (16, 10, "length")
+PUBLISHED_TARGET_PARAMETERS = (16, 10, "length")
 
 
 class CityParams(OneGraphParams):
@@ -77,16 +77,16 @@ class CityParams(OneGraphParams):
 class CityArrays:
     """Arrays of a city with N nodes and E edges, as returned by a reader."""
 
-    features: F32  #: (N, 37), the unscaled columns :data:`FEATURES`
+    features: F32  #: (N, 37), the unscaled columns :data:`FEATURE_NAMES`
     #: (2, E), every street in both directions, as returned by :func:`symmetrise_streets`
     edge_index: I32 | I64
     edge_length: F32  #: (E,) metres; the same in both directions
     edge_speed: F32 | None = None  #: (E,) km/h, for ``weight="travel_time"``
-    node_ids: I64 | None = None  #: (N,) node ids of OpenStreetMap; ``None`` for published cities
+    osm_ids: I64 | None = None  #: (N,) node ids of OpenStreetMap; ``None`` for published cities
     eccentricity: F32 | None = None  #: (N,) as published
     labels: Array | None = None  #: (N,) integers, as published
-    #: JSON-serialisable values for ``statistics.city`` on the card
-    facts: Mapping[str, object] = field(default_factory=dict)
+    #: JSON-serialisable values of ``statistics.city`` on the card
+    card_statistics: Mapping[str, object] = field(default_factory=dict)
     #: sentences for the notes on the card, printed when the city is built
     warnings: tuple[str, ...] = ()
 
@@ -98,21 +98,21 @@ class Streets(NamedTuple):
     """
 
     edge_index: I32  #: (2, S)
-    member: I32  #: (M,) edges, grouped by street
-    first: I64  #: (S + 1,) position in ``member`` where each street begins
+    edge_rows: I32  #: (M,) edges, grouped by street
+    first: I64  #: (S + 1,) position in ``edge_rows`` where each street begins
 
     def mean(self, values: Array) -> F32:
         """Return the mean of a feature over the edges of each street, (S,).
 
-        ``values`` (M,) are in the order of ``member``. Sums use float64 and are rounded once.
+        ``values`` (M,) are in the order of ``edge_rows``. Sums use float64 and are rounded once.
         """
         mean = np.empty(len(self.first) - 1, np.float32)
-        # Convert a chunk at a time: float64 values of all edges would take 8 bytes each.
-        for start in range(0, len(mean), _CHUNK_STREETS):
-            starts = self.first[start : start + _CHUNK_STREETS + 1]
+        # Convert a batch at a time: float64 values of all edges would take 8 bytes each.
+        for start in range(0, len(mean), _STREETS_PER_BATCH):
+            starts = self.first[start : start + _STREETS_PER_BATCH + 1]
             rows = values[starts[0] : starts[-1]].astype(np.float64)
             total = np.add.reduceat(rows, starts[:-1] - starts[0])
-            mean[start : start + _CHUNK_STREETS] = total / np.diff(starts)
+            mean[start : start + _STREETS_PER_BATCH] = total / np.diff(starts)
         return mean
 
 
@@ -147,11 +147,11 @@ def symmetrise_streets(edge_index: I64, edge_features: F32, num_nodes: int) -> t
     sums use float64 and are rounded once.
     """
     streets = join_streets(edge_index[0], edge_index[1], num_nodes)
-    means = [streets.mean(column[streets.member]) for column in edge_features.T]
+    means = [streets.mean(column[streets.edge_rows]) for column in edge_features.T]
     return streets.edge_index.astype(np.int64), np.stack(means, axis=1)
 
 
-def mean_over_streets(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) -> F32:
+def mean_over_incoming_edges(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) -> F32:
     """Return the mean of an edge feature, (E,), over the incoming edges of each node, (N,) float32.
 
     Nodes without edges have 0. Sums use float64 (upstream: float32), so their order does not matter.
@@ -161,7 +161,7 @@ def mean_over_streets(edge_index: I64 | I32, edge_feature: F32, num_nodes: int) 
     return (total / count).astype(np.float32)
 
 
-def chunk_labels(eccentricity: F32, classes: int) -> U8:
+def quantile_labels(eccentricity: F32, classes: int) -> U8:
     """Return the quantile chunk of each node's eccentricity, (N,), 0 for the smallest.
 
     Nodes, sorted by eccentricity and then by index, are cut into chunks of ``N // classes + 1``.
@@ -185,7 +185,7 @@ def check_city(city: CityArrays, where: str) -> None:
     e = city.edge_index.shape[1]
     features = city.features
     lengths = city.edge_length
-    if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
+    if features.shape != (n, len(FEATURE_NAMES)) or lengths.shape != (e,):
         raise DamagedInput(
             f"{where}: the arrays do not fit together: "
             f"features {features.shape}, lengths {lengths.shape} of {e} edges."
@@ -238,7 +238,7 @@ def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F
     header = {
         "descr": "<f4",
         "fortran_order": True,
-        "shape": (num_nodes, len(FEATURES)),
+        "shape": (num_nodes, len(FEATURE_NAMES)),
     }
     with _array_path(workdir, "features").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
@@ -262,13 +262,13 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         ("weight", "travel-time"),
         ("bands", "bands{}"),
     )
-    node_ids: ClassVar[bool] = False  #: True to store OpenStreetMap's node ids, too
+    stores_osm_ids: ClassVar[bool] = False  #: True to store OpenStreetMap's node ids, too
 
     def schema(self, params: P) -> Schema:
         """Return features, sinusoids, eccentricity, labels and lengths; node ids if stored."""
         doc = "raw columns in the authors' order; from length on, means over streets"
         columns = [
-            feature_column("node/x", FEATURES, doc),
+            feature_column("node/x", FEATURE_NAMES, doc),
             Column(
                 key=COORDINATE_ENCODING, attribute="coordinate_encoding", stored="float32",
                 presented="float32", shape=(4 * params.bands,), fields=coordinate_encoding_names(params.bands),
@@ -291,7 +291,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             ),
         ]  # fmt: skip
         return Schema(
-            columns=tuple(columns if self.node_ids else columns[:-1]),
+            columns=tuple(columns if self.stores_osm_ids else columns[:-1]),
             views=(View(attribute="pos", source="node/x", start=0, stop=2),),
             edges="index",
             max_nodes=self.manifest.max_nodes,
@@ -310,7 +310,8 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
 
         eccentricity = city.eccentricity
         labels = city.labels
-        has_published_target = (params.hops, params.classes, params.weight) == PUBLISHED_TARGET
+        target_parameters = (params.hops, params.classes, params.weight)
+        has_published_target = target_parameters == PUBLISHED_TARGET_PARAMETERS
         if not has_published_target or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
             eccentricity = local_eccentricity(
@@ -320,7 +321,7 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
                 params.hops,
                 quiet=True,
             )
-            labels = chunk_labels(eccentricity, params.classes)
+            labels = quantile_labels(eccentricity, params.classes)
         # To save memory, the encoding is computed while the shard is written.
         lon_lat = np.ascontiguousarray(city.features[:, :2])
         bounds = coordinate_range(lon_lat[random_part_codes(n) == 0])
@@ -337,11 +338,11 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             "node/y": labels.astype(np.uint8),
             "edge/length": city.edge_length,
         }
-        if self.node_ids:
-            node_ids = city.node_ids
-            if node_ids is None:  # published files have no ids
-                node_ids = np.full(n, -1, np.int64)
-            columns["node/osm_id"] = node_ids
+        if self.stores_osm_ids:
+            osm_ids = city.osm_ids
+            if osm_ids is None:  # published files have no ids
+                osm_ids = np.full(n, -1, np.int64)
+            columns["node/osm_id"] = osm_ids
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
         edge_index = city.edge_index.astype(self.schema(params).index_dtype, copy=False)
         yield GraphRecord(
@@ -388,7 +389,7 @@ def store_city(city: CityArrays, workdir: Path) -> Prepared:
             np.save(path, values, allow_pickle=False)
 
     rows = np.flatnonzero(random_part_codes(len(city.features)) == 0)
-    train = np.empty((len(rows), len(FEATURES)))
+    train = np.empty((len(rows), len(FEATURE_NAMES)))
     for number, column in enumerate(city.features.T):
         train[:, number] = column[rows]
     std = np.zeros(train.shape[1])
@@ -401,7 +402,7 @@ def store_city(city: CityArrays, workdir: Path) -> Prepared:
         "coordinate_range": bounds.tolist(),
     }
     facts = {
-        **city.facts,
+        **city.card_statistics,
         "warnings": list(city.warnings),
         "features": statistics,
     }

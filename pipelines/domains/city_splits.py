@@ -132,8 +132,8 @@ def _blocks_of_nodes(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
 def _default_block_size(lon_lat: F32) -> int:
     """Return the largest default block size at which no block has over a fifteenth of the nodes.
 
-    The limit is below the tenth that ``spatial_part_codes`` accepts, so that train and val are not much
-    larger than a tenth.
+    The limit is below the tenth that ``spatial_part_codes`` accepts, so that train and val are
+    not much larger than a tenth.
     """
     max_nodes = max(1.0, len(lon_lat) / 15)
     for size in DEFAULT_BLOCK_METRES:

@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.domains.cities import (
-    FEATURES,
+    FEATURE_NAMES,
     NODE_FEATURES,
     CityArrays,
     CityParams,
@@ -65,10 +65,12 @@ def read_city_archive(folder: Path) -> CityArrays:
     for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
         if not (folder / name).is_file():
             raise DamagedInput(f"{name} is missing.")
-    features = read_tensor(folder / "node_features_augmented.pt", "float32", (None, len(FEATURES)))
+    features = read_tensor(
+        folder / "node_features_augmented.pt", "float32", (None, len(FEATURE_NAMES))
+    )
     n = len(features)
     index = read_tensor(folder / "edge_indices.pt", "int64", (2, None))
-    shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
+    shape = (index.shape[1], len(FEATURE_NAMES) - NODE_FEATURES)
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
     check_raw_edges(index, n, "edge_indices.pt")
     # The current files are already symmetric.
@@ -82,7 +84,7 @@ def read_city_archive(folder: Path) -> CityArrays:
         edge_speed=street[:, 1],
         eccentricity=eccentricity,
         labels=labels,
-        facts={"layout": "undirected" if is_undirected else "directed"},
+        card_statistics={"layout": "undirected" if is_undirected else "directed"},
         warnings=() if is_undirected else (DIRECTED_WARNING,),
     )
     check_city(city, folder.name)
@@ -109,7 +111,7 @@ def check_published(city: CityArrays, manifest: Manifest) -> None:
     if differences:
         raise DamagedInput(
             f"These are not the published tensors of {manifest.title}: {', '.join(differences)}; the edges are "
-            f"{city.facts['layout']} (the authors changed their files on 2025-03-05).",
+            f"{city.card_statistics['layout']} (the authors changed their files on 2025-03-05).",
             next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
             "--archive PATH, which accepts any tensors",
         )

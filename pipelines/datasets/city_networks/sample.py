@@ -9,7 +9,11 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.graphs.eccentricity import local_eccentricity
-from kmip_data.pipelines.domains.cities import chunk_labels, mean_over_streets, symmetrise_streets
+from kmip_data.pipelines.domains.cities import (
+    mean_over_incoming_edges,
+    quantile_labels,
+    symmetrise_streets,
+)
 from kmip_data.pipelines.domains.city_splits import TEST, TRAIN, VAL, random_part_codes
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.sample_writers import write_torch_file
@@ -49,7 +53,7 @@ def write_sample(
     street_count = np.bincount(edge_index[0], minlength=n)
     land_use = _one_hot(rng, n, 9)
     node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
-    street_means = [mean_over_streets(edge_index, column, n) for column in edge_features.T]
+    street_means = [mean_over_incoming_edges(edge_index, column, n) for column in edge_features.T]
     eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
     codes = random_part_codes(n)
     files: dict[str, Array] = {
@@ -57,7 +61,7 @@ def write_sample(
         "node_features_augmented": np.column_stack([node_features, *street_means]),
         "edge_indices": edge_index,
         "edge_features": edge_features,
-        "10-chunk_16-hop_node_labels": chunk_labels(eccentricity, 10).astype(np.int64),
+        "10-chunk_16-hop_node_labels": quantile_labels(eccentricity, 10).astype(np.int64),
         "16-hop_eccentricities": eccentricity,
         "train_mask": codes == TRAIN,
         "valid_mask": codes == VAL,

@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     OpenStreetMapParams,
     check_source,
 )
-from kmip_data.pipelines.domains.cities import CityPipeline, check_city, chunk_labels, store_city
+from kmip_data.pipelines.domains.cities import CityPipeline, check_city, quantile_labels, store_city
 from kmip_data.pipelines.raw.find_or_download import show_license
 
 
@@ -26,7 +26,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     """Pipeline of Helsinki and of the recipe ``city``."""
 
     Params = OpenStreetMapParams
-    node_ids = True
+    stores_osm_ids = True
     Source = CitySource
 
     def import_files(
@@ -67,7 +67,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         city = read_city(raw, params, workdir)
         check_city(city, self.manifest.name)
         # Fail early if the city has too few nodes for the number of classes.
-        chunk_labels(np.zeros(len(city.features), np.float32), params.classes)
+        quantile_labels(np.zeros(len(city.features), np.float32), params.classes)
         return store_city(city, workdir)
 
     def advice_on_damage(self) -> None:

@@ -17,7 +17,7 @@ from kmip_data.pipelines.domains.cities import (
     CityArrays,
     Streets,
     join_streets,
-    mean_over_streets,
+    mean_over_incoming_edges,
     store_features,
 )
 from kmip_data.runtime.memory import require_memory
@@ -118,8 +118,8 @@ def city_arrays(
     kmh = np.nan_to_num(speed).astype(np.float32)
     del categories, speed  # frees 0.4 GB at 10⁷ nodes before memory use peaks
     streets = join_streets(graph.source, graph.target, n)
-    length = streets.mean(graph.length.astype(np.float32)[streets.member])
-    speed_mean = streets.mean(kmh[streets.member])
+    length = streets.mean(graph.length.astype(np.float32)[streets.edge_rows])
+    speed_mean = streets.mean(kmh[streets.edge_rows])
 
     if not land_use:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
@@ -135,8 +135,8 @@ def city_arrays(
         edge_index=streets.edge_index,
         edge_length=length,
         edge_speed=speed_mean if has_speed else None,
-        node_ids=graph.node_id,
-        facts={
+        osm_ids=graph.node_id,
+        card_statistics={
             **facts,
             "intersections": n,
             "directed_edges": graph.num_edges,
@@ -184,12 +184,12 @@ def _feature_columns(
         yield column["landuse"] == index if "landuse" in column else np.zeros(n)
 
     for mean in means:
-        yield mean_over_streets(streets.edge_index, mean, n)
+        yield mean_over_incoming_edges(streets.edge_index, mean, n)
     target = streets.edge_index[1]
     in_degree = np.maximum(np.bincount(target, minlength=n), 1)
     widths = {"oneway": 2, "lanes": CATEGORY_COLUMNS, "reversed": 3, "highway": CATEGORY_COLUMNS}
     for name, width in widths.items():
-        category = column[name][streets.member]
+        category = column[name][streets.edge_rows]
         for index in range(width):
             # The mean of a one-hot column is the fraction of edges in this category.
             total = np.zeros(n)

@@ -25,11 +25,11 @@ from kmip_data.graphs.city_columns import (
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RecordTable, Unit, load_pipeline
 from kmip_data.pipelines.domains.cities import (
-    FEATURES,
+    FEATURE_NAMES,
     CityArrays,
     check_city,
-    chunk_labels,
-    mean_over_streets,
+    mean_over_incoming_edges,
+    quantile_labels,
     store_city,
     street_weights,
     symmetrise_streets,
@@ -65,16 +65,18 @@ def test_symmetrised_edges_equal_pytorch_geometric(n: int, data) -> None:
         mean[symmetric[1] == v].mean(0) if (symmetric[1] == v).any() else np.zeros(2)
         for v in range(n)
     ]
-    means = [mean_over_streets(symmetric, column, n) for column in mean.T]
+    means = [mean_over_incoming_edges(symmetric, column, n) for column in mean.T]
     np.testing.assert_allclose(np.stack(means, axis=1), slow, rtol=1e-6)
 
 
 def test_eccentricity_is_cut_into_equal_classes() -> None:
     values = np.array([5, 1, 3, 3, 2, 9, 8, 7, 6, 4, 0], np.float32)
-    assert chunk_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
+    assert quantile_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
     with pytest.raises(DamagedInput, match="10 classes: 15 "):
-        chunk_labels(np.arange(15, dtype=np.float32), 10)
-    assert np.bincount(chunk_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [1]
+        quantile_labels(np.arange(15, dtype=np.float32), 10)
+    assert np.bincount(quantile_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [
+        1
+    ]
 
 
 def test_coordinates_are_encoded_by_sinusoids_of_their_range() -> None:
@@ -184,7 +186,7 @@ def tensors(**changes) -> CityArrays:
     ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
     index, street = symmetrise_streets(ring, np.tile(np.float32([50.0, 36.0]), (n, 1)), n)
     values = {
-        "features": np.ones((n, len(FEATURES)), np.float32),
+        "features": np.ones((n, len(FEATURE_NAMES)), np.float32),
         "edge_index": index,
         "edge_length": street[:, 0],
         "edge_speed": street[:, 1],
@@ -196,7 +198,7 @@ def test_record_follows_the_schema(tmp_path) -> None:
     pipeline = load_pipeline(load_manifest("helsinki"))
     params = pipeline.Params(hops=3, classes=3, weight="travel_time", bands=2)
     schema = pipeline.schema(params)
-    prepared = store_city(tensors(node_ids=np.arange(30)), tmp_path)
+    prepared = store_city(tensors(osm_ids=np.arange(30)), tmp_path)
     (record,) = pipeline.records(prepared, Unit(0, "ring", {}), params)
     assert set(record.columns) == {column.key for column in schema.columns}
     for column in schema.columns:

@@ -29,7 +29,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
 from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
 from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.datasets.openstreetmap.streets import IMPLICIT_LIMITS, read_speed
-from kmip_data.pipelines.domains.cities import FEATURES, CityArrays
+from kmip_data.pipelines.domains.cities import FEATURE_NAMES, CityArrays
 from kmip_data.runtime import memory
 
 
@@ -75,9 +75,9 @@ def one_hot(values: pd.Series, categories: tuple[str, ...], width: int) -> np.nd
 
 def test_the_37_columns_equal_upstream(city, theirs):
     nodes, edges = theirs
-    words = Vocabulary.model_validate(city.facts["vocabulary"])
+    words = Vocabulary.model_validate(city.card_statistics["vocabulary"])
     position = {number: i for i, number in enumerate(nodes.index)}
-    assert nodes.index.tolist() == city.node_ids.tolist()
+    assert nodes.index.tolist() == city.osm_ids.tolist()
     index = torch.tensor([[position[u], position[v]] for u, v, _ in edges.index]).T
     attr = np.concatenate(
         [
@@ -98,7 +98,7 @@ def test_the_37_columns_equal_upstream(city, theirs):
     )
     assert np.array_equal(city.edge_index, index.numpy())
     np.testing.assert_allclose(city.edge_length, attr[:, 0].numpy(), rtol=1e-6)
-    for column, name in enumerate(FEATURES):
+    for column, name in enumerate(FEATURE_NAMES):
         np.testing.assert_allclose(
             city.features[:, column], expected[:, column], rtol=1e-5, atol=1e-6, err_msg=name
         )
@@ -106,7 +106,7 @@ def test_the_37_columns_equal_upstream(city, theirs):
 
 def test_the_vocabulary_equals_upstream(city, theirs):
     nodes, edges = theirs
-    words = city.facts["vocabulary"]
+    words = city.card_statistics["vocabulary"]
     for name, values in (("landuse", nodes["landuse"]), ("highway", edges["highway"])):
         counts = values.astype(str).value_counts()
         kept = values.astype(str).where(values.astype(str).isin(counts.index[:8]), "others")
@@ -132,7 +132,7 @@ def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
     (tmp_path / "mapped").mkdir()
     other = reading.read_city(raw, OpenStreetMapParams(), tmp_path / "mapped")
     assert len(mapped) > 15
-    for name in ("features", "edge_index", "edge_length", "edge_speed", "node_ids"):
+    for name in ("features", "edge_index", "edge_length", "edge_speed", "osm_ids"):
         np.testing.assert_array_equal(getattr(other, name), getattr(city, name))
 
 
@@ -154,7 +154,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
         simplify_graph(extract.ways), None, tmp_path / "other", vocabulary=words, facts={}
     )
     assert not other.features[:, 28:].any()
-    assert other.facts["vocabulary"] == words.model_dump(mode="json")
+    assert other.card_statistics["vocabulary"] == words.model_dump(mode="json")
     assert other.warnings[-1] == "2 values of highway are not in the vocabulary and were dropped."
 
 
