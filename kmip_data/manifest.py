@@ -29,7 +29,7 @@ class License(StrictModel):
     agreement: bool = False  #: True if users must agree before a download
 
 
-class Responsible(StrictModel):
+class ResponsibleAI(StrictModel):
     """Statements in Croissant's vocabulary of responsible AI; empty if the owner made none."""
 
     collection: str = ""
@@ -71,7 +71,7 @@ class Mirror(StrictModel):
         return address_without_secrets(self.url)
 
 
-class Member(StrictModel):
+class MemberPattern(StrictModel):
     """Pattern of the archive members that the pipeline reads, and limits of their size and number.
 
     ``pattern`` is a :func:`fnmatch.fnmatchcase` pattern of paths below the folder that holds
@@ -88,10 +88,10 @@ class Content(StrictModel):
     """Files that a local archive or folder must hold to be recognised, and their limits."""
 
     anchor: str  #: path or pattern of a file in the root folder of the data
-    members: tuple[Member, ...]
+    members: tuple[MemberPattern, ...]
     max_total_bytes: int
     #: file name that occurs only in other data, such as an older release -> description of that data
-    mistaken: dict[str, str] = Field(default_factory=dict)
+    other_data: dict[str, str] = Field(default_factory=dict)
     #: member path -> published digest; an archive with another digest is refused
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
     #: as ``known_sha256``, if only MD5 is published
@@ -107,7 +107,7 @@ class Content(StrictModel):
                 anchor=joined.anchor,
                 members=joined.members + content.members,
                 max_total_bytes=joined.max_total_bytes + content.max_total_bytes,
-                mistaken=joined.mistaken | content.mistaken,
+                other_data=joined.other_data | content.other_data,
                 known_sha256=joined.known_sha256 | content.known_sha256,
                 known_md5=joined.known_md5 | content.known_md5,
                 pin_source=joined.pin_source or content.pin_source,
@@ -174,7 +174,7 @@ class Layout(StrictModel):
     #: set if the files have both directions of each edge: stated by them, or checked by the build
     both_ways: Literal["", "stated", "checked"] = Field(default="", exclude_if=not_)
     folds: int = 1  #: number of published splits
-    split_note: str = ""  #: remark on the published split
+    split_note: str = ""  #: note on the published split
     #: parameters of the splits written with every build, the default first
     default_splits: tuple[dict[str, object], ...] = Field(default=(), exclude_if=not_)
     #: attribute -> column, first and last component that it also presents
@@ -182,7 +182,7 @@ class Layout(StrictModel):
     #: columns by key, such as ``node/x``, in the order of the shards
     columns: dict[str, ColumnLayout] = Field(default_factory=dict)
     #: False if build keys leave out the columns, as in older datasets; a test pins their sample
-    keyed: bool = Field(default=True, exclude=True)
+    columns_in_key: bool = Field(default=True, exclude=True)
 
 
 class Manifest(StrictModel):
@@ -203,9 +203,9 @@ class Manifest(StrictModel):
     homepage: str
     published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""  #: date, if known
     #: real raw files that the pipeline was run on; stated for the paper's datasets
-    read_here: str = ""
+    tested_on: str = ""
     license: License
-    responsible: Responsible = Responsible()
+    responsible: ResponsibleAI = ResponsibleAI()
     #: True if the data were generated, not collected; ``None`` if only the owner knows
     synthetic: bool | None = None
     citation: str  #: BibTeX

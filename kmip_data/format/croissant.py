@@ -8,7 +8,7 @@ import unicodedata
 from typing import Any
 
 from kmip_data.format.card import Card
-from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manifest
+from kmip_data.manifest import Manifest, ResponsibleAI, dataset_names, load_manifest
 from kmip_data.strict_model import read_shipped
 from kmip_data.text import format_parameters
 
@@ -26,10 +26,10 @@ def build_croissant(card: Card) -> dict[str, Any]:
     # A dataset saved in Python has no manifest.
     manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
     constants = read_shipped("tables", "croissant")
-    rai = Responsible() if manifest is None else manifest.responsible
+    rai = ResponsibleAI() if manifest is None else manifest.responsible
     synthetic = None if manifest is None else manifest.synthetic
     if card.sample:
-        rai = Responsible(**constants["generated"])
+        rai = ResponsibleAI(**constants["generated"])
         synthetic = True
     optional_fields = {
         "creator": citation_authors(card.citation),
@@ -96,7 +96,7 @@ def _source_objects(card: Card, manifest: Manifest | None) -> list[dict[str, str
     return sources
 
 
-def _collection_and_conversion(card: Card, rai: Responsible) -> list[dict[str, str]]:
+def _collection_and_conversion(card: Card, rai: ResponsibleAI) -> list[dict[str, str]]:
     """Return the collection of the data, if known, and their conversion to this build."""
     version = card.versions.get("kmip-data", "")
     parameters = format_parameters(dict(sorted(card.parameters.items())))

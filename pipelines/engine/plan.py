@@ -62,7 +62,7 @@ def build_key(pipeline: AnyPipeline, params: BuildParams, raw: RawFolder) -> str
         "format_version": FORMAT_VERSION,
     }
     layout = pipeline.manifest.layout
-    if layout.columns and layout.keyed:
+    if layout.columns and layout.columns_in_key:
         identity["layout"] = layout.model_dump(mode="json")
     return json_digest(identity)[:12]
 

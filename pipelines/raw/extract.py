@@ -15,7 +15,7 @@ from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Content, Member
+from kmip_data.manifest import Content, MemberPattern
 from kmip_data.pipelines.raw.archives import Entry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
 
@@ -160,7 +160,7 @@ def _matches(name: str, pattern: str) -> bool:
     return True
 
 
-def _expected_count(member: Member) -> str:
+def _expected_count(member: MemberPattern) -> str:
     same = member.min_count == member.max_count
     return str(member.min_count) if same else f"{member.min_count} to {member.max_count}"
 
@@ -177,8 +177,8 @@ def _not_recognised_error(
     problem = f"{archive} does not have the expected data."
     for entry in entries:
         name = entry.name.rpartition("/")[2]
-        if name in content.mistaken:
-            problem = f"{archive} holds {content.mistaken[name]}"
+        if name in content.other_data:
+            problem = f"{archive} holds {content.other_data[name]}"
 
     tops = {entry.name.partition("/")[0] for entry in entries}
     shown = ", ".join(ascii(top)[1:-1] for top in sorted(tops)[:8]) or "nothing"

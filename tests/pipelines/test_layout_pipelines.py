@@ -119,7 +119,7 @@ def test_reader_errors_name_the_record_without_python_terms(
 
 def test_dataset_keys_include_columns_unless_a_digest_pins_them() -> None:
     raw = RawFolder(Path(), {}, ())
-    for name, keyed in (("minesweeper", True), ("zinc", False)):
+    for name, columns_in_key in (("minesweeper", True), ("zinc", False)):
         pipeline = load_pipeline(load_manifest(name))
         params = pipeline.Params()
         before = build_key(pipeline, params, raw)
@@ -127,8 +127,8 @@ def test_dataset_keys_include_columns_unless_a_digest_pins_them() -> None:
         columns = pipeline.manifest.layout.columns | {"node/x": column}
         layout = pipeline.manifest.layout.model_copy(update={"columns": columns})
         pipeline.manifest = pipeline.manifest.model_copy(update={"layout": layout})
-        assert (build_key(pipeline, params, raw) != before) == keyed
-    assert Layout().keyed
+        assert (build_key(pipeline, params, raw) != before) == columns_in_key
+    assert Layout().columns_in_key
 
 
 def test_changed_columns_under_one_key_need_a_new_version(tmp_path: Path, monkeypatch) -> None:

@@ -114,7 +114,7 @@ def paper_table() -> str:
     """Publishers of the addresses of the paper's datasets, and real files that were read here."""
     rows: dict[str, list[str]] = {}
     for manifest in manifests():
-        if not manifest.read_here:
+        if not manifest.tested_on:
             continue
         publishers = []
         for source in manifest.sources:
@@ -122,7 +122,7 @@ def paper_table() -> str:
                 row = publisher_of(mirror)
                 since = f", since {row['since']}" if "since" in row else ""
                 publishers.append(f"{row['by']} ({row['named']}{since})")
-        text = f"{'; '.join(dict.fromkeys(publishers))} | {manifest.read_here}"
+        text = f"{'; '.join(dict.fromkeys(publishers))} | {manifest.tested_on}"
         rows.setdefault(text, []).append(f"`{manifest.name}`")
     lines = ["| dataset | addresses published by | read here from a real copy |", "|---" * 3 + "|"]
     lines += [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]

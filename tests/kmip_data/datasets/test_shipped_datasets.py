@@ -35,7 +35,7 @@ def test_every_pin_and_address_has_a_source_and_the_papers_datasets_two_mirrors(
                 stated = mirror.git_blob or source.is_packaged
                 pinned = mirror.is_pinned or mirror.members_sha256
                 assert stated or bool(mirror.pin_source) == bool(pinned), mirror.url
-            if manifest.read_here:
+            if manifest.tested_on:
                 assert len(source.mirrors) >= 2, (manifest.name, source.name)
 
 

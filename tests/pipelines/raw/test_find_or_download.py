@@ -29,7 +29,7 @@ from kmip_data.manifest import (
     ExpectedCounts,
     License,
     Manifest,
-    Member,
+    MemberPattern,
     Mirror,
     Source,
     load_manifest,
@@ -514,12 +514,12 @@ def test_a_sample_of_a_million_records_is_refused(home):
 def two_sources() -> Manifest:
     graphs = Content(
         anchor="graphs/a.txt",
-        members=(Member(pattern="graphs/*.txt", max_bytes=100, max_count=9),),
+        members=(MemberPattern(pattern="graphs/*.txt", max_bytes=100, max_count=9),),
         max_total_bytes=1000,
     )
     labels = Content(
         anchor="labels.csv.gz",
-        members=(Member(pattern="labels.csv.gz", max_bytes=200),),
+        members=(MemberPattern(pattern="labels.csv.gz", max_bytes=200),),
         max_total_bytes=200,
     )
     mirrors = {name: (Mirror(url=f"https://nowhere.invalid/{name}"),) for name in "gl"}

@@ -14,13 +14,13 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from kmip_data.manifest import Content, Member
+from kmip_data.manifest import Content, MemberPattern
 
 CONTENT = Content(
     anchor="index.txt",
     members=(
-        Member(pattern="index.txt", max_bytes=1_000),
-        Member(pattern="parts/*.bin", max_bytes=2_000_000, max_count=20),
+        MemberPattern(pattern="index.txt", max_bytes=1_000),
+        MemberPattern(pattern="parts/*.bin", max_bytes=2_000_000, max_count=20),
     ),
     max_total_bytes=10_000_000,
 )
