@@ -32,7 +32,7 @@ from kmip_data.format.schema import (
     NEIGHBOR,
     NODE_PTR,
     Column,
-    ExpectedDataset,
+    ExpectedArray,
     parse_schema,
     shard_member_name,
 )
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import h5py
 
     from kmip_data.format.card import FileEntry
-    from kmip_data.format.untrusted_hdf5 import StoredDataset
+    from kmip_data.format.untrusted_hdf5 import StoredArray
 
 #: Limit of the declared size of all datasets. Contiguous data cannot exceed the file; this bounds the
 #: rows of empty datasets.
@@ -87,7 +87,7 @@ class Shard:
     node_ptr, edge_ptr
         int64 [G+1], first node and first edge of each graph; ``edge_ptr`` is zero without edges.
     layout
-        Expected datasets of the schema by key.
+        Expected arrays of the schema by key.
     files
         Paths of the shard: one, or its members.
     """
@@ -144,7 +144,7 @@ class Shard:
         self.nodes = attributes.counts.nodes
         self.edges = attributes.counts.edges
 
-    def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
+    def _read_structure(self, file: h5py.File, stored: dict[str, StoredArray]) -> None:
         """Compare the stored datasets with schema and counts, and record the offsets of their data."""
         # 1. Datasets: exactly the schema's, with its dtypes and shapes, and contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
@@ -242,7 +242,7 @@ class Shard:
         return self._array_view(key, self._map_members(private=True))
 
     def _array_view(self, key: str, buffer: memoryview) -> Array:
-        entry = self._expected_dataset(key)
+        entry = self._expected_array(key)
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         values = np.frombuffer(buffer, entry.dtype, math.prod(shape), self._offsets[key] or 0)
         view: Array = values.reshape(shape)
@@ -250,7 +250,7 @@ class Shard:
 
     def read(self, key: str, start: int, stop: int) -> Array:
         """Return a writable copy of rows ``start:stop`` of a dataset; of ``edge/index``, columns."""
-        entry = self._expected_dataset(key)
+        entry = self._expected_array(key)
         view = self.mapped_view(key)
         assert view is not None, "a shard on disk is mapped"
         rows = view[:, start:stop] if entry.row_axis else view[start:stop]
@@ -262,7 +262,7 @@ class Shard:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
             _c_library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
 
-    def _expected_dataset(self, key: str) -> ExpectedDataset:
+    def _expected_array(self, key: str) -> ExpectedArray:
         try:
             return self.layout[key]
         except KeyError:

@@ -3,7 +3,7 @@
 A :class:`Schema` lists the columns of a dataset, how PyTorch Geometric presents them, and the layout
 of edges. It depends on parameters and manifest, never on the data of one shard, and is written into
 every shard as JSON (``docs/format.md`` is normative). It determines the HDF5 datasets of a shard
-(:class:`ExpectedDataset`).
+(:class:`ExpectedArray`).
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ RESERVED_KEYS = frozenset({NODE_PTR, EDGE_PTR, GRAPH_KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass(frozen=True)
-class ExpectedDataset:
+class ExpectedArray:
     """HDF5 dataset that a shard must hold by its schema."""
 
     key: str
@@ -200,8 +200,8 @@ class ExpectedDataset:
         return (*self.row_shape, rows) if self.row_axis else (rows, *self.row_shape)
 
 
-def expected_datasets(schema: Schema) -> dict[str, ExpectedDataset]:
-    """Return all datasets of a shard with ``schema`` by key, in the order of writing.
+def expected_arrays(schema: Schema) -> dict[str, ExpectedArray]:
+    """Return all arrays of a shard with ``schema`` by key, in the order of writing.
 
     Raises ``UsageError`` if the schema cannot be stored, for example because of an unsupported dtype
     or a missing ``k``.
@@ -220,8 +220,8 @@ def _schema_adapter() -> TypeAdapter[Schema]:
 
 
 @functools.lru_cache(maxsize=16)
-def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
-    """Parse a schema from JSON, and derive its datasets; cached, as all shards of a build share it.
+def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedArray]]:
+    """Parse a schema from JSON, and derive its arrays; cached, as all shards of a build share it.
 
     Raises ``ValueError`` if ``text`` is not a schema, or if the schema cannot be stored.
     """
@@ -232,22 +232,22 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, ExpectedDataset]]:
     _check_schema(schema)
     pointer = np.dtype("<i8")
     index = np.dtype(schema.index_dtype).newbyteorder("<")
-    columns: dict[str, list[ExpectedDataset]] = {"graph": [], "node": [], "edge": []}
+    columns: dict[str, list[ExpectedArray]] = {"graph": [], "node": [], "edge": []}
     for column in schema.columns:
         dtype = np.dtype(column.stored).newbyteorder("<")
-        columns[column.level].append(ExpectedDataset(column.key, dtype, column.level, column.shape))
+        columns[column.level].append(ExpectedArray(column.key, dtype, column.level, column.shape))
 
     # The order of writing, which affects the bytes of every shard.
-    entries = [ExpectedDataset(NODE_PTR, pointer, "pointer")]
+    entries = [ExpectedArray(NODE_PTR, pointer, "pointer")]
     if schema.edges == "index":
-        entries.append(ExpectedDataset(EDGE_PTR, pointer, "pointer"))
-    entries.append(ExpectedDataset(GRAPH_KEY, np.dtype(f"S{schema.key_length}"), "graph"))
+        entries.append(ExpectedArray(EDGE_PTR, pointer, "pointer"))
+    entries.append(ExpectedArray(GRAPH_KEY, np.dtype(f"S{schema.key_length}"), "graph"))
     entries += columns["graph"]
     entries += columns["node"]
     if schema.edges == "neighbor":
-        entries.append(ExpectedDataset(NEIGHBOR, index, "node", (schema.k or 0,)))
+        entries.append(ExpectedArray(NEIGHBOR, index, "node", (schema.k or 0,)))
     if schema.edges == "index":
-        entries.append(ExpectedDataset(EDGE_INDEX, index, "edge", (2,)))
+        entries.append(ExpectedArray(EDGE_INDEX, index, "edge", (2,)))
     entries += columns["edge"]
     return schema, {entry.key: entry for entry in entries}
 
@@ -263,7 +263,7 @@ def bytes_per_graph_node_edge(schema: Schema) -> tuple[int, int, int]:
     A neighbour table is part of the node bytes, because it has one row per node.
     """
     totals = {"graph": 0, "node": 0, "edge": 0}
-    for entry in expected_datasets(schema).values():
+    for entry in expected_arrays(schema).values():
         totals["graph" if entry.per == "pointer" else entry.per] += entry.row_bytes
     return totals["graph"], totals["node"], totals["edge"]
 

@@ -50,7 +50,7 @@ class _Refused(Exception):
 
 
 @dataclass(frozen=True)
-class StoredDataset:
+class StoredArray:
     """Dtype, shape and location of a dataset in a file."""
 
     dtype: DType
@@ -76,7 +76,7 @@ class _ObjectInspector:
         self.max_declared_bytes = max_declared_bytes
         self.filters = filters
         self.visited_addresses: set[int] = set()
-        self.datasets: dict[str, StoredDataset] = {}
+        self.datasets: dict[str, StoredArray] = {}
         self.declared_bytes = 0
         self.excess_bytes = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
 
@@ -168,11 +168,11 @@ class _ObjectInspector:
             where,
         )
         offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
-        stored = StoredDataset(data_type.dtype, space.shape, offset)
+        stored = StoredArray(data_type.dtype, space.shape, offset)
         self.check_sizes(stored, dataset, where)
         self.datasets[name] = stored
 
-    def check_sizes(self, stored: StoredDataset, dataset: h5d.DatasetID, where: str) -> None:
+    def check_sizes(self, stored: StoredArray, dataset: h5d.DatasetID, where: str) -> None:
         """Check the declared size of a dataset against its stored bytes."""
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
@@ -225,7 +225,7 @@ def open_untrusted_hdf5(
     max_declared_bytes: int,
     filters: frozenset[int] = RAW_FILTERS,
     source: io.RawIOBase | io.BytesIO | None = None,
-) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
+) -> Iterator[tuple[h5py.File, dict[str, StoredArray]]]:
     """Open an HDF5 file for reading, after checking every object in it.
 
     Yields the file and its datasets by key (``node/x``). All datasets together may declare at most

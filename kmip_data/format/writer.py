@@ -25,10 +25,10 @@ from kmip_data.format.schema import (
     NEIGHBOR,
     NODE_PTR,
     Column,
-    ExpectedDataset,
+    ExpectedArray,
     Schema,
     bytes_per_graph_node_edge,
-    expected_datasets,
+    expected_arrays,
     shard_member_name,
 )
 
@@ -213,7 +213,7 @@ def _write_pieces(
     return digests
 
 
-def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, ExpectedDataset]:
+def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, ExpectedArray]:
     """Write attributes, graph data and the headers of all datasets; node and edge data are left out.
 
     Returns the datasets whose data are left out, by offset.
@@ -226,7 +226,7 @@ def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, Expect
     for entry in content.layout.values():
         shape = entry.shape(*content.totals)
         if entry.per not in {"node", "edge"} or 0 in shape:
-            array = _join_dataset(entry, content)
+            array = _join_array(entry, content)
             _check_values(array, entry, content)
             file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False)
             continue
@@ -269,13 +269,13 @@ def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[byte
         position = sparse.seek(0)
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
             yield sparse.read(offset - position)
-            yield from _dataset_pieces(entry, content)
+            yield from _array_pieces(entry, content)
             rows = entry.shape(*content.totals)[entry.row_axis]
             position = sparse.seek(offset + entry.row_bytes * rows)
         yield sparse.read()
 
 
-def _dataset_pieces(entry: ExpectedDataset, content: ShardContent) -> Iterator[bytes]:
+def _array_pieces(entry: ExpectedArray, content: ShardContent) -> Iterator[bytes]:
     """Yield the bytes of a node or edge dataset; in ``edge/index``, all sources precede all targets."""
     max_rows = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for end in range(2 if entry.row_axis else 1):
@@ -298,13 +298,13 @@ def _dataset_pieces(entry: ExpectedDataset, content: ShardContent) -> Iterator[b
             yield _join_rows(pending, entry, content)
 
 
-def _join_rows(blocks: list[Array], entry: ExpectedDataset, content: ShardContent) -> bytes:
+def _join_rows(blocks: list[Array], entry: ExpectedArray, content: ShardContent) -> bytes:
     rows = np.concatenate(blocks, dtype=entry.dtype, casting="unsafe")
     _check_values(rows, entry, content)
     return rows.tobytes()
 
 
-def _check_values(rows: Array, entry: ExpectedDataset, content: ShardContent) -> None:
+def _check_values(rows: Array, entry: ExpectedArray, content: ShardContent) -> None:
     """Raise ``DamagedInput`` with the key of the record if values violate their column."""
     column = content.columns.get(entry.key)
     if column is None or not (problem := column.problem(rows)):
@@ -324,7 +324,7 @@ class ShardContent(NamedTuple):
     """Checked records of a shard, with its layout, row pointers and attributes."""
 
     records: list[GraphRecord]
-    layout: dict[str, ExpectedDataset]
+    layout: dict[str, ExpectedArray]
     columns: dict[str, Column]
     pointers: dict[str, I64]  #: dataset of row pointers -> first row of each record, and the total
     texts: dict[str, str]  #: root attributes
@@ -339,7 +339,7 @@ class ShardContent(NamedTuple):
         build_key: str,
     ) -> ShardContent:
         """Check the records and count their rows."""
-        layout = expected_datasets(schema)
+        layout = expected_arrays(schema)
         columns = {column.key: column for column in schema.columns}
         expected = {key: layout[key] for key in columns}
         checked = []
@@ -378,7 +378,7 @@ def _pointers_from_counts(counts: Sequence[int]) -> I64:
     return pointers
 
 
-def _join_dataset(entry: ExpectedDataset, content: ShardContent) -> Array:
+def _join_array(entry: ExpectedArray, content: ShardContent) -> Array:
     """Return the array of a pointer, graph-level or empty dataset."""
     if entry.per == "pointer":
         return content.pointers[entry.key]
@@ -395,7 +395,7 @@ def _join_dataset(entry: ExpectedDataset, content: ShardContent) -> Array:
 def _check_record(
     record: GraphRecord,
     schema: Schema,
-    columns: Mapping[str, ExpectedDataset],
+    columns: Mapping[str, ExpectedArray],
 ) -> None:
     """Raise ``DamagedInput`` with the key of the record unless it follows the schema."""
 

@@ -272,7 +272,7 @@ class RemoteShard(Shard):
 
     def read(self, key: str, start: int, stop: int) -> Array:
         """Return a copy of rows ``start:stop`` of a dataset (columns of ``edge/index``)."""
-        entry = self._expected_dataset(key)
+        entry = self._expected_array(key)
         planes = []
         for first, end in self.byte_ranges(key, start, stop):
             planes.append(self._cache.read(self.file, first, end))
@@ -283,7 +283,7 @@ class RemoteShard(Shard):
 
     def byte_ranges(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges of rows ``start:stop`` of a dataset in the file."""
-        entry = self._expected_dataset(key)
+        entry = self._expected_array(key)
         offset = self._offsets[key] or 0
         size = entry.dtype.itemsize if entry.row_axis else entry.row_bytes
         for plane in range(entry.row_shape[0] if entry.row_axis else 1):
