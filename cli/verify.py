@@ -98,9 +98,9 @@ def command(
         "broken_shards": report.broken_shards,
         "problems": list(map(vars, report.problems)),
         "repaired": rebuilt,
-        "remarks": report.remarks,
+        "notes": report.notes,
     }
-    print_result(result, *text, *report.remarks)
+    print_result(result, *text, *report.notes)
     if report.ok:
         return
 

@@ -221,8 +221,8 @@ def _member_names_of_shards(folder: Path, shards: Iterable[str]) -> list[str]:
     return names
 
 
-def foreign_file_remarks(folder: Path) -> Iterator[str]:
-    """Yield a remark on each file, or folder of files, that does not belong to the build."""
+def foreign_file_notes(folder: Path) -> Iterator[str]:
+    """Yield a note on each file, or folder of files, that does not belong to the build."""
     build_files = {*files_of_build(folder), MARKER_NAME}
     build_folders = {parent for name in build_files for parent in PurePosixPath(name).parents}
     foreign: dict[PurePosixPath, None] = {}

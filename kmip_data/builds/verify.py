@@ -17,7 +17,7 @@ from kmip_data.builds.added_columns import (
     added_column_key,
     added_column_schema,
     find_encoding,
-    foreign_file_remarks,
+    foreign_file_notes,
     read_added_column_card,
 )
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
@@ -122,12 +122,12 @@ class VerifyReport:
     checked: dict[str, int] = field(default_factory=dict)
     #: page and metadata that differ from those that this version writes for the card
     outdated: list[str] = field(default_factory=list)
-    #: remarks on outdated files, foreign files, and features that are not finite
-    remarks: list[str] = field(default_factory=list)
+    #: notes on outdated files, foreign files, and features that are not finite
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """True if there is no problem; remarks are allowed."""
+        """True if there is no problem; notes are allowed."""
         return not self.problems
 
 
@@ -137,7 +137,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     The card must be unchanged; shards and splits must exist and match its digests; every shard must
     be well-formed, belong to the build, and keep the bounds of the schema; keys must be unique;
     splits must be disjoint and in range; counts must match. Files that the card does not list become
-    remarks. Memory is bounded by one block of values per thread, the keys, and the split positions.
+    notes. Memory is bounded by one block of values per thread, the keys, and the split positions.
 
     Raises ``UsageError`` if ``path`` has no card (it is not a finished build), or if a newer kmip-data
     wrote it.
@@ -164,8 +164,8 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         )
     report.outdated += _outdated_files(path, card)
     for name in report.outdated:
-        report.remarks.append(f"{name} does not match the card; --repair rewrites it")
-    report.remarks += foreign_file_remarks(path)
+        report.notes.append(f"{name} does not match the card; --repair rewrites it")
+    report.notes += foreign_file_notes(path)
     shards = _check_shards(report, card, card.schema_)
 
     # 2. Keys and splits, which can be checked only if all shards are readable.
@@ -187,7 +187,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.problems += _column_problems(build, shards if all_readable else None)
         report.checked["columns"] = len(columns)
     if report.ok:
-        report.remarks += feature_problems(Build(path, card))
+        report.notes += feature_problems(Build(path, card))
     return report
 
 

@@ -141,7 +141,7 @@ SAMPLE_NOTE = "A sample is generated: its results say nothing about the model or
 
 
 def coverage_suffix(sample: bool, complete: bool | None) -> str:
-    """Return the remark that follows the name of a sample or of an incomplete dataset."""
+    """Return the suffix that follows the name of a sample or of an incomplete dataset."""
     if sample:
         return " (sample: generated, not the real data)"
     return f" ({INCOMPLETE})" if complete is False else ""
@@ -284,7 +284,7 @@ class Card(StrictModel, frozen=False):
 
     @property
     def coverage_suffix(self) -> str:
-        """Remark after the name of a sample or of an incomplete dataset."""
+        """Suffix of the name of a sample or of an incomplete dataset."""
         return coverage_suffix(self.sample, self.complete)
 
     @property

@@ -40,7 +40,7 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
 
 def run_page(result: RunResult) -> str:
     """Return the model card of a run, with the YAML header that a hub expects."""
-    data_remark = coverage_suffix(result.sample, result.complete)
+    coverage = coverage_suffix(result.sample, result.complete)
     measured = result.metrics.get("test", {})
     entry = {
         "task": {"type": "graph-ml"},
@@ -48,7 +48,7 @@ def run_page(result: RunResult) -> str:
         "metrics": [{"type": name, "value": value} for name, value in measured.items()],
     }
     tags = ["graph", "kmip-data", result.model, result.dataset]
-    if data_remark:
+    if coverage:
         tags.append("sample")
     fields: dict[str, object] = {
         "library_name": "kmip-data",
@@ -57,7 +57,7 @@ def run_page(result: RunResult) -> str:
         "model-index": [{"name": result.name, "results": [entry]}],
     }
     facts = [
-        f"{result.model} on {result.dataset}{data_remark}",
+        f"{result.model} on {result.dataset}{coverage}",
         f"{result.num_parameters:,} parameters, seed {result.seed}",
         f"weights of epoch {result.best_epoch + 1} of {result.epochs}, the best by {result.metric} on val",
         f"build {result.build_key}, split {result.split.name}",

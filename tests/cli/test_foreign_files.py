@@ -168,9 +168,9 @@ def test_unlisted_files_are_kept_and_named(world: World, home: Path) -> None:
     mine |= plant(build, "columns/b/00000.h5", "columns/rwse4/00077.h5", "preview.png")
     mine_of_run = plant(run, "train.py", "checkpoints/mine.ckpt", "sub/config.toml")
     mine_of_run |= plant(run, "checkpoints/epoch-3.safetensors", "predictions.npz", "explore.html")
-    remarks = expect_success("verify", build).out
+    notes = expect_success("verify", build).out
     for name in ("splits/mine.h5", "shards/00077.h5", "columns/b", "columns/rwse4/00077.h5"):
-        assert f"{name} is not part of the build" in remarks
+        assert f"{name} is not part of the build" in notes
     text = expect_success("remove", build, "gcn/one", "--yes").out
     for name in ("notes.txt", "train.py"):
         assert name in text

@@ -269,4 +269,4 @@ def test_repair_leaves_other_files(toy: Toy, tmp_path: Path, subtests: pytest.Su
                 assert read_contents(folder) == before
                 assert verify_build(folder).ok
                 if name.startswith("shards"):
-                    assert any(remark.startswith(name) for remark in verify_build(folder).remarks)
+                    assert any(note.startswith(name) for note in verify_build(folder).notes)

@@ -169,9 +169,7 @@ def test_missing_extra_swapped_and_longer_shards_are_reported(points):
     shutil.copy(points / SHARDS[0], points / "shards/00003.h5")
     report = verify_build(points)
     assert problems_of(report) == [(SHARDS[1], "is missing")]
-    assert report.remarks[-1:] == [
-        "shards/00003.h5 is not part of the build, and is left unchanged"
-    ]
+    assert report.notes[-1:] == ["shards/00003.h5 is not part of the build, and is left unchanged"]
     assert report.broken_shards == [SHARDS[1]]
     shutil.rmtree(points / "shards")
     assert verify_build(points).broken_shards == SHARDS

@@ -407,7 +407,7 @@ class HomeMachine(RuleBasedStateMachine):
         outcome = kmip("verify", self.folder(name))
         if known.unsure or not known.finished:
             return
-        # What is made of the card is a remark alone.
+        # What is made of the card is a note alone.
         if known.damaged.keys() - {PAGE_NAME, CROISSANT_NAME, MARKER_NAME}:
             # Without its card it is unfinished, which is said in other words.
             assert outcome.code in {1, 2, 4}, outcome

@@ -127,14 +127,14 @@ def test_nan_among_features_is_found_before_the_first_epoch(tmp_path):
     split = {"train": [0, 1, 2, 3], "val": [4], "test": [5]}
     with warnings.catch_warnings(action="error"):
         sound = save(graphs, tmp_path / "sound", split=split)
-    assert verify_build(sound.path).remarks == []
+    assert verify_build(sound.path).notes == []
     graphs[4].x[2, 1] = math.nan
     found = "x has NaN or infinite values: shards/00000.h5, record '00000004', row 2"
     with pytest.warns(UserWarning, match=f"^{re.escape(found)}$"):
         build = save(graphs, tmp_path / "mine", split=split)
     report = verify_build(build.path)
     assert report.ok
-    assert report.remarks == [found]
+    assert report.notes == [found]
     config = tiny_config(build, model={"head": "graph"}, training={"epochs": 1})
     with pytest.raises(UsageError) as refused:
         train(config, home=Home(tmp_path), quiet=True)
