@@ -83,7 +83,7 @@ def command(
     # 2. Read the selected runs.
     folders = select_runs(names, home)  # check names before importing PyTorch
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.files.reading import readable_json
+    from kmip_data.files.small_files import readable_json
     from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
     from kmip_data.models.reports.sheets import report_page, results_sheet
 

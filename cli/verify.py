@@ -118,7 +118,7 @@ def command(
 def _verify_run(run: Path) -> None:
     """Compare the files of a finished run with the digests in its result; mark a sound run."""
     from kmip_data.files.atomic_writes import write_marker
-    from kmip_data.files.reading import sha256_file
+    from kmip_data.files.small_files import sha256_file
     from kmip_data.models.training.run.result import read_result
     from kmip_data.models.training.run.run_folder import CONFIG_NAME, RUN_MARKER, home_option
 

@@ -33,7 +33,7 @@ from kmip_data.errors import (
     unknown_name_error,
 )
 from kmip_data.files.path_errors import absent_file_error, absolute_path
-from kmip_data.files.reading import first_problem, json_digest, read_small_file, sha256_file
+from kmip_data.files.small_files import first_problem, json_digest, read_small_file, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import PLUGIN_OBJECTS, Plugin, PluginObject
 from kmip_data.runtime.signals import Ended

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS

@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import (
     convert_write_errors,
     require_disk_space,
 )
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import SkippedRecord

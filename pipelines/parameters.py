@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import reword_pydantic_problem
+from kmip_data.files.small_files import reword_pydantic_problem
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, nearest_name
 

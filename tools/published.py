@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import dataset_names, load_manifest

@@ -47,7 +47,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
     def known_names(self, home: Home) -> list[str]:
         """Return the names of these kinds that are shipped or exist in the home."""
-        from kmip_data.files.reading import read_json
+        from kmip_data.files.small_files import read_json
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 

@@ -212,7 +212,7 @@ def push_as_json(index: PushIndex, files: Sequence[PushedFile]) -> Json:
 
 def rows_as_csv(rows: Sequence[Json]) -> bytes:
     """Return rows with the same keys as the content of a CSV file."""
-    from kmip_data.files.reading import csv_bytes
+    from kmip_data.files.small_files import csv_bytes
 
     return csv_bytes([*rows[0]], (row.values() for row in rows))
 

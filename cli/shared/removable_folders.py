@@ -15,7 +15,7 @@ from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER_NAME
-from kmip_data.files.reading import read_json
+from kmip_data.files.small_files import read_json
 from kmip_data.format.card import CARD_NAME
 
 Kind = Literal["build", "unfinished build", "raw files", "run"]

@@ -17,7 +17,13 @@ from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.atomic_writes import final_name
 from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
-from kmip_data.files.reading import json_digest, read_json, read_model, read_small_file, sealed_json
+from kmip_data.files.small_files import (
+    json_digest,
+    read_json,
+    read_model,
+    read_small_file,
+    sealed_json,
+)
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import (
     CARD_NAME,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.files.reading import read_small_file
+from kmip_data.files.small_files import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import print_status

@@ -24,7 +24,7 @@ from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER_NAME
-from kmip_data.files.reading import read_small_file, sha256_file
+from kmip_data.files.small_files import read_small_file, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, metadata_files
 from kmip_data.format.card import CARD_NAME, Card, FileDigests, FileEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values

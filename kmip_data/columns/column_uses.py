@@ -12,7 +12,7 @@ from pydantic import Field
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_problem, read_small_file
+from kmip_data.files.small_files import first_problem, read_small_file
 from kmip_data.strict_model import StrictModel
 
 DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the uses

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.city_columns import (

@@ -37,7 +37,7 @@ from pathlib import Path, PurePosixPath
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files.folder_marker import MARKER_NAME, is_output, read_marker
 from kmip_data.files.path_errors import convert_write_errors, occupied_error
-from kmip_data.files.reading import readable_json
+from kmip_data.files.small_files import readable_json
 from kmip_data.runtime.progress import print_status
 
 PARTIAL_SUFFIX = ".partial"  #: suffix of half-written files

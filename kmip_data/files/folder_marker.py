@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from kmip_data.files.reading import read_small_file, sha256_file
+from kmip_data.files.small_files import read_small_file, sha256_file
 
 MARKER_NAME = ".kmip-data"  #: name of the marker file
 PICTURE_NAME = "preview.png"  #: picture at the top of a build's page

@@ -13,7 +13,7 @@ import numpy as np
 from kmip_data.arrays import I64, U8
 from kmip_data.files.atomic_writes import build_marker_content, write_file, write_marker
 from kmip_data.files.folder_marker import PICTURE_NAME, unchanged_outputs
-from kmip_data.files.reading import open_regular_file, readable_json
+from kmip_data.files.small_files import open_regular_file, readable_json
 from kmip_data.format.card import CARD_NAME, Card, SplitEntry, SplitPart
 from kmip_data.format.card_page import render_card
 from kmip_data.format.croissant import build_croissant

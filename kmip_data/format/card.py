@@ -20,7 +20,7 @@ from pydantic import (
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.folder_marker import read_marker
-from kmip_data.files.reading import read_model, read_small_file, sealed_json
+from kmip_data.files.small_files import read_model, read_small_file, sealed_json
 from kmip_data.format.schema import Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation

@@ -14,7 +14,7 @@ from pathlib import Path
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.path_errors import raise_damaged
-from kmip_data.files.reading import crc32, read_json
+from kmip_data.files.small_files import crc32, read_json
 from kmip_data.format.card import FileDigests
 from kmip_data.runtime.progress import Progress
 

@@ -21,7 +21,7 @@ from pydantic import Field, Json, NonNegativeInt
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import raise_damaged
-from kmip_data.files.reading import RandomAccess, open_regular_file
+from kmip_data.files.small_files import RandomAccess, open_regular_file
 from kmip_data.format import crc_checks
 from kmip_data.format.schema import (
     EDGE_INDEX,

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kmip_data.arrays import Array, DType
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import canonical_json, first_problem
+from kmip_data.files.small_files import canonical_json, first_problem
 
 FORMAT_NAME = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION = 1  #: value of the root attribute ``format_version``

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
 from kmip_data.files.path_errors import check_version, raise_damaged
-from kmip_data.files.reading import first_problem, open_regular_file
+from kmip_data.files.small_files import first_problem, open_regular_file
 
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000

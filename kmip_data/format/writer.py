@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array, DType, Integers
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import RunningDigests, canonical_json
+from kmip_data.files.small_files import RunningDigests, canonical_json
 from kmip_data.format.schema import (
     EDGE_INDEX,
     EDGE_PTR,

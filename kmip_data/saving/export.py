@@ -19,7 +19,7 @@ from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import readable_json, sha256_file
+from kmip_data.files.small_files import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.croissant import build_croissant
 from kmip_data.format.split_files import PART_CODES

@@ -20,7 +20,7 @@ from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import final_name, folder_lock, remove_partials
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.files.reading import readable_json
+from kmip_data.files.small_files import readable_json
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
 from kmip_data.format.card import CARD_NAME, NAME_RULE, Card, is_path_component
 from kmip_data.format.card_page import render_card

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_problem, json_digest, sealed_json
+from kmip_data.files.small_files import first_problem, json_digest, sealed_json
 from kmip_data.format.card import Card, Count, PathComponent, RelativePath
 from kmip_data.strict_model import Digest, StrictModel
 

@@ -22,7 +22,7 @@ import requests
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import make_folder, remove_file, write_file
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import MAX_BYTES, open_regular_file
+from kmip_data.files.small_files import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import RequestFailed

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import make_folder, open_partial, write_all
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import RandomAccess, open_regular_file
+from kmip_data.files.small_files import RandomAccess, open_regular_file
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.push_metadata import (

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from kmip_data.arrays import F64
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import csv_bytes
+from kmip_data.files.small_files import csv_bytes
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import batch_pointers
 from kmip_data.runtime.progress import Progress

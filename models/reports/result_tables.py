@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name_error
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import coverage_suffix
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
-from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.models.training.metric_text import format_metric, format_metric_with_unit
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult

@@ -17,7 +17,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absent_file_error
-from kmip_data.files.reading import first_problem, json_digest, read_small_file, unknown_key_error
+from kmip_data.files.small_files import (
+    first_problem,
+    json_digest,
+    read_small_file,
+    unknown_key_error,
+)
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.presets import build_folder_or_none

@@ -20,7 +20,7 @@ from kmip_data.files.atomic_writes import (
     write_file,
 )
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import canonical_json
+from kmip_data.files.small_files import canonical_json
 from kmip_data.models.sweeps.plans import SweepRun
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.run_status import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.small_files import sha256_file
 from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import coverage_suffix
 from kmip_data.format.card_page import code_block

@@ -27,7 +27,7 @@ import platformdirs
 import torch
 from torch import Tensor, nn
 
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda

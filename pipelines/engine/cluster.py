@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_file
-from kmip_data.files.reading import first_problem
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMES

@@ -12,7 +12,7 @@ from kmip_data import __version__
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import AnyPipeline, RawFolder
 from kmip_data.pipelines.parameters import BuildParams

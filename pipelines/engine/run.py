@@ -17,7 +17,7 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Card, FileDigests, FileEntry
 from kmip_data.pipelines.base import JsonObject, Prepared, RawFolder, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build

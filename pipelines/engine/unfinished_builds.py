@@ -12,7 +12,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import occupied_error
-from kmip_data.files.reading import canonical_json, read_json
+from kmip_data.files.small_files import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import JsonObject

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import InflateError, open_gzip
+from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.runtime.parallel import njit_nogil
 from kmip_data.text import count_with_noun
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I32, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import InflateError, open_gzip
+from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.pipelines.formats.file_heads import is_gzip
 
 MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000

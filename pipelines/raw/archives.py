@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.path_errors import absent_file_error, unreadable_error
-from kmip_data.files.reading import InflateError, open_gzip
+from kmip_data.files.small_files import InflateError, open_gzip
 
 HEAD_BYTES = 512  #: bytes that identify the format of a file
 CHUNK_BYTES = 2**18

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import json_digest, open_regular_file, read_json, sha256_file
+from kmip_data.files.small_files import json_digest, open_regular_file, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawFolder

@@ -22,7 +22,7 @@ from requests import Response
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
-from kmip_data.files.reading import read_json, sha256_file
+from kmip_data.files.small_files import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD_BYTES, check_archive, sniff_format

@@ -13,7 +13,7 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
-from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, MemberPattern
 from kmip_data.pipelines.raw.archives import Entry, files_in, first_bytes, sniff_format

@@ -17,7 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import json_digest, read_json, sha256_file
+from kmip_data.files.small_files import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE_PREFIX, Manifest, Source
 from kmip_data.pipelines.base import AnyPipeline, RawFolder

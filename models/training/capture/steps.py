@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch_geometric.data import Data
 
-from kmip_data.files.reading import first_problem
+from kmip_data.files.small_files import first_problem
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, StepFunction, StepOutput
 from kmip_data.models.training.config.run_config import RunConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import first_problem, read_small_file
+from kmip_data.files.small_files import first_problem, read_small_file
 from kmip_data.manifest import load_manifest
 from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
-from kmip_data.files.reading import read_small_file
+from kmip_data.files.small_files import read_small_file
 from kmip_data.manifest import dataset_names
 from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_kinds

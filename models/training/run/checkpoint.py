@@ -19,7 +19,12 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import rename_into_place, write_file
-from kmip_data.files.reading import first_problem, open_regular_file, read_small_file, sha256_file
+from kmip_data.files.small_files import (
+    first_problem,
+    open_regular_file,
+    read_small_file,
+    sha256_file,
+)
 from kmip_data.models.training.run.run_folder import (
     CHECKPOINT_DIGESTS,
     INITIAL_WEIGHTS,

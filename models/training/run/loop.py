@@ -25,7 +25,7 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.atomic_writes import write_file
-from kmip_data.files.reading import csv_bytes
+from kmip_data.files.small_files import csv_bytes
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, Step

@@ -22,7 +22,7 @@ from kmip_data.columns.column_uses import description_on_card
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
-from kmip_data.files.reading import csv_bytes, first_problem, open_regular_file
+from kmip_data.files.small_files import csv_bytes, first_problem, open_regular_file
 from kmip_data.format.card import Card
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column

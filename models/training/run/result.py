@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import read_json, read_model, read_small_file, sealed_json
+from kmip_data.files.small_files import read_json, read_model, read_small_file, sealed_json
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.metrics import all_metrics

@@ -15,7 +15,7 @@ from kmip_data.errors import MAX_LISTED_NAMES, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import unchanged_outputs
 from kmip_data.files.path_errors import convert_write_errors
-from kmip_data.files.reading import read_small_file
+from kmip_data.files.small_files import read_small_file
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import build_folder_or_none

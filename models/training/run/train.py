@@ -28,7 +28,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_links, write_file
 from kmip_data.files.folder_marker import is_output
-from kmip_data.files.reading import first_problem, sha256_file
+from kmip_data.files.small_files import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.precision import float32_product_precision

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.columns.part_masks import part_codes_from_masks
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_problem
+from kmip_data.files.small_files import first_problem
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord

@@ -22,7 +22,7 @@ from kmip_data.columns.infer import InferredColumns
 from kmip_data.columns.target_inference import Target
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, PART_CODES

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import I64, Array
-from kmip_data.files.reading import csv_bytes
+from kmip_data.files.small_files import csv_bytes
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import PART_FILES, published_rule

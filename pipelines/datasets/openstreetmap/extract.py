@@ -20,7 +20,7 @@ import numpy as np
 from kmip_data.arrays import F64, I8, I32, I64, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import require_disk_space
-from kmip_data.files.reading import first_problem
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble_areas
 from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
 from kmip_data.runtime.memory import mapped_copy

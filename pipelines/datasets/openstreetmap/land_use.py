@@ -12,7 +12,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import read_json
+from kmip_data.files.small_files import read_json
 from kmip_data.runtime.parallel import run_in_ranges
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import read_json, read_model
+from kmip_data.files.small_files import read_json, read_model
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,

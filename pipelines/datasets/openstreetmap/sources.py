@@ -13,7 +13,7 @@ from kmip_data.builds.home import Home, build_of_folder, require_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
-from kmip_data.files.reading import sha256_file
+from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder

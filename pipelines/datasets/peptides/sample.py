@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F64, I64
-from kmip_data.files.reading import csv_bytes
+from kmip_data.files.small_files import csv_bytes
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.peptides import PIPELINE
 from kmip_data.pipelines.sample_writers import cut_into_parts, gzip_bytes, part_sizes

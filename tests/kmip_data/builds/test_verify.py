@@ -15,7 +15,7 @@ from support.builds.written import put_build, sizes_of
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import RunningDigests
+from kmip_data.files.small_files import RunningDigests
 from kmip_data.format import reader
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, read_card

@@ -22,7 +22,7 @@ from torch_geometric.loader import NeighborLoader as Theirs
 
 from kmip_data import NeighborLoader
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import sealed_json
+from kmip_data.files.small_files import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord

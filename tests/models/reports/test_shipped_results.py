@@ -13,7 +13,7 @@ from support.runs.reports import write_run
 from support.shared import ROOT
 
 from kmip_data.errors import NotReproduced, UsageError
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.models.reports import shipped_results
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.shipped_results import (

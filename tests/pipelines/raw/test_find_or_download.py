@@ -22,7 +22,7 @@ from support.builds.toy_pipeline import toy_manifest
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.manifest import (
     NO_CONTENT,
     Content,

@@ -14,7 +14,7 @@ from support.cli import kmip
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
-from kmip_data.files.reading import json_digest
+from kmip_data.files.small_files import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.own_pipeline import escaped_key, existing_file, files_below
 from kmip_data.pipelines.raw.copies import copy_problems, files_of_raw, list_copies

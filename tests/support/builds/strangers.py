@@ -13,7 +13,7 @@ import numpy as np
 from support.builds.records import column_of, make_record
 from support.builds.written import write_build
 
-from kmip_data.files.reading import RunningDigests, sealed_json
+from kmip_data.files.small_files import RunningDigests, sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord

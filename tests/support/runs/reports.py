@@ -8,7 +8,7 @@ from typing import Any
 
 from support.runs.stand_in_train import RESULT
 
-from kmip_data.files.reading import sealed_json
+from kmip_data.files.small_files import sealed_json
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml
 from kmip_data.models.training.config.presets import config_for_data

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.files.atomic_writes import folder_lock
-from kmip_data.files.reading import sealed_json
+from kmip_data.files.small_files import sealed_json
 
 SETTINGS = "STAND_IN"
 

@@ -17,7 +17,7 @@ from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import CheckFailed, DamagedInput
-from kmip_data.files.reading import sealed_json
+from kmip_data.files.small_files import sealed_json
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import (
     LAST_CHECKPOINT,

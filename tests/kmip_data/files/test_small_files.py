@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import MAX_BYTES, first_problem, read_json, read_small_file
+from kmip_data.files.small_files import MAX_BYTES, first_problem, read_json, read_small_file
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import RESULT_NAME
