@@ -68,7 +68,7 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     """Build from SMILES, against serial smiles2graph and PyTorch Geometric's collate."""
     raw, home = folder / "raw", folder / "home"
     raw.mkdir()
-    load_pipeline(load_manifest("peptides-func")).sample(raw, limit=graphs)
+    load_pipeline(load_manifest("peptides-func")).write_sample(raw, limit=graphs)
 
     def ours(jobs: int) -> Any:
         remove_tree(home)
@@ -126,7 +126,7 @@ def malnet(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
 
     raw = folder / "raw"
     raw.mkdir()
-    load_pipeline(load_manifest("malnet-tiny")).sample(raw, limit=graphs)
+    load_pipeline(load_manifest("malnet-tiny")).write_sample(raw, limit=graphs)
     shutil.copytree(raw, folder / "pyg/raw/malnet-graphs-tiny")
     shutil.copytree(raw / "type", folder / "pyg/raw/split_info_tiny/type")
     keys = {"isolated": "keep", "label_order": "first-seen"}
@@ -352,7 +352,7 @@ def pyg_blocks(root: Path) -> Any:
 
 def write_sample(name: str, raw: Path, size: int) -> None:
     """Write a sample of this size."""
-    load_pipeline(load_manifest(name)).sample(raw, limit=size)
+    load_pipeline(load_manifest(name)).write_sample(raw, limit=size)
 
 
 def write_papers(name: str, raw: Path, size: int) -> None:

@@ -18,7 +18,7 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.build import build_from_raw
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 
@@ -42,7 +42,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         def ours() -> None:
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 plan = BuildPlan(pipeline, params, raw, Home(Path(work)), quiet)
-                build_raw(plan, pipeline.SplitParams())
+                build_from_raw(plan, pipeline.SplitParams())
 
         ours()  # compiles the kernels
         our_seconds = [seconds(ours) for _ in range(1 if quick else 5)]

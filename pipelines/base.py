@@ -228,14 +228,14 @@ class Pipeline(ABC, Generic[P, S]):
         """Return statistics and notes for the card."""
         return CardAdditions()
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+    def write_sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data, in the exact upstream layout, into ``folder``.
 
         Calls ``write_sample`` of the module ``sample`` in the family's folder.
         """
         if self.manifest.is_from_plugin:
             raise UsageError(
-                f"{self.manifest.name} has no sample: its class has no method `sample`."
+                f"{self.manifest.name} has no sample: its class has no method `write_sample`."
             )
         generator = importlib.import_module(f"{_FAMILIES}.{self.manifest.pipeline}.sample")
         generator.write_sample(folder, self.manifest, limit, seed)
@@ -264,7 +264,7 @@ class Pipeline(ABC, Generic[P, S]):
         parameters = self.manifest.layout.default_splits or ({},)
         return [cast("S", self.SplitParams(**values)) for values in parameters]
 
-    def advice_on_damage(self) -> str | None:
+    def damage_remedy(self) -> str | None:
         """Return the next step that errors about damaged raw files suggest."""
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 

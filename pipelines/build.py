@@ -22,7 +22,7 @@ from kmip_data.pipelines.base import AnyPipeline, RawNeededError, load_pipeline
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
-from kmip_data.pipelines.own_pipeline import MAX_MEMORY
+from kmip_data.pipelines.own_pipeline import DEFAULT_MEMORY
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams, check_params
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
@@ -88,7 +88,9 @@ def build_dataset(
             raw = obtain_raw(pipeline, params, home, execution, sample=sample)
             try:
                 params = pipeline.resolve(params, raw)
-                build = build_raw(BuildPlan(pipeline, params, raw, home, execution), split_params)
+                build = build_from_raw(
+                    BuildPlan(pipeline, params, raw, home, execution), split_params
+                )
             except DamagedInput:
                 # Later commands must not find the copy of an unusable archive.
                 if execution.archives and raw.path not in existing_copies:
@@ -121,7 +123,7 @@ def build_dataset(
     return build
 
 
-def build_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
+def build_from_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
     """Build from raw files on disk, under the lock of the build folder."""
     folder = plan.folder
     options = plan.options
@@ -248,7 +250,7 @@ def build_own(
     checked_source = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
 
-    pipeline.memory = int(execution.memory or MAX_MEMORY)
+    pipeline.memory_limit = int(execution.memory or DEFAULT_MEMORY)
     home = Home.locate(home, root)
 
     with signals.exit_on_signals():
@@ -264,7 +266,7 @@ def build_own(
         # 2. Build the copy. An error removes it, unless the build can resume.
         try:
             params = pipeline.resolve(params, raw)
-            build = build_raw(BuildPlan(pipeline, params, raw, home, execution), split_params)
+            build = build_from_raw(BuildPlan(pipeline, params, raw, home, execution), split_params)
         except (DamagedInput, UsageError, OutOfResources) as error:
             plan = BuildPlan(pipeline, params, raw, home, execution)
             is_started = plan.folder.exists()

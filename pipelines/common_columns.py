@@ -48,7 +48,7 @@ def class_column(key: str, classes: int, doc: str) -> Column:
     )
 
 
-def target_column(key: str, doc: str, unit: str = "") -> Column:
+def regression_column(key: str, doc: str, unit: str = "") -> Column:
     """Return the column ``y`` of regression targets of nodes or graphs; NaN if unknown."""
     return Column(
         key=key,

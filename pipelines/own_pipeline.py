@@ -109,7 +109,7 @@ class OwnSplitParams(BaseSplitParams):
         return self
 
 
-MAX_MEMORY = 2**32  #: default memory limit for reading a user's own files
+DEFAULT_MEMORY = 2**32  #: default memory limit for reading a user's own files
 P = TypeVar("P", bound=OwnParams)
 
 
@@ -121,8 +121,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     Source: ClassVar[
         type[StrictModel]
     ]  #: location of the files; its fields are options of ``build``
-    memory: int | None = None  #: memory limit for reading the files, in bytes
-    unread: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
+    memory_limit: int | None = None  #: for reading the files, in bytes
+    ignored_files: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
 
     def import_files(
         self,
@@ -140,7 +140,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """
         dataset = self.manifest.name
         files = source.files()  # name in the copy -> path
-        self.unread = getattr(source, "unread", {})
+        self.ignored_files = getattr(source, "ignored_files", {})
         folder = home.raw / dataset
 
         def copy_into(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
@@ -207,7 +207,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             parts[part].append(row)
         return parts
 
-    def advice_on_damage(self) -> None:
+    def damage_remedy(self) -> None:
         """Return ``None``: there is no other copy to use."""
 
     def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> SkippedRecord:
@@ -233,7 +233,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         hints = list(dict.fromkeys(refusal.next for refusal in unusable.values()))
         hint = hints[0] or "repair or remove the files" if len(hints) == 1 else ""
         if len(unusable) == 1:
-            first.next = "; ".join(filter(None, (first.next, skip))) or _REPAIR
+            first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
             raise first
         lines = [refusal.message for refusal in list(unusable.values())[:_MAX_SHOWN]]
         if len(unusable) > _MAX_SHOWN:
@@ -241,11 +241,11 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         raise DamagedInput(
             f"{len(unusable):,} of {total:,} files cannot be used.",
             found=" ".join(lines),
-            next="; ".join(filter(None, (hint, skip))) or _REPAIR,
+            next="; ".join(filter(None, (hint, skip))) or _FILE_REMEDY,
         )
 
 
-_REPAIR = "repair or replace the file"
+_FILE_REMEDY = "repair or replace the file"
 
 
 def format_classes_option(value: object) -> object:

@@ -101,7 +101,7 @@ def test_the_table_has_all_mirrors_once_and_failures_first(server) -> None:
 def test_a_dataset_is_pinned_by_what_was_built(server, tmp_path, monkeypatch) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
-    load_pipeline(load_manifest("mnist")).sample(raw, limit=30, seed=0)
+    load_pipeline(load_manifest("mnist")).write_sample(raw, limit=30, seed=0)
     data = packed(raw)
     mirror, *_ = load_manifest("mnist").sources[0].mirrors
     server.route(path_of(mirror), File(data))

@@ -31,7 +31,7 @@ def matlab_variables(path: Path) -> dict[str, tuple[int, ...]]:
         raise DamagedInput(f"{path.name} is a damaged MATLAB file: {error}.") from error
 
 
-def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def matlab_conversion_code(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Return Python code that writes edges, features, labels, split and class names as ``.npz``.
 
     MATLAB counts from 1, so the code subtracts 1 from indices without a 0, and from labels from 1.
@@ -41,7 +41,7 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     edge_lists = [key for key in _EDGE_NAMES if 2 in shapes.get(key, ())]
     num_nodes = shapes[square[0]][0] if square else 0
     if edge_lists:
-        edges = f"edges = mat[{edge_lists[0]!r}]{_index_shift(path, shapes, edge_lists)}"
+        edges = f"edges = mat[{edge_lists[0]!r}]{_index_shift_code(path, shapes, edge_lists)}"
         arrays = f"{edge_lists[0]}=edges"
         vectors = (max(shape) for shape in shapes.values() if 1 in shape and max(shape) > 1)
         num_nodes = next(vectors, 0)
@@ -83,7 +83,7 @@ def matlab_recipe(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     # 4. Write the mask or indices of each split part.
     masks = [name for name in parts if math.prod(shapes[name]) == num_nodes]
     indices = [name for name in parts if name not in masks]
-    shift = _index_shift(path, shapes, indices)
+    shift = _index_shift_code(path, shapes, indices)
     for name, part in parts.items():
         if name in masks:
             arrays += f", {part}_mask=mat[{name!r}].ravel().astype(bool)"
@@ -100,7 +100,7 @@ def _part_from_name(name: str) -> str:
     return part if part in PARTS else ""
 
 
-def _index_shift(path: Path, shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> str:
+def _index_shift_code(path: Path, shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> str:
     """Return the code that makes indices zero-based; empty if a variable has a 0."""
     values = [_read_values(path, shapes, name) for name in names]
     has_zero = any((array == 0).any() for array in values)

@@ -165,7 +165,7 @@ def _generated_sample(
         generated = stage / "generated"
         with convert_write_errors(generated):
             generated.mkdir()
-            pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
+            pipeline.write_sample(generated, limit=limit, seed=SAMPLE_SEED)
         selection = recognise_dataset(generated, manifest.content)
         members = write_members(selection, stage / "0")
         receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)

@@ -26,7 +26,7 @@ from kmip_data.models.training.memory_estimate import memory_error
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.common_columns import feature_column, target_column
+from kmip_data.pipelines.common_columns import feature_column, regression_column
 from kmip_data.pipelines.find import find
 
 SMALL = [
@@ -143,10 +143,10 @@ def test_index_past_the_end_is_refused(build):
         dataset[1000]
 
 
-def test_feature_and_target_columns_take_names_and_units():
+def test_feature_and_regression_columns_take_names_and_units():
     weight = feature_column("node/weight", ("kg",), "weight of each atom")
     assert (weight.key, weight.attribute) == ("node/weight", "weight")
-    target = target_column("graph/y", "gap", unit="eV")
+    target = regression_column("graph/y", "gap", unit="eV")
     assert (target.attribute, target.presented, target.finite) == ("y", "float32", False)
 
 

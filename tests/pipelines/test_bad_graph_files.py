@@ -320,7 +320,7 @@ def test_reading_is_limited_by_memory(tmp_path):
 
 
 def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "MAX_MEMORY", 2**20)
+    monkeypatch.setattr(build, "DEFAULT_MEMORY", 2**20)
     nodes = "".join(f"<node id='{number}'/>" for number in range(2_000))
     path = tmp_path / "a.graphml"
     path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))

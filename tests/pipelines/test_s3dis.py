@@ -34,7 +34,7 @@ def real(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
-    PIPELINE.sample(folder, limit=18)
+    PIPELINE.write_sample(folder, limit=18)
     return folder
 
 

@@ -47,7 +47,7 @@ def real(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
-    PIPELINE.sample(folder, limit=36)
+    PIPELINE.write_sample(folder, limit=36)
     return folder
 
 
@@ -124,7 +124,7 @@ def units_of(folder: Path, **parameters):
 
 def test_units_fit_in_a_shard(tmp_path):
     folder = tmp_path / "raw"
-    PIPELINE.sample(folder, limit=3)
+    PIPELINE.write_sample(folder, limit=3)
     keys = [f"02691156/{number}" for number in range(60)]
     for part, listed in (("train", keys[:50]), ("val", []), ("test", keys[50:])):
         text = json.dumps([f"shape_data/{key}" for key in listed])
@@ -149,7 +149,7 @@ def test_units_fit_in_a_shard(tmp_path):
 def published(tmp_path):
     """The complete layout with the published lists and shapes of one line."""
     folder = tmp_path / "raw"
-    PIPELINE.sample(folder, limit=0)
+    PIPELINE.write_sample(folder, limit=0)
     for part in ("train", "val", "test"):
         name = f"shuffled_{part}_file_list.json"
         data = shared_data("shapenet_part_splits", name).read_bytes()

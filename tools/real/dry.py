@@ -57,7 +57,7 @@ def _changed(manifest: Manifest, server: Any, folder: Path, *, dead: bool) -> di
     from kmip_data.pipelines.base import load_pipeline
 
     folder.mkdir(parents=True, exist_ok=True)
-    load_pipeline(manifest).sample(folder, limit=None, seed=0)
+    load_pipeline(manifest).write_sample(folder, limit=None, seed=0)
     values = manifest.model_dump(exclude={"file"})
     if any(source.content for source in manifest.sources):
         del values["content"]  # joined from the sources

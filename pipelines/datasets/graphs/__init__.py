@@ -152,7 +152,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 defaults = described.parameters()
                 defaults = {key: defaults[key] for key in defaults.keys() - params.model_fields_set}
                 params = params.model_copy(update=defaults)
-            return self._infer_params(ReadOptions(params, described, self.memory), raw)
+            return self._infer_params(ReadOptions(params, described, self.memory_limit), raw)
         except DamagedInput as error:
             error.next = error.next or "repair or replace the file"
             raise
@@ -250,7 +250,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         first = min(rows)
         members = prepared.facts["members"]
         described = description_in_folder(prepared.path, members)
-        options = ReadOptions(params, described, self.memory, inferred)
+        options = ReadOptions(params, described, self.memory_limit, inferred)
         _, graphs = self.read(prepared.path, members, options, first)
         numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
         unit_graphs = (graph for row, graph in numbered if row in rows)

@@ -53,7 +53,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
             quiet=quiet,
         )
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+    def write_sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write an extract of a generated city."""
         from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 
@@ -70,7 +70,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         quantile_labels(np.zeros(len(city.features), np.float32), params.classes)
         return store_city(city, workdir)
 
-    def advice_on_damage(self) -> None:
+    def damage_remedy(self) -> None:
         """Return None; the errors state their next step."""
 
     def folder_name_pieces(self, params: OpenStreetMapParams) -> list[str]:

@@ -61,22 +61,22 @@ class PointSource(StrictModel):
         default=None,
         description=f"folder of point clouds, or one file: {' '.join(sorted(SUFFIXES))}",
     )
-    _unread: dict[str, str] = PrivateAttr(default_factory=dict)
+    _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names in the raw copy.
 
         Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
-        files, self._unread = files_below(self.path, "--archive", SUFFIXES, LABEL_SUFFIXES)
+        files, self._ignored_files = files_below(self.path, "--archive", SUFFIXES, LABEL_SUFFIXES)
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return {f"{RAW_FOLDER}/{name}": path for name, path in files.items()}
 
     @property
-    def unread(self) -> dict[str, str]:
+    def ignored_files(self) -> dict[str, str]:
         """Reason for each file that is not copied."""
-        return self._unread
+        return self._ignored_files
 
     @property
     def origin(self) -> str:
@@ -262,12 +262,12 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         if column is not None and num_unlabelled:
             total = survey.labels.points
             summary["without_label"] = f"{num_unlabelled:,} of {total:,} points"
-        unread = {
-            **self.unread,
+        ignored_files = {
+            **self.ignored_files,
             **dict.fromkeys(unmatched_labels, "labels without a cloud of the same name"),
         }
         summary["ignored"] = survey.unused_data() + [
-            f"{name}: {reason}" for name, reason in unread.items()
+            f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
         summary["warnings"] = warnings
         facts = replace(facts, summary=summary)

@@ -52,12 +52,12 @@ class SuperpixelSource(StrictModel):
     masks: Path | None = Field(
         default=None, description="folder of masks, named like their pictures"
     )
-    _unread: dict[str, str] = PrivateAttr(default_factory=dict)
+    _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
-    def unread(self) -> dict[str, str]:
+    def ignored_files(self) -> dict[str, str]:
         """Reason for each file that is not copied."""
-        return self._unread
+        return self._ignored_files
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names in the raw copy.
@@ -66,9 +66,11 @@ class SuperpixelSource(StrictModel):
         """
         files: dict[str, Path] = {}
         for option, folder in ((IMAGE_FOLDER, self.images), (MASK_FOLDER, self.masks)):
-            pictures, unread = files_below(folder, f"--{option}", graph.SUFFIXES)
+            pictures, ignored_files = files_below(folder, f"--{option}", graph.SUFFIXES)
             files |= {f"{option}/{name}": path for name, path in pictures.items()}
-            self._unread |= {f"{option}/{name}": reason for name, reason in unread.items()}
+            self._ignored_files |= {
+                f"{option}/{name}": reason for name, reason in ignored_files.items()
+            }
         return files
 
     @property
@@ -215,11 +217,11 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
                 next=f"--set classes=0,{params.void}",
             )
         paired = {*(picture for picture, _ in pairs), *(mask for _, mask in pairs)}
-        unread = {
+        ignored_files = {
             name: "a mask without a picture" for name in sorted(raw.members) if name not in paired
         }
-        unread |= self.unread
-        ignored = [f"{name}: {reason}" for name, reason in unread.items()]
+        ignored_files |= self.ignored_files
+        ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
         return ResolvedSuperpixelParams.from_params(params, ignored=tuple(ignored))
 
     def card_additions(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> CardAdditions:

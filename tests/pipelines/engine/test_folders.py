@@ -20,7 +20,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.pipelines.base import Prepared, RawFolder
-from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.build import build_from_raw
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.unfinished_builds import remove_work
 from kmip_data.pipelines.parameters import BuildParams
@@ -37,7 +37,7 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
     raw = raw_folder(folder / "raw")
     split = pipeline.SplitParams()
     options = ExecutionOptions(output=output, jobs=1, quiet=True)
-    return build_raw(BuildPlan(pipeline, params, raw, Home(folder), options), split)
+    return build_from_raw(BuildPlan(pipeline, params, raw, Home(folder), options), split)
 
 
 class _Failing(type(toy_pipeline())):  # type: ignore[misc]

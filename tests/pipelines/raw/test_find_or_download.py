@@ -86,7 +86,7 @@ class ToySamples:
     def __init__(self, manifest: Manifest, data: dict[str, bytes] | None = None) -> None:
         self.manifest, self.data, self.calls = manifest, data or GOOD, 0
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+    def write_sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         self.calls += 1
         for name, data in self.data.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
 def write_sample(name: str, folder: Path, **options) -> Path:
     """Write the sample of a dataset into a folder, which is made if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    load_pipeline(load_manifest(name)).sample(folder, **options)
+    load_pipeline(load_manifest(name)).write_sample(folder, **options)
     return folder
 
 
@@ -55,7 +55,7 @@ def records_of_folder(
 
 def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> None:
     """Preparing or reading must end in one clear error that holds all ``patterns``."""
-    advice = load_pipeline(load_manifest(name)).advice_on_damage()
+    advice = load_pipeline(load_manifest(name)).damage_remedy()
     with (
         TemporaryDirectory() as work,
         pytest.raises(DamagedInput) as error,

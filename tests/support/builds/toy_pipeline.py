@@ -78,7 +78,7 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
             max_nodes=self.manifest.max_nodes,
         )
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+    def write_sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         write_raw(folder, limit or 20)
 
     def prepare(self, raw: RawFolder, params: ToyParams, workdir: Path) -> Prepared:
@@ -259,7 +259,7 @@ def build_toy(
     **options: Any,
 ) -> Build:
     """Build the toy dataset from ``folder/raw``; one job without orders runs in this process."""
-    from kmip_data.pipelines.build import build_raw
+    from kmip_data.pipelines.build import build_from_raw
     from kmip_data.pipelines.engine.plan import BuildPlan
 
     pipeline = OneUnitPipeline(toy_manifest()) if one_unit else toy_pipeline()
@@ -271,7 +271,7 @@ def build_toy(
     plan = BuildPlan(
         pipeline, params, raw, Home(home or folder), ExecutionOptions(jobs=jobs, **options)
     )
-    return build_raw(plan, split)
+    return build_from_raw(plan, split)
 
 
 def main(**options: Any) -> None:

@@ -28,7 +28,7 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
-from kmip_data.pipelines.formats.matlab import matlab_recipe, matlab_variables
+from kmip_data.pipelines.formats.matlab import matlab_conversion_code, matlab_variables
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 
@@ -116,7 +116,7 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
         f"{path.name} is a file of MATLAB.",
         expected=_EXPECTED,
         found=", ".join(f"{variable} {list(shape)}" for variable, shape in shapes.items())[:500],
-        next=matlab_recipe(path, shapes),
+        next=matlab_conversion_code(path, shapes),
     )
 
 
