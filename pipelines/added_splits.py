@@ -90,8 +90,8 @@ def add_split(
     return name
 
 
-def step_to_fill_part(card: Card, split: str, part: str) -> str:
-    """Describe how to fill the empty ``part`` of ``split``; empty if no step is known."""
+def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
+    """Return how to fill the empty ``part`` of ``split``; empty if no remedy is known."""
     is_own_data = card.manifest not in {"", card.dataset}
     target = target_column(card.schema_)
     unit = "graphs"
@@ -104,10 +104,10 @@ def step_to_fill_part(card: Card, split: str, part: str) -> str:
         return "build it again without --limit"
     if is_own_data and card.splits[split].rule == "given":
         donor = "" if part == "train" else "train "
-        step = f"put some {donor}{unit} into {part} in the files"
+        remedy = f"put some {donor}{unit} into {part} in the files"
         if column := _part_column(card):
-            step = f"write {part} into some {donor}rows of the column {column!r}"
-        return f"{step} and build again; --split-rule random redraws all parts"
+            remedy = f"write {part} into some {donor}rows of the column {column!r}"
+        return f"{remedy} and build again; --split-rule random redraws all parts"
     return ""
 
 

@@ -240,7 +240,7 @@ class Pipeline(ABC, Generic[P, S]):
         generator = importlib.import_module(f"{_FAMILIES}.{self.manifest.pipeline}.sample")
         generator.write_sample(folder, self.manifest, limit, seed)
 
-    # Names, defaults and hints.
+    # Names, defaults and remedies.
 
     def folder_name_pieces(self, params: P) -> list[str]:
         """Return pieces of the build folder's name for non-default parameters, such as ``["k32"]``."""

@@ -230,8 +230,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             return
         first = next(iter(unusable.values()))
         skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
-        hints = list(dict.fromkeys(refusal.next for refusal in unusable.values()))
-        hint = hints[0] or "repair or remove the files" if len(hints) == 1 else ""
+        remedies = list(dict.fromkeys(refusal.next for refusal in unusable.values()))
+        remedy = remedies[0] or "repair or remove the files" if len(remedies) == 1 else ""
         if len(unusable) == 1:
             first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
             raise first
@@ -241,7 +241,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         raise DamagedInput(
             f"{len(unusable):,} of {total:,} files cannot be used.",
             found=" ".join(lines),
-            next="; ".join(filter(None, (hint, skip))) or _FILE_REMEDY,
+            next="; ".join(filter(None, (remedy, skip))) or _FILE_REMEDY,
         )
 
 
@@ -337,9 +337,9 @@ def files_below(
     ``UsageError`` if the folder is not given, does not exist, or has no file with ``suffixes``.
     """
     endings = ", ".join(sorted(suffixes))
-    hint = f"give {option} a folder of {endings} files"
+    remedy = f"give {option} a folder of {endings} files"
     if folder is None:
-        raise UsageError(f"{option} is missing.", next=hint)
+        raise UsageError(f"{option} is missing.", next=remedy)
     folder = absolute_path(folder, "folder")
     if os.path.isfile(folder):  # noqa: PTH113 -- as above
         if folder.suffix.lower() in suffixes:
@@ -350,7 +350,7 @@ def files_below(
             next="unpack an archive; convert another format to one of these; rename a text file",
         )
     if not os.path.isdir(folder):  # noqa: PTH112
-        raise UsageError(f"There is no file or folder {folder}.", next=hint)
+        raise UsageError(f"There is no file or folder {folder}.", next=remedy)
 
     existing_files = {}
     ignored_files = {}
@@ -377,7 +377,7 @@ def files_below(
         raise UsageError(
             f"{folder} has no usable file.",
             found=", ".join(sorted(ignored_files)[:_MAX_SHOWN]) or "no file",
-            next=hint,
+            next=remedy,
         )
     return dict(sorted(existing_files.items())), dict(sorted(ignored_files.items()))
 

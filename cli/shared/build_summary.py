@@ -200,7 +200,7 @@ def _facts_of_skipped_records(skipped: Sequence[tuple[str, str]]) -> Iterator[tu
 def _split_warnings(card: Card, split: str) -> Iterator[str]:
     """Yield a warning for each part of a split without records, or without some classes."""
     from kmip_data.format.targets import target_column, target_type_of
-    from kmip_data.pipelines.added_splits import step_to_fill_part
+    from kmip_data.pipelines.added_splits import remedy_for_empty_part
 
     entry = card.splits[split]
     if target_column(card.schema_) is None:
@@ -208,7 +208,7 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
     for part, sizes in entry.ordered_parts():
         if not sizes.nodes:
             yield "; ".join(
-                filter(None, [f"{part} is empty", step_to_fill_part(card, split, part)])
+                filter(None, [f"{part} is empty", remedy_for_empty_part(card, split, part)])
             )
 
     counts = card.statistics["classes"]

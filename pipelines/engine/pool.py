@@ -227,7 +227,7 @@ def gc_frozen() -> Iterator[None]:
 def locating_errors(
     dataset: str,
     where: Callable[[], str] | str,
-    advice: str | None = None,
+    remedy: str | None = None,
 ) -> Iterator[None]:
     """Convert any exception to an error that names its location, which ``where`` may compute."""
     try:
@@ -238,7 +238,7 @@ def locating_errors(
         if callable(where) and not error.has_location:
             error.message = f"{error.message} [{where()}]"
         if isinstance(error, DamagedInput):
-            error.next = error.next or advice
+            error.next = error.next or remedy
         raise
     except Exception as error:
         location = where() if callable(where) else where

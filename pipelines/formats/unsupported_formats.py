@@ -29,20 +29,20 @@ def refuse_unsupported_format(path: Path) -> None:
     table = str(stem.with_suffix(".csv"))
     # JSON strings are Python literals, with double quotes that need no escape in the shell.
     paths = {"path": json.dumps(str(path)), "table": json.dumps(table)}
-    build_hint = f"then pass the CSV: --archive {shlex.quote(table)}"
+    build_remedy = f"then pass the CSV: --archive {shlex.quote(table)}"
     if path.suffix.lower() in _SPREADSHEET_SUFFIXES:
-        hint = f"save the sheet as CSV, {build_hint}"
+        remedy = f"save the sheet as CSV, {build_remedy}"
         if path.suffix.lower() == ".xlsx":
             install = "" if importlib.util.find_spec("openpyxl") else "pip install openpyxl; "
             command = shlex.quote(_SPREADSHEET_TO_CSV.format(**paths))
-            hint = (
+            remedy = (
                 f"save the sheet as CSV, or its first sheet with: {install}python -c {command};"
-                f" {build_hint}"
+                f" {build_remedy}"
             )
-        raise DamagedInput(f"{path} is a spreadsheet, not a text table.", next=hint)
+        raise DamagedInput(f"{path} is a spreadsheet, not a text table.", next=remedy)
     if _SDF.search(decompressed_head(path)):
         raise DamagedInput(
             f"{path} has molecules as SDF.",
             expected="a CSV with a column of SMILES, which have atoms and bonds, without coordinates",
-            next=f"python -c {shlex.quote(_SDF_TO_CSV.format(**paths))}; {build_hint}",
+            next=f"python -c {shlex.quote(_SDF_TO_CSV.format(**paths))}; {build_remedy}",
         )

@@ -37,14 +37,14 @@ from kmip_data.text import human_bytes, timestamp
 _MAX_FAILURES = 3  #: consecutive attempts without progress at one mirror
 
 
-def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = False) -> Receipt:
+def download_source(source: Source, folder: Path, *, remedy: str, quiet: bool = False) -> Receipt:
     """Download ``source`` into ``folder``, unless it exists, and return its receipt.
 
     Mirrors are tried in order, starting with the mirror of an unfinished download, and a few times
     each. An interrupted download resumes with a Range request. The file appears only when it is
     complete and verified.
 
-    ``hint`` is the next step in the error if all mirrors fail. Raises ``SourceUnavailable`` with
+    ``remedy`` is the next step in the error if all mirrors fail. Raises ``SourceUnavailable`` with
     the reason of each mirror if all fail, and ``OutOfResources`` or ``UsageError`` if the file
     cannot be written. The unfinished part stays.
     """
@@ -57,7 +57,7 @@ def download_source(source: Source, folder: Path, *, hint: str, quiet: bool = Fa
         if receipt is None:
             partial = archive.with_name(f"{archive.name}.partial")
             with atomic_writes.open_resumable_file(archive, partial.name, root=folder) as file:
-                receipt = _Download(source, partial, file, quiet=quiet).run(hint)
+                receipt = _Download(source, partial, file, quiet=quiet).run(remedy)
                 # Write the receipt before the rename: a file without one is not a download.
                 entry = {**receipt.model_dump(), "time": timestamp()}
                 atomic_writes.write_json(receipt_path(archive), entry)
@@ -98,8 +98,8 @@ class _Download:
         """Number of bytes downloaded so far."""
         return os.fstat(self.file.fileno()).st_size
 
-    def run(self, hint: str) -> Receipt:
-        """Try one mirror after the other; ``hint`` is the next step if all fail."""
+    def run(self, remedy: str) -> Receipt:
+        """Try one mirror after the other; ``remedy`` is the next step if all fail."""
         mirrors = sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror))
         failures = []
         for number, mirror in enumerate(mirrors, 1):
@@ -118,7 +118,7 @@ class _Download:
             f"No mirror provided {self.source.name}.",
             found="\n    ".join(failures),
             left=left,
-            next=hint,
+            next=remedy,
         )
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:

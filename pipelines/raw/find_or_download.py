@@ -436,8 +436,8 @@ class _Import:
             # Import late: urllib3 opens a socket to detect IPv6.
             from kmip_data.pipelines.raw.download import download_source
 
-            hint = self._archive_hint(source)
-            receipt = download_source(source, self.folder, hint=hint, quiet=self.options.quiet)
+            remedy = self._archive_remedy(source)
+            receipt = download_source(source, self.folder, remedy=remedy, quiet=self.options.quiet)
         selection = _select_members(source, archive, any_name=True)
         return _SourceMembers(source, selection, receipt, downloaded=True)
 
@@ -450,10 +450,10 @@ class _Import:
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are missing, and {reason}.",
             expected="\n    ".join(addresses),
-            next=self._archive_hint(sources[0]),
+            next=self._archive_remedy(sources[0]),
         )
 
-    def _archive_hint(self, source: Source) -> str:
+    def _archive_remedy(self, source: Source) -> str:
         """Return the command that imports a local copy of a source."""
         content = source.content or self.manifest.content
         command = f"kmip-data {self.command} {self.manifest.name}"

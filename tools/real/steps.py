@@ -59,7 +59,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     stored = kept if is_first else scratch / source.name
 
     alone = source.model_copy(update={"mirrors": (mirror,), "content": content})
-    download_source(alone, stored.parent, hint="", quiet=True)
+    download_source(alone, stored.parent, remedy="", quiet=True)
     receipt = read_receipt(stored)
     assert receipt is not None
     notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]

@@ -41,7 +41,7 @@ from kmip_data.models.training.tasks import (
     target_types_of_classes,
     target_types_of_values,
 )
-from kmip_data.pipelines.added_splits import step_to_fill_part
+from kmip_data.pipelines.added_splits import remedy_for_empty_part
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -163,7 +163,7 @@ class RunData(ABC):
             if size:
                 self.sizes[part] = size
         for part in required:
-            self.check_part(part, step_to_fill_part(build.card, split_name, part))
+            self.check_part(part, remedy_for_empty_part(build.card, split_name, part))
         self.task = self._choose_task(column, config) if column is not None else cast(Task, task)
         #: configuration with the task's loss, metric and head
         self.config = with_task_defaults(config, self.task)

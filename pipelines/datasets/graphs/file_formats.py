@@ -11,7 +11,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
 from kmip_data.pipelines.datasets.graphs.readers import (
     array_files,
     networkx_files,
@@ -74,9 +74,9 @@ def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
             found=", ".join(heads)[:500],
             next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
         )
-    hint = OTHER_FORMATS
+    remedy = OTHER_FORMATS_REMEDY
     if any(name.lower().endswith(".bin") for name in heads):
-        hint = (
+        remedy = (
             "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt');"
             " a laser scan: kmip-data build points"
         )
@@ -85,5 +85,5 @@ def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
         "The files are not graphs in a known format.",
         expected="; or ".join(file_format.expected for file_format in FORMATS),
         found="; ".join(shown[:4]),
-        next=hint,
+        next=remedy,
     )

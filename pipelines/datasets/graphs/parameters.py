@@ -14,7 +14,9 @@ from kmip_data.format.schema import Schema
 from kmip_data.pipelines.own_pipeline import OwnTextParams
 
 NODE_ID_DOC = "id of the node in the files"
-OTHER_FORMATS = "another format: read it with networkx, and write it with networkx.write_graphml"
+OTHER_FORMATS_REMEDY = (
+    "another format: read it with networkx, and write it with networkx.write_graphml"
+)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _FLAGS = {"False": 0, "True": 1, "0": 0, "1": 1}
 _MAX_LIST_CHARACTERS = 10_000  #: longest list that is parsed as a literal
 _MIN_DETOUR = 0.9  #: minimum ratio of a street's length to the distance between its ends
 _MAX_SHORT_FRACTION = 0.05  #: maximum fraction of streets below that ratio
-_NEXT = "write it with osmnx.save_graphml, unprojected"
+_REMEDY = "write it with osmnx.save_graphml, unprojected"
 _DOCTYPE_BYTES = 1 << 16  #: bytes searched for a document type
 
 
@@ -40,7 +40,7 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     name = name or path.name
     with path.open("rb") as file:
         if b"<!DOCTYPE" in file.read(_DOCTYPE_BYTES):
-            raise DamagedInput(f"{name} declares a document type.", next=_NEXT)
+            raise DamagedInput(f"{name} declares a document type.", next=_REMEDY)
     try:
         # Integer nodes sort like OpenStreetMap ids; parallel edges keep their file order.
         multigraph = nx.read_graphml(path, node_type=int, force_multigraph=True)
@@ -55,7 +55,7 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     ) as error:
         raise DamagedInput(
             f"{name} cannot be read as a street graph: {error or type(error).__name__}",
-            next=_NEXT,
+            next=_REMEDY,
         ) from error
     # OSMnx marks simplified graphs.
     if str(multigraph.graph.get("simplified")) not in {"True", "1"}:

@@ -33,7 +33,7 @@ OTHER = b"PK\3\4" + random.Random(2).randbytes(SIZE - 4)
 SHA = hashlib.sha256(DATA).hexdigest()
 MD5 = hashlib.md5(DATA).hexdigest()
 GIT_BLOB = hashlib.sha1(b"blob %d\0" % len(DATA) + DATA).hexdigest()
-HINT = "kmip-data fetch toy --archive PATH"
+REMEDY = "kmip-data fetch toy --archive PATH"
 QUICK = {
     "CONNECT_SECONDS": 2,
     "STALL_SECONDS": 1.5,
@@ -60,7 +60,7 @@ def source(*urls: str, **pinned: object) -> Source:
 
 
 def fetch(wanted: Source, target: Path, *, quiet: bool = True):
-    receipt = download.download_source(wanted, target.parent, hint=HINT, quiet=quiet)
+    receipt = download.download_source(wanted, target.parent, remedy=REMEDY, quiet=quiet)
     assert receipt == read_receipt(target)
     return receipt
 
@@ -586,7 +586,7 @@ from pathlib import Path
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.download import download_source as fetch
 source = Source(name="toy.zip", mirrors=(Mirror(url=sys.argv[1]),))
-fetch(source, Path(sys.argv[2]).parent, hint="", quiet=True)
+fetch(source, Path(sys.argv[2]).parent, remedy="", quiet=True)
 """
 
 

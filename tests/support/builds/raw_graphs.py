@@ -55,11 +55,11 @@ def records_of_folder(
 
 def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> None:
     """Preparing or reading must end in one clear error that holds all ``patterns``."""
-    advice = load_pipeline(load_manifest(name)).damage_remedy()
+    remedy = load_pipeline(load_manifest(name)).damage_remedy()
     with (
         TemporaryDirectory() as work,
         pytest.raises(DamagedInput) as error,
-        locating_errors(name, "here", advice),
+        locating_errors(name, "here", remedy),
     ):
         records_of_folder(name, folder, Path(work), **parameters)
     for pattern in patterns:

@@ -40,7 +40,7 @@ _EXPECTED = (
 _MATRIX_MARKET = b"%%MatrixMarket"
 _NPY = b"\x93NUMPY"
 _MATLAB = b"MATLAB "
-_NEXT = (
+_REMEDY = (
     "numpy.savez({file!r}, edge_index=edges, x=features, labels=labels), of (2, edges), (nodes, columns) "
     "and (nodes,) numbers"
 )
@@ -84,13 +84,13 @@ def read(
                     NpzFile(path), file, options, findings, has_many_graphs=has_many_graphs
                 )
         except DamagedInput as error:
-            error.next = error.next or _NEXT.format(file=path.name)
+            error.next = error.next or _REMEDY.format(file=path.name)
             raise
         except UsageError:
             raise
         # scipy raises these for invalid matrices, and numpy for values beyond float32.
         except (ValueError, TypeError, ArithmeticError, OSError) as error:
-            remedy = _NEXT.format(file=path.name)
+            remedy = _REMEDY.format(file=path.name)
             if path.suffix == ".mtx":
                 remedy = (
                     f"scipy.io.mmwrite({path.name!r}, matrix), square and real; of two kinds of nodes: "

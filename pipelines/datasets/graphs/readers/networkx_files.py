@@ -30,7 +30,7 @@ from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
 
 _EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
-_NEXT = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
+_REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
 _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
@@ -100,7 +100,7 @@ def read(
             RecursionError,
         ) as error:
             problem = f"{file} cannot be read as {file_format}: {error or type(error).__name__}"
-            raise DamagedInput(problem, next=_NEXT) from error
+            raise DamagedInput(problem, next=_REMEDY) from error
         for number, graph in enumerate(graphs):
             name = str(Path(file).with_suffix(""))
             location = file
@@ -182,7 +182,7 @@ def _parse_graphs(path: Path, file_format: str, encoding: str) -> list[Any]:
     if file_format == "Pajek":
         return [parse_pajek(decode_text(path.read_bytes(), path.name, encoding), path.name)]
     if b"<!DOCTYPE" in decompressed_head(path, _HEAD_BYTES):
-        raise DamagedInput(f"{path.name} declares a document type.", next=_NEXT)
+        raise DamagedInput(f"{path.name} declares a document type.", next=_REMEDY)
     return _parse_gexf(path) if file_format == "GEXF" else _parse_graphml(path)
 
 

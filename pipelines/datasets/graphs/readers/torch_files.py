@@ -49,7 +49,7 @@ _ALLOWED_GLOBALS = {
 _LIBRARIES = frozenset(
     {"torch", "torch_geometric", "torch_sparse", "numpy", "scipy", "networkx", "dgl"}
 )
-_NEXT = (
+_REMEDY = (
     "save plain Data: torch.save([Data.from_dict(data.to_dict()) for data in graphs], 'graphs.pt')"
 )
 #: Unsupported class, without its module -> what it is, and the code that converts ``data``.
@@ -164,7 +164,7 @@ def _read_graphs(
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.found or ""):
                 error.next = f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
-            error.next = error.next or _NEXT
+            error.next = error.next or _REMEDY
             raise
 
 
@@ -180,7 +180,7 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
     item = value.mapping if isinstance(value, PickledData) else value
     if not isinstance(item, dict):
         name = _type_name(item)
-        default = (name, _OBJECT_REMEDY if "." in name else _NEXT)
+        default = (name, _OBJECT_REMEDY if "." in name else _REMEDY)
         content, remedy = _UNSUPPORTED_CLASSES.get(name.rpartition(".")[2], default)
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY

@@ -24,7 +24,7 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
 from kmip_data.pipelines.datasets.graphs.tables import roles
 from kmip_data.pipelines.datasets.graphs.tables.header import first_line_has_names, names_in_comment
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table
@@ -87,7 +87,7 @@ def read_table(
             f"{path.name} cannot be read as a table.",
             expected="UTF-8 text, or gzip of it, with the same number of fields in each line",
             found=" ".join(str(error).split())[:300],
-            next=OTHER_FORMATS,
+            next=OTHER_FORMATS_REMEDY,
         ) from error
 
 
