@@ -89,7 +89,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         """Read and check the graph, and the masks of all folds."""
         files = RawFiles(raw.path, self.manifest.name)
         layout = self.manifest.layout
-        with files.name_item_in_errors():
+        with files.convert_item_errors():
             graph = self.read(files)
             arrays, rows = conform_graphs([graph], self.schema(params), layout, files.current_item)
         for fold in range(layout.folds):
@@ -125,7 +125,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     def _part_codes(self, folder: Path, fold: int, nodes: int) -> Array:
         raw = RawFiles(folder, self.manifest.name)
-        with raw.name_item_in_errors():
+        with raw.convert_item_errors():
             masks = self.masks(raw, fold)
             return part_codes_from_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
 
@@ -188,7 +188,7 @@ class GraphsInPartsPipeline(MappedGraphsPipeline):
         schema = self.schema(params)
         sizes = {}
         listed_numbers = {}
-        with files.name_item_in_errors():
+        with files.convert_item_errors():
             for part in self.read(files):
                 batches = conform_batches(part.graphs, schema, self.manifest.layout, files)
                 sizes[part.name] = write_graph_arrays(workdir / part.name, batches)

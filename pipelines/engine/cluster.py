@@ -128,7 +128,7 @@ class DaskWorkers(Executor):
 
     def start(self, count: int) -> int:
         """Return how many calls to submit at once; the cluster decides how many workers it has."""
-        with _cluster_errors():
+        with _convert_cluster_errors():
             threads_of_worker: dict[str, int] = self._client.nthreads()
         # One extra call per worker, so that no worker has to wait for its next call.
         return max(1, sum(threads_of_worker.values()) + len(threads_of_worker))
@@ -142,7 +142,7 @@ class DaskWorkers(Executor):
         from distributed import KilledWorker
 
         try:
-            with _cluster_errors():
+            with _convert_cluster_errors():
                 return future.result()
         except KilledWorker as error:
             raise worker_died_error(name) from error
@@ -204,7 +204,7 @@ class DaskWorkers(Executor):
 
 
 @contextlib.contextmanager
-def _cluster_errors() -> Iterator[None]:
+def _convert_cluster_errors() -> Iterator[None]:
     """Convert the loss of the scheduler to ``SourceUnavailable``."""
     from distributed.comm.core import CommClosedError
 

@@ -34,7 +34,7 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
-from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, locating_errors
+from kmip_data.pipelines.engine.pool import StopRequestedError, convert_unit_errors, count_jobs
 from kmip_data.pipelines.engine.run import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP, Steps, UnitResult
 from kmip_data.runtime import parallel, signals
@@ -253,7 +253,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
     parallel.set_num_threads(task.threads)
     with (
-        locating_errors(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
+        convert_unit_errors(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
         threadpool_limits(1),
     ):
         shard = Shard(task.build / task.shard.file, entry=task.shard)

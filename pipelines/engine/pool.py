@@ -111,7 +111,7 @@ def run_pass(
     parallel.set_num_threads(threads)
     with (
         gc_frozen(),
-        locating_errors(pipeline.manifest.name, PREPARATION, pipeline.damage_remedy()),
+        convert_unit_errors(pipeline.manifest.name, PREPARATION, pipeline.damage_remedy()),
     ):
         prepared: Prepared = getattr(pipeline, name)(source, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
@@ -137,7 +137,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         after = f" (after {keys[-1]!r})" if keys else ""
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
-    with gc_frozen(), locating_errors(name, where, task.pipeline.damage_remedy()):
+    with gc_frozen(), convert_unit_errors(name, where, task.pipeline.damage_remedy()):
         facts = writer.write_shard(
             task.folder / task.file,
             _stoppable_records(task, statistics, keys, skipped),
@@ -224,7 +224,7 @@ def gc_frozen() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locating_errors(
+def convert_unit_errors(
     dataset: str,
     where: Callable[[], str] | str,
     remedy: str | None = None,

@@ -13,7 +13,12 @@ import numpy as np
 
 from kmip_data.arrays import Array, DType, format_shape_pattern, shape_matches
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.raw.archives import CHUNK_BYTES, archive_errors, first_bytes, sniff_format
+from kmip_data.pipelines.raw.archives import (
+    CHUNK_BYTES,
+    convert_archive_errors,
+    first_bytes,
+    sniff_format,
+)
 
 _MAX_HEADER_BYTES = 10_000  #: numpy's limit
 
@@ -27,7 +32,7 @@ class NpzFile:
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
         self._path = path
         self.read: set[str] = set()  #: names of opened arrays
-        with archive_errors(path):
+        with convert_archive_errors(path):
             self._archive = zipfile.ZipFile(path)
         self._members: dict[str, zipfile.ZipInfo] = {}
         for member in self._archive.infolist():
@@ -67,7 +72,7 @@ class NpzFile:
         return stream
 
     def _read_pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
-        with archive_errors(self._path), self._archive.open(member) as file:
+        with convert_archive_errors(self._path), self._archive.open(member) as file:
             while piece := file.read(CHUNK_BYTES):
                 yield piece
 

@@ -131,7 +131,7 @@ def read_pickle(
     become :class:`SkippedObject`. Raises ``DamagedInput`` if the pickle is damaged or names a
     global that is not ``allowed``.
     """
-    with _damaged_if_refused(name, "a pickle of plain data"):
+    with _convert_refusals(name, "a pickle of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=False, libraries=libraries)
         next(machine.run())
         return machine.result()
@@ -151,7 +151,7 @@ def stream_list(
     are passed to ``allowed`` functions as views of ``data``. Raises ``DamagedInput`` like
     :func:`read_pickle`, or if an item refers to a part of an earlier one.
     """
-    with _damaged_if_refused(name, "a pickle of a list of plain data"):
+    with _convert_refusals(name, "a pickle of a list of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=True, libraries=libraries)
         for items, end in machine.run():
             if items:
@@ -161,7 +161,7 @@ def stream_list(
 
 
 @contextmanager
-def _damaged_if_refused(name: str, expected: str) -> Iterator[None]:
+def _convert_refusals(name: str, expected: str) -> Iterator[None]:
     """Convert errors of a pickle to :class:`~kmip_data.errors.DamagedInput`."""
     try:
         yield

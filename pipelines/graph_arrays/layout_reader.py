@@ -77,7 +77,7 @@ class RawFiles:
         )
 
     @contextmanager
-    def name_item_in_errors(self) -> Iterator[None]:
+    def convert_item_errors(self) -> Iterator[None]:
         """Convert Python's errors, which do not name a file, to errors about the current item."""
         try:
             yield

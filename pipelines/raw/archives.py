@@ -54,7 +54,7 @@ class Entry:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
-        with archive_errors(self.archive), self.open() as file:
+        with convert_archive_errors(self.archive), self.open() as file:
             while chunk := file.read(CHUNK_BYTES):
                 yield chunk
 
@@ -88,7 +88,7 @@ def files_in(path: Path, as_member: str = "") -> Iterator[Entry]:
             f"{path} is neither a file nor a folder.",
             next="give --archive a zip, a tar or a folder",
         )
-    with archive_errors(path):
+    with convert_archive_errors(path):
         archive_format = sniff_format(first_bytes(path))
         if as_member or (
             archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))
@@ -101,7 +101,7 @@ def files_in(path: Path, as_member: str = "") -> Iterator[Entry]:
 
 
 @contextlib.contextmanager
-def archive_errors(path: Path) -> Iterator[None]:
+def convert_archive_errors(path: Path) -> Iterator[None]:
     """Convert the errors of archive libraries to ``DamagedInput``."""
     try:
         yield
@@ -119,14 +119,14 @@ def archive_errors(path: Path) -> Iterator[None]:
 
 def first_bytes(path: Path) -> bytes:
     """Return the first bytes of a file, for :func:`sniff_format`."""
-    with archive_errors(path), path.open("rb") as file:
+    with convert_archive_errors(path), path.open("rb") as file:
         return file.read(HEAD_BYTES)
 
 
 def check_archive(path: Path) -> None:
     """Read a whole archive; raise ``DamagedInput`` if a checksum differs or none exists."""
     archive_format = sniff_format(first_bytes(path))
-    with archive_errors(path):
+    with convert_archive_errors(path):
         if archive_format == "zip":
             damaged = zipfile.ZipFile(path).testzip()
             if damaged:

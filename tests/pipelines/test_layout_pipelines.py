@@ -107,7 +107,7 @@ def test_reader_errors_name_the_record_without_python_terms(
     raw = RawFiles(tmp_path, "file")
 
     def read() -> None:
-        with raw.name_item_in_errors():
+        with raw.convert_item_errors():
             for number in raw.track_items("item", range(5)):
                 if number == 2:
                     code()

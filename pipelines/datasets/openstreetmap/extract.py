@@ -129,7 +129,7 @@ def read_extract(
     Raises ``DamagedInput`` for elements that were never uploaded; editors give them negative ids.
     """
     name = name or path.name
-    with _osmium_errors(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
+    with _convert_osmium_errors(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
         import osmium
 
         folder = Path(temporary)
@@ -428,7 +428,7 @@ def factorize(values: Sequence[TagValue], missing: TagValue) -> tuple[I32, list[
 
 
 @contextmanager
-def _osmium_errors(name: str) -> Iterator[None]:
+def _convert_osmium_errors(name: str) -> Iterator[None]:
     """Convert libosmium's errors to ``DamagedInput``."""
     import osmium
 

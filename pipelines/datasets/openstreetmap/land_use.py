@@ -101,7 +101,7 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
 
 def read_land_use(path: Path) -> LandUse:
     """Read areas from GeoJSON features with the property ``landuse``, in file order."""
-    with geojson_errors(f"{path.name} has no features with a property landuse"):
+    with convert_geojson_errors(f"{path.name} has no features with a property landuse"):
         features = read_json(path, _MAX_GEOJSON_BYTES)["features"]
         area = np.empty(len(features), object)
         area[:] = [geometry_of(feature["geometry"]) for feature in features]
@@ -117,7 +117,7 @@ def geometry_of(shape: object) -> Geometry:
 
 
 @contextmanager
-def geojson_errors(message: str, **advice: str) -> Iterator[None]:
+def convert_geojson_errors(message: str, **advice: str) -> Iterator[None]:
     """Convert the errors of an unexpected GeoJSON layout to ``DamagedInput``."""
     import shapely
 

@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extrac
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
-    geojson_errors,
+    convert_geojson_errors,
     geometry_of,
     read_land_use,
 )
@@ -60,7 +60,7 @@ def read_polygon(path: Path) -> Geometry:
         "expected": "GeoJSON with a valid polygon in degrees",
         "next": "draw a polygon at https://geojson.io",
     }
-    with geojson_errors(message, **advice):
+    with convert_geojson_errors(message, **advice):
         shape = geometry_of(read_json(path, _MAX_POLYGON_BYTES))
         area = shapely.Polygon()
         if shapely.is_valid(shape):

@@ -18,7 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, RecordTable, load_pipeline
-from kmip_data.pipelines.engine.pool import locating_errors
+from kmip_data.pipelines.engine.pool import convert_unit_errors
 
 FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
 
@@ -59,7 +59,7 @@ def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> Non
     with (
         TemporaryDirectory() as work,
         pytest.raises(DamagedInput) as error,
-        locating_errors(name, "here", remedy),
+        convert_unit_errors(name, "here", remedy),
     ):
         records_of_folder(name, folder, Path(work), **parameters)
     for pattern in patterns:

@@ -60,7 +60,7 @@ def read(
 
     raw = RawFiles((folder / min(dataset_files)).parent, name)
     planetoid = PlanetoidPipeline(load_manifest("cora"))
-    with raw.name_item_in_errors():
+    with raw.convert_item_errors():
         arrays = planetoid.read(raw)
         masks = planetoid.masks(raw, 0)
     named_masks = dict(zip((f"{part}_mask" for part in PARTS), masks, strict=True))
