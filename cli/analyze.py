@@ -39,7 +39,7 @@ from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.study import Measure
+    from kmip_data.models.analysis.study import CurveFunction
 
 MAX_GRAPHS = 50  #: graphs of the test part that are measured
 
@@ -119,11 +119,15 @@ def measure_weight_on_best_keys(**options: Any) -> None:
     _measure_attention("cumulative-weight", cumulative_weight_curves, options)
 
 
-def _measure_attention(name: str, measure: Measure, options: Json) -> None:
+def _measure_attention(name: str, measure: CurveFunction, options: Json) -> None:
     """Apply ``measure`` to queries, keys and values, save its curves over k, and print their means."""
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.models.analysis.drawing import draw_curves_over_k
-    from kmip_data.models.analysis.study import gaussian_projections, measure_curves, record_run
+    from kmip_data.models.analysis.study import (
+        collect_run_projections,
+        gaussian_projections,
+        measure_curves,
+    )
 
     # Check the options before the work.
     saved = _paths_to_save(
@@ -145,14 +149,14 @@ def _measure_attention(name: str, measure: Measure, options: Json) -> None:
     if gaussian:
         projections = gaussian_projections(*gaussian)
     else:
-        projections = record_run(
+        projections = collect_run_projections(
             run, graphs=MAX_GRAPHS, sizes=options["nodes"], home=options["home"]
         )
     measured = measure_curves(
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
 
-    source = _describe_measured_data(projections.about)
+    source = _describe_measured_data(projections.origin)
     if saved:
         picture, csv_file = saved
         write_output(csv_file, measured.to_csv())
@@ -182,7 +186,7 @@ def _measure_attention(name: str, measure: Measure, options: Json) -> None:
     text = [format_table(header, rows), f"{source}; {samples}", *_saved_files_line(saved)]
     result = {
         "analysis": name,
-        "about": dict(projections.about),
+        "about": dict(projections.origin),
         "k": measured.ks,
         "samples": len(measured.samples),
         "curves": curves,

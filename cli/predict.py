@@ -61,27 +61,27 @@ def command(
     from kmip_data.models.training.run.predictions import predict, write_predictions
 
     predictions = predict(run, split=part, **data)
-    about = predictions.about
+    origin = predictions.origin
     rows = len(next(iter(predictions.arrays.values())))
-    assert about is not None, "predictions of a run have an origin"
+    assert origin is not None, "predictions of a run have an origin"
     if output is None:
-        name = _default_file_name(about, other_data=data["dataset"] is not None)
-        output = default_output_path(Path(about.run) / name, force=force)
+        name = _default_file_name(origin, other_data=data["dataset"] is not None)
+        output = default_output_path(Path(origin.run) / name, force=force)
     write_predictions(output, predictions)
-    records = "all records" if about.part == "all" else f"{about.part}, split {about.split!r}"
+    records = "all records" if origin.part == "all" else f"{origin.part}, split {origin.split!r}"
     python = f"numpy.load({str(output)!r})['pred']"
     if output.suffix == ".csv":
         python = f"pandas.read_csv({str(output)!r}, dtype={{'key': str}})"
-    elif about.metric is not None:
-        python = f"kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})"
+    elif origin.metric is not None:
+        python = f"kmip_data.models.evaluate_predictions({str(output)!r}, {origin.build!r})"
     print_result(
-        {"path": output, **about.model_dump(), "rows": rows},
-        f"{output}  {count_with_noun(rows, 'row')} of {records}, {about.dataset}\n"
-        f"run  {about.run}\nIn Python: {python}",
+        {"path": output, **origin.model_dump(), "rows": rows},
+        f"{output}  {count_with_noun(rows, 'row')} of {records}, {origin.dataset}\n"
+        f"run  {origin.run}\nIn Python: {python}",
     )
 
 
-def _default_file_name(about: PredictionOrigin, *, other_data: bool) -> str:
+def _default_file_name(origin: PredictionOrigin, *, other_data: bool) -> str:
     """Return the default file name of predictions.
 
     Only predictions of the same rows share a name, so that no others are overwritten.
@@ -89,8 +89,8 @@ def _default_file_name(about: PredictionOrigin, *, other_data: bool) -> str:
     words = ["predictions"]
     default_part = "test"
     if other_data:
-        words.append(dataset_name_from(Path(about.build).name))
+        words.append(dataset_name_from(Path(origin.build).name))
         default_part = "all"
-    if about.part != default_part:
-        words.append(about.part)
+    if origin.part != default_part:
+        words.append(origin.part)
     return f"{'-'.join(words)}.npz"

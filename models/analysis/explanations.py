@@ -29,7 +29,7 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
-from kmip_data.models.analysis.study import Recorder, record_projections
+from kmip_data.models.analysis.study import ProjectionCollector, collect_projections
 from kmip_data.models.attention.kmip import attend_to_top_k
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.metric_text import format_metric_with_unit
@@ -40,11 +40,11 @@ from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
 INFLUENCE_HOPS = 16  #: largest distance for which influence is summed
-INFLUENCE_NODES = 24  #: sampled nodes whose outputs are differentiated
-MAX_INFLUENCE_GRAPH = 20_000  #: nodes of the largest graph for which influence is computed
+NUM_INFLUENCE_NODES = 24  #: sampled nodes whose outputs are differentiated
+MAX_INFLUENCE_GRAPH_NODES = 20_000  #: nodes of the largest graph for which influence is computed
 MIN_BAND_NODES = 30  #: fewest nodes of a distance band whose point is joined by a line
 CURVE_OFFSET = 0.09  #: horizontal offset between curves, as a fraction of the band spacing
-MAX_PAIRS = 2_000_000  #: returned (node, key) pairs over all heads and layers: 16 MB
+MAX_CHOSEN_PAIRS = 2_000_000  #: returned (node, key) pairs over all heads and layers: 16 MB
 
 
 def predict_record(
@@ -54,7 +54,7 @@ def predict_record(
     position: int = 0,
     home: Home | None = None,
     device: str | None = None,
-    max_pairs: int = MAX_PAIRS,
+    max_pairs: int = MAX_CHOSEN_PAIRS,
 ) -> tuple[OpenedRun, GraphPredictions]:
     """Predict one record of a part with the best weights of ``run``, in eval mode.
 
@@ -81,12 +81,12 @@ def predict_record(
     batch = data.record_batch(split, position)
     with (
         opened.load_for_inference("exploring") as module,
-        record_projections(module.model) as recorder,
+        collect_projections(module.model) as collector,
     ):
         on_device = batch.to(opened.device.type)
         outputs = module(on_device)[0]
         logits = outputs.float().cpu()
-    nodes, layers = search_chosen_keys(recorder, int(batch.num_nodes), max_pairs)
+    nodes, layers = search_chosen_keys(collector, int(batch.num_nodes), max_pairs)
 
     # A page colours nodes by class or value, and prints a graph's prediction as text.
     task = data.task
@@ -126,11 +126,11 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     batch = record.to(opened.device.type)
     count = int(batch.num_nodes)
     has_float_features = isinstance(batch.x, Tensor) and batch.x.is_floating_point()
-    if count > MAX_INFLUENCE_GRAPH or not has_float_features:
+    if count > MAX_INFLUENCE_GRAPH_NODES or not has_float_features:
         return None
 
     generator = np.random.Generator(np.random.PCG64(0))
-    sample = generator.choice(count, min(count, INFLUENCE_NODES), replace=False)
+    sample = generator.choice(count, min(count, NUM_INFLUENCE_NODES), replace=False)
     with opened.load_module() as module, torch.compiler.set_stance("force_eager"):
         module.activity = "exploring"
         batch.x = batch.x.clone().requires_grad_()
@@ -194,21 +194,21 @@ def prediction_from_logits(task: Task, logits: Tensor) -> Array:
 
 
 def search_chosen_keys(
-    recorder: Recorder, count: int, max_pairs: int
+    collector: ProjectionCollector, count: int, max_pairs: int
 ) -> tuple[Tensor, list[ChosenKeys]]:
-    """Return nodes (S,) of a recorded graph of ``count`` nodes, and the keys that each layer chose for them.
+    """Return nodes (S,) of a graph of ``count`` nodes, and the keys that each layer chose for them.
 
     Returns all nodes, or a fixed sample with at most ``max_pairs`` pairs over all layers.
     """
-    pairs_per_node = sum(layer.heads * layer.k for layer in recorder.layers)
+    pairs_per_node = sum(layer.heads * layer.k for layer in collector.layers)
     size = min(count, max_pairs // max(1, pairs_per_node))
     generator = np.random.Generator(np.random.PCG64(0))
     sample = generator.choice(count, size, replace=False)
     nodes = torch.from_numpy(np.sort(sample))
 
-    # Layers do not return chosen keys: repeat the search with the recorded projections.
+    # Layers do not return chosen keys: repeat the search with the collected projections.
     layers = []
-    for layer, (projections,) in zip(recorder.layers, recorder.calls, strict=True):
+    for layer, (projections,) in zip(collector.layers, collector.calls, strict=True):
         queries, keys, values = projections
         attended = attend_to_top_k(
             queries.float(),
@@ -285,13 +285,13 @@ def evaluate_by_distance(
         return None
 
     predictions = predict(run, split=split, **options)
-    assert predictions.about is not None, "a run's predictions record their origin"
+    assert predictions.origin is not None, "a run's predictions record their origin"
     assert predictions.pred is not None, "nodes with a distance have classes or values"
-    dataset = ShardedDataset(build, split, split_name=predictions.about.split)
+    dataset = ShardedDataset(build, split, split_name=predictions.origin.split)
     distance = torch.cat([data.distance for data in dataset]).numpy()
     target = torch.cat([run_data.task.targets(data) for data in dataset]).numpy()
 
-    if predictions.about.target_type == "classification":
+    if predictions.origin.target_type == "classification":
         metric = "accuracy"
         node_values = predictions.pred == target
     else:

@@ -32,10 +32,10 @@ SCRATCH_BYTES = 64 * 2**20  #: largest size of a block
 Curves = Mapping[str, F64]  #: name -> one value per k
 LayerProjections = Sequence[Tensor]  #: queries, keys and values
 #: Maps a sample and the values of k to curves.
-Measure = Callable[["Sample", Sequence[int]], Curves]
+CurveFunction = Callable[["LayerSample", Sequence[int]], Curves]
 
 
-class Sample(NamedTuple):
+class LayerSample(NamedTuple):
     """Projections of one layer on one graph of n nodes, in float32."""
 
     layer: int  #: index of the layer, from 0
@@ -53,15 +53,17 @@ class Projections:
     #: before scaling by 1/√d; the nodes of all graphs are concatenated.
     layers: tuple[LayerProjections, ...]
     sizes: tuple[int, ...]  #: nodes of each graph
-    about: Mapping[str, object] = field(default_factory=dict)  #: origin, such as dataset, run and k
+    origin: Mapping[str, object] = field(
+        default_factory=dict
+    )  #: origin, such as dataset, run and k
 
-    def samples(self, layers: Sequence[int]) -> Iterator[Sample]:
+    def layer_samples(self, layers: Sequence[int]) -> Iterator[LayerSample]:
         """Yield the given layers of each graph, graph by graph."""
         for graph, end in enumerate(np.cumsum(self.sizes)):
             rows = slice(end - self.sizes[graph], end)
             for layer in layers:
                 tensors = [tensor[:, rows].float() for tensor in self.layers[layer]]
-                yield Sample(layer, graph, *tensors)
+                yield LayerSample(layer, graph, *tensors)
 
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
@@ -69,28 +71,29 @@ def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
     # The seed is fixed, so that the results in the docs can be reproduced.
     generator = torch.Generator().manual_seed(0)
     queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=generator)
-    about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
-    return Projections(((queries, keys, values),), (n,) * graphs, about)
+    origin = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
+    return Projections(((queries, keys, values),), (n,) * graphs, origin)
 
 
-class Recorder:
-    """Recorder of the projections of every k-MIP layer of a model, on the CPU."""
+class ProjectionCollector:
+    """Collector of the projections of every k-MIP layer of a model, on the CPU."""
 
     def __init__(
         self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)
     ) -> None:
         self.layers = layers
         self._size_range = sizes
-        self.calls: list[list[LayerProjections]] = [[] for _ in layers]  #: recordings of each layer
-        self.sizes: list[int] = []  #: nodes of each recorded graph
+        #: for each layer, the projections of each forward pass
+        self.calls: list[list[LayerProjections]] = [[] for _ in layers]
+        self.sizes: list[int] = []  #: nodes of each collected graph
 
-    def record_input(
+    def collect_input(
         self,
         layer: int,
         module: KMIPAttention,
         args: tuple[Tensor, ...],
     ) -> None:
-        """Record the projections of a layer's input (N, d), for graphs within the size range."""
+        """Collect the projections of a layer's input (N, d), for graphs within the size range."""
         x, *rest = args
         ptr = rest[0] if rest else None
         least = self._size_range[0]
@@ -109,10 +112,10 @@ class Recorder:
         if layer == 0:
             self.sizes += [stop - start for start, stop in graphs]
 
-    def projections(self, graphs: int | None = None, **about: object) -> Projections:
+    def projections(self, graphs: int | None = None, **origin: object) -> Projections:
         """Concatenate the first ``graphs`` graphs (default: all) of all forward passes.
 
-        Raises ``UsageError`` if no graph was recorded.
+        Raises ``UsageError`` if no graph was collected.
         """
         if not self.sizes:
             least, most = self._size_range
@@ -128,34 +131,34 @@ class Recorder:
         for calls in self.calls:
             projections = [torch.cat(rows, 1)[:, :nodes] for rows in zip(*calls, strict=True)]
             layers.append(tuple(projections))
-        return Projections(tuple(layers), tuple(sizes), about)
+        return Projections(tuple(layers), tuple(sizes), origin)
 
 
 @contextlib.contextmanager
-def record_projections(
+def collect_projections(
     model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)
-) -> Iterator[Recorder]:
-    """Record the projections of every :class:`KMIPAttention` of ``model`` inside the block.
+) -> Iterator[ProjectionCollector]:
+    """Collect the projections of every :class:`KMIPAttention` of ``model`` inside the block.
 
     Graphs outside the range ``sizes`` are left out, and so is padding (``legacy_padding``). The
     model runs uncompiled, because compiled code skips hooks.
     """
     attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
-    recorder = Recorder(attentions, sizes)
+    collector = ProjectionCollector(attentions, sizes)
     hooks = []
     for layer, module in enumerate(attentions):
-        hook = partial(recorder.record_input, layer)
+        hook = partial(collector.collect_input, layer)
         hooks.append(module.register_forward_pre_hook(hook))
 
     try:
         with torch.compiler.set_stance("force_eager"):
-            yield recorder
+            yield collector
     finally:
         for handle in hooks:
             handle.remove()
 
 
-def record_run(
+def collect_run_projections(
     run: str | os.PathLike[str],
     *,
     split: str = "test",
@@ -163,10 +166,10 @@ def record_run(
     sizes: tuple[int, int | None] = (1, None),
     home: Home | None = None,
 ) -> Projections:
-    """Record the first ``graphs`` graphs of a part with the best weights of ``run``, in eval mode.
+    """Collect the projections of the first ``graphs`` graphs of a part, with the best weights of ``run``.
 
-    Only graphs whose number of nodes is within ``sizes`` count. A transductive run has one graph and
-    ignores the part. Raises the errors of
+    The model is in eval mode. Only graphs whose number of nodes is within ``sizes`` count. A
+    transductive run has one graph and ignores the part. Raises the errors of
     :func:`kmip_data.models.training.run.evaluate_run.evaluate`, and ``UsageError`` if the model has no
     k-MIP attention.
     """
@@ -178,9 +181,9 @@ def record_run(
 
     with (
         opened.load_for_inference("recording") as module,
-        record_projections(module.model, sizes=sizes) as recorder,
+        collect_projections(module.model, sizes=sizes) as collector,
     ):
-        if not recorder.layers:
+        if not collector.layers:
             raise UsageError(
                 f"{run} has no k-MIP attention to record.",
                 next="use a run of the model gps-kmip",
@@ -190,19 +193,19 @@ def record_run(
             for batch in batches:
                 on_device = batch.to(opened.device.type)
                 module.model(on_device)
-                if len(recorder.sizes) >= graphs:
+                if len(collector.sizes) >= graphs:
                     break
 
-    about = {
+    origin = {
         "run": str(opened.folder),
         "model": opened.result.model,
         **data.build.card.identity,
-        "k": max(attention.k for attention in recorder.layers),
+        "k": max(attention.k for attention in collector.layers),
         "split": data.split_name,
         "part": split,
-        "legacy_padding": recorder.layers[0].legacy_padding,
+        "legacy_padding": collector.layers[0].legacy_padding,
     }
-    return recorder.projections(graphs, **about)
+    return collector.projections(graphs, **origin)
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ class CurvesOverK:
 
 def measure_curves(
     projections: Projections,
-    measure: Measure,
+    measure: CurveFunction,
     *,
     ks: Sequence[int] | None = None,
     queries: int | None = None,
@@ -257,7 +260,7 @@ def measure_curves(
     generator = torch.Generator().manual_seed(0)
     steps = len(layers) * len(sizes)
     with Progress("layers of graphs", steps, unit="layer", quiet=quiet) as progress:
-        for sample in projections.samples(layers):
+        for sample in projections.layer_samples(layers):
             n = sample.keys.shape[1]
             if queries is not None and queries < n:
                 rows = torch.randperm(n, generator=generator)[:queries]
@@ -272,7 +275,7 @@ def measure_curves(
     return CurvesOverK(ks, tuple(samples), curves)
 
 
-def approximation_curves(sample: Sample, ks: Sequence[int]) -> Curves:
+def approximation_curves(sample: LayerSample, ks: Sequence[int]) -> Curves:
     """Return the distances of k-MIP attention and of standard normal outputs from full attention."""
     error, random = approximation_error(
         sample.queries,
@@ -284,7 +287,7 @@ def approximation_curves(sample: Sample, ks: Sequence[int]) -> Curves:
     return {"k-MIP": error, "normal outputs": np.full(len(ks), random)}
 
 
-def cumulative_weight_curves(sample: Sample, ks: Sequence[int]) -> Curves:
+def cumulative_weight_curves(sample: LayerSample, ks: Sequence[int]) -> Curves:
     """Return the cumulative attention weights of the sample and of Gaussian data of the same size."""
     # The seed differs from gaussian_projections, which would be compared with itself.
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)

@@ -6,7 +6,7 @@ import pytest
 from support.cases import check_each
 from support.cli import expect_refusal, expect_success
 
-from kmip_data.models.analysis.study import record_run
+from kmip_data.models.analysis.study import collect_run_projections
 
 QUICK = [
     "--epochs",
@@ -47,7 +47,7 @@ def test_a_run_is_analysed_without_its_first_layer(make_build):
     run = expect_success(*words, "--name", "mine").json["run"]
     text = expect_success("analyze", "approximation", run, "--k", "1,2", "-q").out
     assert (Path(run) / "approximation.png").is_file()
-    assert f"2 layers of {len(record_run(run).sizes)} graph" in text
+    assert f"2 layers of {len(collect_run_projections(run).sizes)} graph" in text
     assert "the first layer left out" in text
     gcn = expect_success(*words, "--model", "gcn", "--name", "gcn").json["run"]
     assert "has no k-MIP attention to record" in expect_refusal("analyze", "approximation", gcn)

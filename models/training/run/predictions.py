@@ -38,7 +38,7 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 from kmip_data.strict_model import StrictModel
 
-ARRAYS = ("logits", "pred", "key", "ptr")
+ARRAY_NAMES = ("logits", "pred", "key", "ptr")
 
 
 class PredictionOrigin(StrictModel, extra="ignore"):
@@ -77,12 +77,14 @@ class Predictions:
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``; ``None``: one row per key
     ptr: Array | None = None
     #: origin; ``None`` if unknown
-    about: PredictionOrigin | None = None
+    origin: PredictionOrigin | None = None
 
     @property
     def arrays(self) -> dict[str, Array]:
         """Arrays that are not ``None``, by name."""
-        return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
+        return {
+            name: getattr(self, name) for name in ARRAY_NAMES if getattr(self, name) is not None
+        }
 
 
 def record_keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | None]:
@@ -156,7 +158,7 @@ def predict(
                 rows.append(logits.float().cpu())
     values = torch.cat(rows)
 
-    about = PredictionOrigin(
+    origin = PredictionOrigin(
         **card.identity,
         build=str(data.build.path),
         split=data.split_name,
@@ -178,7 +180,7 @@ def predict(
             pred = (values > 0).numpy()
         case "classification":
             pred = values.argmax(dim=-1).numpy()
-    return Predictions(scores, pred, key, ptr, about)
+    return Predictions(scores, pred, key, ptr, origin)
 
 
 def _target_names(card: Card) -> tuple[str, ...]:
@@ -197,8 +199,8 @@ def predictions_table(predictions: Predictions) -> bytes:
     ``probability`` columns are the softmax or sigmoid of the ``logit`` columns.
     """
     arrays = predictions.arrays
-    about = predictions.about
-    names = (about.class_names or about.target_names) if about else ()
+    origin = predictions.origin
+    names = (origin.class_names or origin.target_names) if origin else ()
     keys = arrays["key"]
     columns: dict[str, Sequence[object]] = {}
     if "ptr" in arrays:
@@ -220,17 +222,17 @@ def predictions_table(predictions: Predictions) -> bytes:
         add_columns("pred", pred)
     if "logits" in arrays:
         logits = arrays["logits"]
-        probabilities = _probabilities(logits, predictions.about)
+        probabilities = _probabilities(logits, predictions.origin)
         if probabilities is not None:
             add_columns("probability", probabilities)
         add_columns("logit", logits)
     return csv_bytes([*columns], zip(*columns.values(), strict=True))
 
 
-def _probabilities(logits: Array, about: PredictionOrigin | None) -> Array | None:
+def _probabilities(logits: Array, origin: PredictionOrigin | None) -> Array | None:
     """Return the probabilities of classes or labels, (rows, outputs); ``None`` for other targets."""
     scores = logits.astype(np.float64)
-    match about and about.target_type:
+    match origin and origin.target_type:
         case "classification":
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
@@ -245,8 +247,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
         write_output(path, predictions_table(predictions))
         return
     arrays = dict(predictions.arrays)
-    if predictions.about is not None:
-        arrays["about"] = np.array(predictions.about.model_dump_json())
+    if predictions.origin is not None:
+        arrays["about"] = np.array(predictions.origin.model_dump_json())
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **arrays)
     write_output(path, stream.getvalue())
@@ -268,11 +270,11 @@ def read_predictions(path: Path) -> Predictions:
                 raise OutOfResources(f"{path} unpacks to {size:,} bytes; {free:,} are free.")
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
-                about = None
+                origin = None
                 if "about" in arrays:
-                    about = PredictionOrigin.model_validate_json(str(arrays["about"]))
-                values = {name: arrays[name] for name in ARRAYS if name in arrays}
-                return Predictions(**values, about=about)
+                    origin = PredictionOrigin.model_validate_json(str(arrays["about"]))
+                values = {name: arrays[name] for name in ARRAY_NAMES if name in arrays}
+                return Predictions(**values, origin=origin)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
@@ -328,22 +330,22 @@ def evaluate_predictions(
         predictions = Predictions(**arrays)
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
-    about = predictions.about
+    origin = predictions.origin
     home = Home.locate(home)
     config = config_for_data(dataset, home=home)
     config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
-    if about is not None:
-        task = about.target_type if about.target_type in get_args(TaskName) else None
+    if origin is not None:
+        task = origin.target_type if origin.target_type in get_args(TaskName) else None
         # A plugin's metric is unavailable unless the plugin is loaded.
-        metric = about.metric if about.metric in all_metrics() else None
+        metric = origin.metric if origin.metric in all_metrics() else None
         config = config.with_values(
-            "training", batch_size=about.batch_size, task=task, loss=None, metric=metric
+            "training", batch_size=origin.batch_size, task=task, loss=None, metric=metric
         )
 
     # 2. Open the part, and check that the values match it.
-    stored_split = None if about is None else about.split
+    stored_split = None if origin is None else origin.split
     data = open_data(config, home=home, required=(), build=False, split_name=stored_split)
-    part = split or ("test" if about is None else about.part)
+    part = split or ("test" if origin is None else origin.part)
     values = _checked_values(predictions, data, part)
 
     # 3. Compute the metrics in the batches of an evaluation.

@@ -19,11 +19,11 @@ from kmip_data.models.analysis.study import (
     Projections,
     approximation_curves,
     approximation_error,
+    collect_projections,
     cumulative_weight,
     gaussian_projections,
     measure_curves,
     paper_ks,
-    record_projections,
 )
 from kmip_data.models.benchmarking.measuring import Measurement, draw_measurements
 from kmip_data.strict_model import read_shipped
@@ -115,10 +115,10 @@ def test_recorded_projections_reproduce_the_layer_output():
         torch.manual_seed(0)
         model = TwoLayers(legacy_padding=legacy).eval()
         batches = [(torch.randn(9, 6), [0, 4, 9]), (torch.randn(7, 6), torch.tensor([0, 7]))]
-        with torch.no_grad(), record_projections(model) as recorder:
+        with torch.no_grad(), collect_projections(model) as collector:
             for x, ptr in batches:
                 model(x, ptr)
-        projections = recorder.projections(k=3)
+        projections = collector.projections(k=3)
         assert projections.sizes == (4, 5, 7)
         assert [tuple(t.shape) for t in projections.layers[1]] == [
             (3, 16, 2),
@@ -140,22 +140,22 @@ def test_recorded_projections_reproduce_the_layer_output():
 
 def test_a_single_layer_counts_its_graphs():
     layer = KMIPAttention(6, heads=2, key_dim=4, k=3).eval()
-    with torch.no_grad(), record_projections(layer) as recorder:
+    with torch.no_grad(), collect_projections(layer) as collector:
         layer(torch.randn(9, 6), [0, 4, 9])
-    assert recorder.projections().sizes == (4, 5)
+    assert collector.projections().sizes == (4, 5)
 
 
 def test_study_uses_only_graphs_of_the_selected_sizes():
     model = TwoLayers().eval()
-    with torch.no_grad(), record_projections(model, sizes=(4, 6)) as recorder:
+    with torch.no_grad(), collect_projections(model, sizes=(4, 6)) as collector:
         model(torch.randn(18, 6), [0, 3, 8, 15, 18])
         model(torch.randn(6, 6), [0, 6])
-    assert recorder.projections().sizes == (5, 6)
-    assert recorder.projections(1).layers[0][0].shape == (2, 5, 4)
-    with torch.no_grad(), record_projections(model, sizes=(50, None)) as recorder:
+    assert collector.projections().sizes == (5, 6)
+    assert collector.projections(1).layers[0][0].shape == (2, 5, 4)
+    with torch.no_grad(), collect_projections(model, sizes=(50, None)) as collector:
         model(torch.randn(3, 6), [0, 3])
     with pytest.raises(UsageError, match="50"):
-        recorder.projections()
+        collector.projections()
 
 
 @pytest.fixture

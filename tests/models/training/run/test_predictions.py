@@ -217,7 +217,7 @@ def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
 
 
 def test_incompatible_predictions_are_refused(predictions, clouds) -> None:
-    logits, pred, key, ptr = (predictions.arrays[name] for name in file.ARRAYS)
+    logits, pred, key, ptr = (predictions.arrays[name] for name in file.ARRAY_NAMES)
     nan = logits.copy()
     nan[3, 1] = np.nan
     for arrays in (
@@ -338,10 +338,10 @@ def test_predictions_of_nodes_carry_the_ids_of_their_table(ids, tmp_path, monkey
 def test_predictions_are_written_as_a_table(tmp_path):
     origin = dict.fromkeys(("dataset", "build", "build_key", "split", "part", "run"), "a")
     origin |= {"sample": False, "complete": True, "batch_size": 2, "class_names": ("no", "yes")}
-    about = file.PredictionOrigin(**origin, level="node", target_type="classification")
+    prediction_origin = file.PredictionOrigin(**origin, level="node", target_type="classification")
     logits = np.array([[1, 0.5], [0, 2], [0, 3]], np.float32)
     key = np.array(["x", "y"])
-    nodes = file.Predictions(logits, logits.argmax(1), key, np.array([0, 1, 3]), about)
+    nodes = file.Predictions(logits, logits.argmax(1), key, np.array([0, 1, 3]), prediction_origin)
     file.write_predictions(tmp_path / "p.csv", nodes)
     table = pd.read_csv(tmp_path / "p.csv")
     titles = ["probability no", "probability yes", "logit no", "logit yes"]
@@ -354,7 +354,8 @@ def test_predictions_are_written_as_a_table(tmp_path):
     assert probabilities.sum(axis=1) == pytest.approx(1)
     ratios = probabilities[:, 1] / probabilities[:, 0]
     assert np.log(ratios) == pytest.approx(logits[:, 1] - logits[:, 0])
-    labels = replace(nodes, about=about.model_copy(update={"target_type": "multilabel"}))
+    multilabel = prediction_origin.model_copy(update={"target_type": "multilabel"})
+    labels = replace(nodes, origin=multilabel)
     first = file.predictions_table(labels).splitlines()[1].split(b",")
     assert float(first[3]) == pytest.approx(1 / (1 + np.exp(-1)))
 
