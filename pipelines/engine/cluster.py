@@ -19,14 +19,14 @@ from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
-from kmip_data.pipelines.engine.unfinished_builds import RESUMES
+from kmip_data.pipelines.engine.unfinished_builds import RESUMABLE_STATE
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.progress import print_status
 
 CONNECT_SECONDS = 30
 
 
-class SharedView(NamedTuple):
+class WorkerRequirements(NamedTuple):
     """Files, folders and versions that must be the same for workers and this process."""
 
     token: str  #: path of a file
@@ -42,20 +42,21 @@ def local_versions() -> tuple[tuple[str, str], ...]:
     )
 
 
-def check_view(view: SharedView) -> str:
-    """Return this worker's host name; raise ``UsageError`` unless it sees the same as ``view``."""
+def check_worker(requirements: WorkerRequirements) -> str:
+    """Return this worker's host name; raise ``UsageError`` unless it sees the same as ``requirements``."""
     host = socket.gethostname()
     sees_token = False
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        sees_token = Path(view.token).read_text(encoding="ascii") == view.secret
-    folders_exist = all(Path(folder).is_dir() for folder in view.folders)
-    if not (sees_token and folders_exist and os.access(view.folders[0], os.W_OK)):
+        sees_token = Path(requirements.token).read_text(encoding="ascii") == requirements.secret
+    folders_exist = all(Path(folder).is_dir() for folder in requirements.folders)
+    if not (sees_token and folders_exist and os.access(requirements.folders[0], os.W_OK)):
+        folders = ", ".join(requirements.folders)
         raise UsageError(
-            f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
+            f"The worker on {host} does not see {folders}, or may not write to the first.",
             next="give a folder that all workers share with --home or --output",
         )
     worker_versions = dict(local_versions())
-    for name, version in view.versions:
+    for name, version in requirements.versions:
         if worker_versions.get(name) != version:
             raise UsageError(
                 f"The worker on {host} has {name} {worker_versions.get(name)}, not {version}; "
@@ -65,18 +66,18 @@ def check_view(view: SharedView) -> str:
     return host
 
 
-_check_once = functools.lru_cache(maxsize=8)(check_view)
+_check_worker_once = functools.lru_cache(maxsize=8)(check_worker)
 
 
 def call_in_worker(
-    view: SharedView,
+    requirements: WorkerRequirements,
     function: Callable[..., R],
     arguments: tuple[Any, ...],
 ) -> R:
-    """Run ``function(*arguments)`` in this worker, after checking ``view`` once."""
+    """Run ``function(*arguments)`` in this worker, after checking ``requirements`` once."""
     from threadpoolctl import threadpool_limits
 
-    _check_once(view)  # the worker may have joined after the first check
+    _check_worker_once(requirements)  # the worker may have joined after the first check
     with threadpool_limits(1):
         return function(*arguments)
 
@@ -113,7 +114,7 @@ class DaskWorkers(Executor):
         secret = secrets.token_hex(16)
         write_file(self._token, secret.encode("ascii"))
         folders = tuple(str(path) for path in (self._token.parent.parent, *self._needs))
-        self._view = SharedView(
+        self._requirements = WorkerRequirements(
             str(self._token),
             secret,
             folders,
@@ -135,7 +136,7 @@ class DaskWorkers(Executor):
 
     def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker that sees the same folders and versions."""
-        return super().submit(call_in_worker, self._view, function, arguments)
+        return super().submit(call_in_worker, self._requirements, function, arguments)
 
     def result(self, future: Future[R], name: str) -> R:
         """Return the result of a call; Dask tries several workers before it gives up."""
@@ -190,7 +191,7 @@ class DaskWorkers(Executor):
     def _check_workers(self) -> None:
         """Refuse a cluster if a worker does not see the folders or has other versions."""
         try:
-            answers = self._client.run(check_view, self._view, on_error="return")
+            answers = self._client.run(check_worker, self._requirements, on_error="return")
         except Exception as error:  # noqa: BLE001 -- the worker may lack this function
             answers = {"": error}
         for address, answer in answers.items():
@@ -213,6 +214,6 @@ def _convert_cluster_errors() -> Iterator[None]:
     except (CancelledError, CommClosedError) as error:
         raise SourceUnavailable(
             f"The connection to the Dask scheduler was lost: {str(error) or type(error).__name__}.",
-            left=RESUMES,
+            left=RESUMABLE_STATE,
             next="start the scheduler and its workers again, then run the same command again",
         ) from error

@@ -36,7 +36,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, convert_unit_errors, count_jobs
 from kmip_data.pipelines.engine.run import executor_for, run_units
-from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP, Steps, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP, StepResults, UnitResult
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import print_status
@@ -136,12 +136,12 @@ def _encode_and_write_cards(
     executor = executor_for(options, work, jobs=jobs, needs=[build.path])
     with executor:
         tasks = _list_tasks(build, missing, executor.stop, jobs)
-        Steps(work).finish(UNITS_STEP, {"files": [task.file for task in tasks]})
+        StepResults(work).finish(UNITS_STEP, {"files": [task.file for task in tasks]})
         units = run_units(
             executor,
             encode_shard_columns,
             tasks,
-            Steps(work),
+            StepResults(work),
             build.path,
             jobs=jobs,
             name=f"encode {build.card.dataset}",
@@ -206,7 +206,7 @@ def _is_finished(build: Build, encoding: Encoding) -> bool:
 
 def _write_columns_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
     folder = build.path / COLUMNS_FOLDER / encoding.name
-    entries = [FileEntry(file=Path(unit.file).name, **unit.facts) for unit in units]
+    entries = [FileEntry(file=Path(unit.file).name, **unit.card_fields) for unit in units]
     card = AddedColumnCard(
         name=encoding.name,
         definition=encoding.definition,
@@ -287,7 +287,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                     **_stored_edges(schema, graphs.edge_index[:, edges]),
                 )
 
-        facts = writer.write_shard(
+        card_fields = writer.write_shard(
             task.build / task.file,
             records(),
             schema,
@@ -295,4 +295,4 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
             dataset=task.dataset,
             build_key=task.key,
         )
-    return UnitResult(name=task.name, file=task.file, statistics={}, **facts)
+    return UnitResult(name=task.name, file=task.file, statistics={}, **card_fields)

@@ -24,7 +24,7 @@ from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, JsonObject, RecordTable, Split
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
-from kmip_data.pipelines.engine.unfinished_builds import Steps, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import StepResults, UnitResult
 from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.units_and_splits import apply_split
 from kmip_data.text import count_with_noun
@@ -148,7 +148,7 @@ def _write_splits(
         if split.name in entries:  # different parameters may give the same split
             continue
         planned_files.append(f"splits/{split.name}.h5")
-        Steps(plan.folder / WORK_FOLDER).finish("splits", {"files": planned_files})
+        StepResults(plan.folder / WORK_FOLDER).finish("splits", {"files": planned_files})
         entry, counts = write_split(plan.folder, split, records, params.identity())
         entries[split.name] = entry
         class_counts[split.name] = counts
@@ -177,7 +177,7 @@ def finish_build(
         raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
 
     # 1. Read the shards back, so that the card describes what is on disk, and write the splits.
-    shards = [ShardEntry(file=unit.file, **unit.facts) for unit in units]
+    shards = [ShardEntry(file=unit.file, **unit.card_fields) for unit in units]
     records = replace(read_record_table(folder, shards, schema), given_parts=additions.given_parts)
     statistics = {**sum_statistics(unit.statistics for unit in units), **additions.statistics}
     if skipped:

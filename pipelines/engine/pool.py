@@ -23,7 +23,11 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import AnyPipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.unfinished_builds import PREPARATION, RESUMES, UnitResult
+from kmip_data.pipelines.engine.unfinished_builds import (
+    PREPARATION_NAME,
+    RESUMABLE_STATE,
+    UnitResult,
+)
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
@@ -111,7 +115,7 @@ def run_pass(
     parallel.set_num_threads(threads)
     with (
         gc_frozen(),
-        convert_unit_errors(pipeline.manifest.name, PREPARATION, pipeline.damage_remedy()),
+        convert_unit_errors(pipeline.manifest.name, PREPARATION_NAME, pipeline.damage_remedy()),
     ):
         prepared: Prepared = getattr(pipeline, name)(source, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
@@ -138,7 +142,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
     with gc_frozen(), convert_unit_errors(name, where, task.pipeline.damage_remedy()):
-        facts = writer.write_shard(
+        card_fields = writer.write_shard(
             task.folder / task.file,
             _stoppable_records(task, statistics, keys, skipped),
             schema,
@@ -151,7 +155,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         task.file,
         statistics=statistics.to_json(),
         skipped=skipped,
-        **facts,
+        **card_fields,
     )
 
 
@@ -165,16 +169,16 @@ def _stoppable_records(
     if task.stop.exists():
         raise StopRequestedError
     last_stop_check = time.monotonic()
-    last_count = last_stop_check
+    last_progress = last_stop_check
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         now = time.monotonic()
         if now > last_stop_check + STOP_CHECK_SECONDS:
             last_stop_check = now
             if task.stop.exists():
                 raise StopRequestedError
-        if now > last_count + COUNT_SECONDS:
-            last_count = now
-            publish_count(task, len(keys) + len(skipped))
+        if now > last_progress + PROGRESS_SECONDS:
+            last_progress = now
+            write_progress(task, len(keys) + len(skipped))
         if isinstance(record, SkippedRecord):
             skipped.append([record.key, record.reason])
             continue
@@ -188,8 +192,8 @@ def _progress_file(task: UnitTask) -> Path:
     return task.stop.with_name(f"{task.step}.count")
 
 
-def publish_count(task: BuildTask, count: int) -> None:
-    """Publish the number of graphs built so far as the size of a sparse file.
+def write_progress(task: BuildTask, count: int) -> None:
+    """Write the number of graphs built so far, as the size of a sparse file.
 
     A sparse file needs no space, so this works on a full disk.
     """
@@ -199,7 +203,7 @@ def publish_count(task: BuildTask, count: int) -> None:
         os.close(file)
 
 
-def count_finished_graphs(task: UnitTask) -> int:
+def read_progress(task: UnitTask) -> int:
     """Return the number of graphs that a running task has built, at most the expected number."""
     with contextlib.suppress(OSError):
         return min(task.graphs, _progress_file(task).stat().st_size)
@@ -248,7 +252,7 @@ def convert_unit_errors(
             cause = "Memory ran out" if is_memory_error else "The disk is full"
             raise OutOfResources(
                 f"{cause} at {location}: {str(error) or type(error).__name__}.",
-                left=RESUMES,
+                left=RESUMABLE_STATE,
                 next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
@@ -268,7 +272,7 @@ def _is_disk_full(error: Exception) -> bool:
 
 
 STOP_CHECK_SECONDS = 0.05  #: interval between checks of the stop file
-COUNT_SECONDS = 0.5  #: interval between published counts of graphs
+PROGRESS_SECONDS = 0.5  #: interval between updates of the progress
 
 #: environment of the workers: one thread each, and the same hash seed in every run
 WORKER_ENVIRONMENT = {
@@ -319,15 +323,15 @@ class Executor(contextlib.AbstractContextManager["Executor", None]):
         """
         return future.result()
 
-    def call_alone(self, function: Callable[..., R], *arguments: object) -> R:
+    def call_and_wait(self, function: Callable[..., R], *arguments: object) -> R:
         """Run a pass over the raw files, while no unit runs, and return its result.
 
         Raises ``OutOfResources`` if the worker died.
         """
         try:
-            return self.result(self.submit(function, *arguments), PREPARATION)
+            return self.result(self.submit(function, *arguments), PREPARATION_NAME)
         except BrokenExecutor as error:
-            raise worker_died_error(PREPARATION) from error
+            raise worker_died_error(PREPARATION_NAME) from error
 
     def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         with signals.defer_signals():
@@ -346,7 +350,7 @@ def worker_died_error(where: str) -> OutOfResources:
     return OutOfResources(
         f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
         expected="memory for one shard in each worker (about 1 GiB)",
-        left=RESUMES,
+        left=RESUMABLE_STATE,
         next="free some memory and run the same command again; dmesg shows whether the system killed it",
     )
 
@@ -367,7 +371,7 @@ def start_worker(parent: int, memory: int | None) -> None:
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
-class Workers(Executor):
+class LocalWorkers(Executor):
     """Executor of new local processes, which do not import the user's ``__main__``."""
 
     def __init__(self, stop: Path, memory: int | None = None) -> None:
@@ -415,7 +419,7 @@ class Workers(Executor):
             self._executor = None
 
 
-class InProcess(Executor):
+class InProcessExecutor(Executor):
     """Executor in this process, for work that is shorter than the start of a worker.
 
     Bytes on disk and resumption are the same. If a library crashes, this process ends, but finished
@@ -475,7 +479,7 @@ def run_tasks(
             finished: set[Future[R]] = set()
             while not finished:
                 on_wait(running.values())
-                finished, _ = wait(running, COUNT_SECONDS, return_when=FIRST_COMPLETED)
+                finished, _ = wait(running, PROGRESS_SECONDS, return_when=FIRST_COMPLETED)
             # Record successes first, even if another task failed at the same time.
             for future in sorted(finished, key=_failed_or_was_cancelled):
                 task = running[future]

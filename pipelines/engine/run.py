@@ -25,18 +25,18 @@ from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
     BuildTask,
     Executor,
-    InProcess,
+    InProcessExecutor,
+    LocalWorkers,
     T,
-    Workers,
     build_unit,
-    count_finished_graphs,
     count_jobs,
+    read_progress,
     run_pass,
     run_tasks,
 )
 from kmip_data.pipelines.engine.unfinished_builds import (
     UNITS_STEP,
-    Steps,
+    StepResults,
     UnitResult,
     finished_card,
     remove_half_written_files,
@@ -71,7 +71,7 @@ def executor_for(
             needs=needs,
         )
     memory = None if options.memory is None else int(options.memory)
-    return InProcess(work / "stop") if in_process else Workers(work / "stop", memory)
+    return InProcessExecutor(work / "stop") if in_process else LocalWorkers(work / "stop", memory)
 
 
 def run_build(
@@ -103,9 +103,9 @@ def run_build(
         remove_work(folder)
         return existing_card
 
-    with _Run.opened(plan) as run:
+    with _Run.open(plan) as run:
         prepared = run.run_passes()
-        results = run.build(prepared)
+        results = run.build_units(prepared)
         additions = plan.pipeline.card_additions(prepared, plan.params)
     card = finish_build(plan, split_params, results, additions)
     remove_work(folder)
@@ -123,12 +123,12 @@ class _Run:
 
     plan: BuildPlan
     jobs: int
-    steps: Steps
+    steps: StepResults
     executor: Executor
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, plan: BuildPlan) -> Iterator[Self]:
+    def open(cls, plan: BuildPlan) -> Iterator[Self]:
         """Create the folders and enter an executor; remove half-written files at the end."""
         folder = plan.folder
         work = folder / WORK_FOLDER
@@ -153,7 +153,7 @@ class _Run:
                 needs=[plan.raw.path],
                 in_process=in_process,
             ) as executor:
-                yield cls(plan, jobs, Steps(work), executor)
+                yield cls(plan, jobs, StepResults(work), executor)
         finally:
             # Workers that died or were killed while writing leave such files.
             remove_half_written_files(folder)
@@ -186,7 +186,7 @@ class _Run:
             atomic_writes.make_folder(step_folder, root=plan.folder)
         # Start a second process in the meantime; many builds need no more than two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
-        prepared = self.executor.call_alone(
+        prepared = self.executor.call_and_wait(
             run_pass,
             plan.pipeline,
             name,
@@ -202,7 +202,7 @@ class _Run:
         self.steps.finish(step, result)
         return result
 
-    def build(self, prepared: Prepared) -> list[UnitResult]:
+    def build_units(self, prepared: Prepared) -> list[UnitResult]:
         """Assign the records to units, build the missing ones, and return all results in order."""
         plan = self.plan
         units = plan.pipeline.units(prepared, plan.params)
@@ -242,7 +242,7 @@ class _Run:
 
 
 def _finished_units(
-    steps: Steps,
+    steps: StepResults,
     folder: Path,
     tasks: Iterable[T],
 ) -> dict[str, UnitResult]:
@@ -252,7 +252,7 @@ def _finished_units(
         # TypeError and ValueError: unfinished, or of another version.
         with contextlib.suppress(TypeError, ValueError):
             result = UnitResult(**steps.finished_result(task.step))
-            members = FileEntry(file=Path(task.file).name, **result.facts).files
+            members = FileEntry(file=Path(task.file).name, **result.card_fields).files
             if result.name == task.name and _are_intact(folder / task.file, members):
                 finished[task.file] = result
     return finished
@@ -271,7 +271,7 @@ def run_units(
     executor: Executor,
     function: Callable[[T], UnitResult],
     tasks: Sequence[T],
-    steps: Steps,
+    steps: StepResults,
     folder: Path,
     *,
     jobs: int,
@@ -300,7 +300,7 @@ def run_units(
 
         def show_progress(running: Iterable[T]) -> None:
             """Show the graphs of finished units and those that ``running`` units have built so far."""
-            graphs = finished_graphs + sum(map(count_finished_graphs, running))
+            graphs = finished_graphs + sum(map(read_progress, running))
             progress.update(graphs - progress.done)
 
         try:

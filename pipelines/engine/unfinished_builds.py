@@ -17,8 +17,8 @@ from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import JsonObject
 
-PREPARATION = "the preparation of the raw files"  #: name of that step in messages
-RESUMES = "finished shards; the next run resumes from them"  #: state on disk, for errors
+PREPARATION_NAME = "the preparation of the raw files"  #: name of that step in messages
+RESUMABLE_STATE = "finished shards; the next run resumes from them"  #: state on disk, for errors
 UNITS_STEP = "units"  #: name of the step that lists the files of all units
 _MAX_RESULT_BYTES = 2**28  #: limit of a step's result; the facts of a pass may list every record
 
@@ -42,13 +42,13 @@ class UnitResult:
     )  #: files of a shard stored in several files
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def card_fields(self) -> dict[str, Any]:
         """Fields of the file's entry on a card, except its name."""
         names = ("sha256", "crc32", "bytes", "graphs", "nodes", "edges", "members")
         return {name: getattr(self, name) for name in names}
 
 
-class Steps:
+class StepResults:
     """Results of the finished steps of a build, one JSON file each in the folder ``work``.
 
     A result is synced and renamed into place after everything it describes is on disk, so a step
@@ -90,7 +90,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
-            planned = Steps(folder / WORK_FOLDER).finished_result(UNITS_STEP).get("files")
+            planned = StepResults(folder / WORK_FOLDER).finished_result(UNITS_STEP).get("files")
             total = len(planned) if isinstance(planned, list) else None
             builds.append(UnfinishedBuild(folder, len(shards), total))
     return builds

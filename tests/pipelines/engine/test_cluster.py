@@ -21,7 +21,7 @@ from support.shared import ROOT
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.pipelines.engine.cluster import SharedView, check_view, local_versions
+from kmip_data.pipelines.engine.cluster import WorkerRequirements, check_worker, local_versions
 from kmip_data.pipelines.engine.encode import encode_build
 
 pytestmark = pytest.mark.real_workers
@@ -194,17 +194,17 @@ def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     folders, versions = (str(tmp_path),), local_versions()
-    assert check_view(SharedView(str(token), "secret", folders, versions))
+    assert check_worker(WorkerRequirements(str(token), "secret", folders, versions))
     for file, secret, seen in (
         (token, "secret", (*folders, str(tmp_path / "raw"))),
         (token, "another", folders),
         (tmp_path / "no", "secret", folders),
     ):
         with pytest.raises(UsageError, match=str(tmp_path)):
-            check_view(SharedView(str(file), secret, seen, versions))
+            check_worker(WorkerRequirements(str(file), secret, seen, versions))
     older = tuple((name, "0" if name == "numpy" else version) for name, version in versions)
     with pytest.raises(UsageError, match=r"numpy \S+, not 0"):
-        check_view(SharedView(str(token), "secret", folders, older))
+        check_worker(WorkerRequirements(str(token), "secret", folders, older))
 
 
 def test_an_unresponsive_scheduler_is_an_error(

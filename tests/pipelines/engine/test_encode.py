@@ -20,7 +20,7 @@ from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build
-from kmip_data.pipelines.engine.pool import InProcess
+from kmip_data.pipelines.engine.pool import InProcessExecutor
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.run import executor_for
 from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP
@@ -35,7 +35,9 @@ ENCODINGS = [parse_encoding(name) for name in NAMES]
 @pytest.fixture(autouse=True, scope="module")
 def _here(module_patch: pytest.MonkeyPatch) -> None:
     """Encode in this process, but for the test that compares workers."""
-    module_patch.setattr(encode, "executor_for", lambda _, work, **__: InProcess(work / "stop"))
+    module_patch.setattr(
+        encode, "executor_for", lambda _, work, **__: InProcessExecutor(work / "stop")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def test_an_interrupted_encoding_resumes(copy: Build, monkeypatch: pytest.Monkey
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")
     done: list[int] = []
-    finish = encode.Steps.finish
+    finish = encode.StepResults.finish
 
     def interrupt(steps: Any, step: str, result: Any) -> None:
         finish(steps, step, result)
@@ -105,7 +107,7 @@ def test_an_interrupted_encoding_resumes(copy: Build, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(encode.Steps, "finish", interrupt)
+        patch.setattr(encode.StepResults, "finish", interrupt)
         with pytest.raises(KeyboardInterrupt):
             encode_build(copy, ENCODINGS, jobs=1, quiet=True)
     assert added_column_names(copy.path) == []

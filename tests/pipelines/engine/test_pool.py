@@ -24,7 +24,7 @@ from support.builds.toy_pipeline import (
 )
 
 from kmip_data.pipelines.base import MAX_PLUGIN_BYTES_IN_PROCESS, needs_no_worker
-from kmip_data.pipelines.engine.pool import Workers
+from kmip_data.pipelines.engine.pool import LocalWorkers
 from kmip_data.registry import PLUGIN_OBJECTS, PluginObject
 from kmip_data.runtime import signals
 
@@ -93,7 +93,7 @@ def test_workers_leave_no_semaphores(tmp_path: Path) -> None:
     for text in ("3", "not a number"):
         with (
             contextlib.suppress(ValueError),
-            Workers(tmp_path / "work" / "stop") as workers,
+            LocalWorkers(tmp_path / "work" / "stop") as workers,
         ):
             workers.start(2)
             workers.result(workers.submit(int, "3"), "unit")

@@ -9,13 +9,13 @@ from support.builds.toy_pipeline import build_toy, built_units, digests, write_r
 from support.cases import flip_bit
 
 from kmip_data.pipelines.engine import run
-from kmip_data.pipelines.engine.unfinished_builds import Steps
+from kmip_data.pipelines.engine.unfinished_builds import StepResults
 
 pytestmark = pytest.mark.real_workers
 
 
 def test_a_truncated_result_is_not_reused(tmp_path: Path) -> None:
-    steps = Steps(tmp_path)
+    steps = StepResults(tmp_path)
     steps.finish("00000", {"name": "graphs 0", "graphs": 3})
     text = (tmp_path / "00000.json").read_bytes()
     for other in (*(text[:cut] for cut in range(len(text))), b"7", b"[]", b"\xff{]", b"[" * 10**5):
