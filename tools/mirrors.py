@@ -22,7 +22,7 @@ from kmip_data.errors import CheckFailed
 from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.raw.archives import HEAD_BYTES, sniff_format
-from kmip_data.pipelines.raw.copies import differing_pin, verified_receipt
+from kmip_data.pipelines.raw.copies import first_differing_digest, verified_receipt
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.strict_model import shipped_datasets
@@ -106,7 +106,7 @@ def digest_of(mirror: Mirror) -> tuple[str, str]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        differing = differing_pin(mirror, Path(file.name), digest)
+        differing = first_differing_digest(mirror, Path(file.name), digest)
     if differing is None:
         pinned = "as pinned" if mirror.is_pinned else "none is pinned"
         return f"{digest[:12]}…, {pinned}", ""

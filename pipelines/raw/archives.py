@@ -43,7 +43,7 @@ _ARCHIVE_ERRORS = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """File in an archive, readable until :func:`files_in` yields the next one."""
 
     archive: Path
@@ -59,7 +59,7 @@ class Entry:
                 yield chunk
 
 
-def files_in(path: Path, as_member: str = "") -> Iterator[Entry]:
+def files_in(path: Path, as_member: str = "") -> Iterator[ArchiveEntry]:
     """Yield the files of a folder, a zip or a tar (gzip, bzip2, xz or uncompressed).
 
     The format is recognised by content. Any other file is itself the only entry. With ``as_member``,
@@ -93,7 +93,9 @@ def files_in(path: Path, as_member: str = "") -> Iterator[Entry]:
         if as_member or (
             archive_format != "zip" and not (archive_format and tarfile.is_tarfile(path))
         ):
-            yield Entry(path, as_member or path.name, path.stat().st_size, partial(path.open, "rb"))
+            yield ArchiveEntry(
+                path, as_member or path.name, path.stat().st_size, partial(path.open, "rb")
+            )
         elif archive_format == "zip":
             yield from _zip_members(path)
         else:
@@ -153,7 +155,7 @@ def sniff_format(first: bytes) -> str:
     return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), "")
 
 
-def _files_below(folder: Path) -> Iterator[Entry]:
+def _files_below(folder: Path) -> Iterator[ArchiveEntry]:
     def refuse(error: OSError) -> None:
         raise unreadable_error(Path(error.filename), error) from error
 
@@ -163,16 +165,16 @@ def _files_below(folder: Path) -> Iterator[Entry]:
             path = Path(parent, name)
             if path.is_file():
                 relative = path.relative_to(folder).as_posix()
-                yield Entry(folder, relative, path.stat().st_size, partial(path.open, "rb"))
+                yield ArchiveEntry(folder, relative, path.stat().st_size, partial(path.open, "rb"))
 
 
-def _zip_members(path: Path) -> Iterator[Entry]:
+def _zip_members(path: Path) -> Iterator[ArchiveEntry]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if info.filename.endswith("/"):
                 continue
             is_regular = stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
-            yield Entry(
+            yield ArchiveEntry(
                 archive=path,
                 name=info.filename.removeprefix("./"),
                 size=info.file_size,
@@ -181,7 +183,7 @@ def _zip_members(path: Path) -> Iterator[Entry]:
             )
 
 
-def _tar_members(path: Path, archive_format: str) -> Iterator[Entry]:
+def _tar_members(path: Path, archive_format: str) -> Iterator[ArchiveEntry]:
     # Without a buffer, the decompressors read 8 KiB at a time, at 0.7 times the speed.
     with io.BufferedReader(_OPENERS.get(archive_format, open)(path, "rb"), CHUNK_BYTES) as file:
         tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
@@ -189,7 +191,7 @@ def _tar_members(path: Path, archive_format: str) -> Iterator[Entry]:
             if info.size < 0:  # tarfile would seek backwards in an endless loop
                 raise tarfile.TarError("a header is damaged (a negative size)")
             if not info.isdir():
-                yield Entry(
+                yield ArchiveEntry(
                     archive=path,
                     name=info.name.removeprefix("./"),
                     size=info.size,

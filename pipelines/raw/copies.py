@@ -31,7 +31,7 @@ _DOWNLOAD_RECEIPT_SUFFIX = ".receipt.json"
 _COPY_PREFIX = "members-"
 _STAGING_NAME = ".unpacking"
 _FSYNC_THREADS = 16
-_COPY = TypeAdapter(RawFolder)  #: the receipt of a copy has all fields except ``path``
+_COPY_ADAPTER = TypeAdapter(RawFolder)  #: the receipt of a copy has all fields except ``path``
 
 
 def _folder_name(members: Mapping[str, str]) -> str:
@@ -70,7 +70,7 @@ def receipt_of_members(name: str, origin: str, members: Mapping[str, str], size:
     return Receipt(name=name, origin=origin, sha256=json_digest(members), bytes=size)
 
 
-def differing_pin(mirror: Mirror, path: Path, sha256: str) -> tuple[str, str, str] | None:
+def first_differing_digest(mirror: Mirror, path: Path, sha256: str) -> tuple[str, str, str] | None:
     """Compare a file, whose ``sha256`` is known, with the pins of a mirror.
 
     Returns algorithm, published and actual value of the first digest that differs, or ``None``.
@@ -99,7 +99,7 @@ def list_copies(folder: Path) -> list[RawFolder]:
     copies = []
     for path in sorted(folder.glob(f"{_COPY_PREFIX}*/{RECEIPT_NAME}")):
         with contextlib.suppress(OSError, TypeError, ValueError):
-            copy = _COPY.validate_python({**read_json(path), "path": path.parent})
+            copy = _COPY_ADAPTER.validate_python({**read_json(path), "path": path.parent})
             if all(map(is_safe_path, copy.members)):
                 copies.append(copy)
     return copies
@@ -144,7 +144,10 @@ def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
     # The folder's name is a digest of the members, so equal data are stored once.
     destination = folder / _folder_name(members)
     copy = replace(staged, path=destination)
-    receipt = {**_COPY.dump_python(copy, mode="json", exclude={"path"}), "time": timestamp()}
+    receipt = {
+        **_COPY_ADAPTER.dump_python(copy, mode="json", exclude={"path"}),
+        "time": timestamp(),
+    }
     existing = next((copy for copy in list_copies(folder) if copy.path == destination), None)
     with convert_write_errors(destination):
         if existing is not None and not copy_problems(existing):

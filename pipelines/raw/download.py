@@ -26,7 +26,7 @@ from kmip_data.files.small_files import read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD_BYTES, check_archive, sniff_format
-from kmip_data.pipelines.raw.copies import differing_pin, receipt_path, verified_receipt
+from kmip_data.pipelines.raw.copies import first_differing_digest, receipt_path, verified_receipt
 from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import RequestFailed
@@ -249,7 +249,7 @@ class _Download:
         """Describe why the complete file is not the source; empty if it is."""
         if mirror.bytes not in {None, self.size}:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
-        differing = differing_pin(mirror, self.path, digest)
+        differing = first_differing_digest(mirror, self.path, digest)
         if differing is not None:
             algorithm, expected, actual = differing
             return f"sent a file with {algorithm} {actual[:12]}…, expected {expected[:12]}…"

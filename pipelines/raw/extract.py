@@ -16,14 +16,14 @@ from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, MemberPattern
-from kmip_data.pipelines.raw.archives import Entry, files_in, first_bytes, sniff_format
+from kmip_data.pipelines.raw.archives import ArchiveEntry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
 
 _MAX_ENTRIES = 100_000  #: limit of files in an archive, including other files
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedMembers:
     """Members of an archive that belong to a dataset."""
 
     archive: Path
@@ -48,7 +48,7 @@ class Selection:
         return Receipt(name=name or origin, origin=origin, sha256=digest, bytes=size)
 
 
-def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> Selection:
+def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> SelectedMembers:
     """Find the folder of an archive that has the anchor and all members.
 
     Raises ``DamagedInput`` if the archive is damaged, incomplete or has other content, or if a
@@ -70,7 +70,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
         members, miscounted = _select_members(entries, root, content)
         counts += miscounted
         if not miscounted:
-            complete.append(Selection(archive, as_member, root, members))
+            complete.append(SelectedMembers(archive, as_member, root, members))
     if len(complete) > 1:
         folders = ", ".join(ascii(selection.root or "./") for selection in complete)
         raise UsageError(
@@ -90,7 +90,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     return selection
 
 
-def _folders_with_anchor(entries: Sequence[Entry], anchor: str) -> list[str]:
+def _folders_with_anchor(entries: Sequence[ArchiveEntry], anchor: str) -> list[str]:
     """Return the folders that have a file at the relative path ``anchor``."""
     depth = anchor.count("/") + 1
     roots: dict[str, None] = {}
@@ -103,7 +103,7 @@ def _folders_with_anchor(entries: Sequence[Entry], anchor: str) -> list[str]:
 
 
 def _select_members(
-    entries: Sequence[Entry], root: str, content: Content
+    entries: Sequence[ArchiveEntry], root: str, content: Content
 ) -> tuple[dict[str, int], list[str]]:
     """Return the sizes of the members below ``root``, and the patterns with a wrong number of files."""
     sizes: dict[str, int] = {}
@@ -141,7 +141,7 @@ def is_safe_path(name: str) -> bool:
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & {*name.split("/")}
 
 
-def _member_error(entry: Entry, problem: str) -> DamagedInput:
+def _member_error(entry: ArchiveEntry, problem: str) -> DamagedInput:
     """Return the error for a member; ``problem`` is the predicate of its sentence."""
     return DamagedInput(
         f"{entry.archive} is refused: its member {entry.name[-100:]!a} {problem}.",
@@ -168,7 +168,7 @@ def _expected_count(member: MemberPattern) -> str:
 def _not_recognised_error(
     archive: Path,
     as_member: str,
-    entries: Sequence[Entry],
+    entries: Sequence[ArchiveEntry],
     content: Content,
     counts: Sequence[str],
 ) -> DamagedInput:
@@ -197,7 +197,9 @@ def _not_recognised_error(
     return DamagedInput(problem, expected=expected, found="; ".join([*counts, shown]), next=step)
 
 
-def write_members(selection: Selection, destination: Path, *, quiet: bool = True) -> dict[str, str]:
+def write_members(
+    selection: SelectedMembers, destination: Path, *, quiet: bool = True
+) -> dict[str, str]:
     """Extract the members of ``selection`` to ``destination``; return their SHA-256 by path.
 
     Existing files are never overwritten. On any error, ``destination`` is removed. Raises
@@ -222,7 +224,7 @@ def write_members(selection: Selection, destination: Path, *, quiet: bool = True
     return dict(sorted(digests.items()))
 
 
-def _write_member(entry: Entry, path: Path, progress: Progress) -> str:
+def _write_member(entry: ArchiveEntry, path: Path, progress: Progress) -> str:
     """Write one member to the new file ``path`` and return its SHA-256."""
     digest = hashlib.sha256()
     size = 0

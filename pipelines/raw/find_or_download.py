@@ -24,8 +24,8 @@ from kmip_data.pipelines.base import AnyPipeline, RawFolder
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
-    differing_pin,
     discard_download,
+    first_differing_digest,
     import_lock,
     is_complete,
     list_copies,
@@ -36,17 +36,17 @@ from kmip_data.pipelines.raw.copies import (
     store_copy,
     verified_receipt,
 )
-from kmip_data.pipelines.raw.extract import Selection, recognise_dataset, write_members
+from kmip_data.pipelines.raw.extract import SelectedMembers, recognise_dataset, write_members
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun, timestamp
 
 ACCEPT_LICENSE_VARIABLE = "KMIP_DATA_ACCEPT_LICENSE"
-AGREEMENTS_NAME = "licenses.json"  #: file in the home folder with the licenses agreed to
+ACCEPTED_LICENSES_NAME = "licenses.json"  #: file in the home folder with the licenses agreed to
 SAMPLE_SEED = 0
 MAX_SAMPLE_RECORDS = 1_000_000
 _YES = {"1", "true", "yes", "y"}
-_AGREEMENTS = TypeAdapter(dict[str, dict[str, object]])  #: dataset -> terms, time and manner
+_ACCEPTED_LICENSES = TypeAdapter(dict[str, dict[str, object]])  #: dataset -> terms, time and manner
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _SourceMembers:
     """Members of one source, found in a local archive or a download."""
 
     source: Source
-    selection: Selection
+    selected_members: SelectedMembers
     receipt: Receipt
     downloaded: bool = False
 
@@ -66,13 +66,13 @@ def show_license(manifest: Manifest) -> None:
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
-    """Return the recorded agreements by dataset; empty without a valid record."""
+    """Return the recorded licenses by dataset; empty without a valid record."""
     with contextlib.suppress(OSError, ValueError):
-        return _AGREEMENTS.validate_python(read_json(home.path / AGREEMENTS_NAME))
+        return _ACCEPTED_LICENSES.validate_python(read_json(home.path / ACCEPTED_LICENSES_NAME))
     return {}
 
 
-def require_agreement(
+def require_accepted_license(
     manifest: Manifest,
     home: Home,
     accept: bool | None = None,
@@ -85,8 +85,8 @@ def require_agreement(
     if not manifest.license.agreement:
         return
     terms = {"name": manifest.license.name, "url": manifest.license.url}
-    agreements = accepted_licenses(home)
-    if terms.items() <= agreements.get(manifest.name, {}).items():
+    accepted = accepted_licenses(home)
+    if terms.items() <= accepted.get(manifest.name, {}).items():
         return
 
     agreed = accept
@@ -102,7 +102,7 @@ def require_agreement(
     with convert_write_errors(home.path):
         home.path.mkdir(parents=True, exist_ok=True)
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
-    write_json(home.path / AGREEMENTS_NAME, {**agreements, manifest.name: entry})
+    write_json(home.path / ACCEPTED_LICENSES_NAME, {**accepted, manifest.name: entry})
 
 
 def obtain_raw(
@@ -271,7 +271,7 @@ class _Import:
                 name = item.source.name
                 if name in members_by_source:
                     raise UsageError(
-                        f"{name} is given twice: {members_by_source[name].selection.archive}, {path}.",
+                        f"{name} is given twice: {members_by_source[name].selected_members.archive}, {path}.",
                         next="give --archive one of them",
                     )
                 members_by_source[name] = item
@@ -314,11 +314,13 @@ class _Import:
         members: dict[str, str] = {}
         pins = []
         for item in source_members:
-            for name in item.selection.members:
+            for name in item.selected_members.members:
                 if name in members:
                     raise DamagedInput(f"Two sources of {self.manifest.name} hold {name}.")
             try:
-                written = write_members(item.selection, destination, quiet=self.options.quiet)
+                written = write_members(
+                    item.selected_members, destination, quiet=self.options.quiet
+                )
             except DamagedInput as error:
                 if item.downloaded:
                     discard_download(self.folder / item.source.name)
@@ -345,7 +347,7 @@ class _Import:
         ``DamagedInput``.
         """
         mirrors = item.source.mirrors
-        path = item.selection.archive
+        path = item.selected_members.archive
         digest = item.receipt.sha256
         differing = self._differing_members(folder, members)
         if item.downloaded:
@@ -360,7 +362,9 @@ class _Import:
                 [(name, digest)] = members.items()
                 path = folder / name
             pinned_mirrors = [mirror for mirror in mirrors if mirror.is_pinned and path.is_file()]
-            differences = [differing_pin(mirror, path, digest) for mirror in pinned_mirrors]
+            differences = [
+                first_differing_digest(mirror, path, digest) for mirror in pinned_mirrors
+            ]
             is_pinned = None in differences
             # The file is certainly wrong only if every mirror has a pin and all of them differ.
             if is_single_file and not is_pinned and len(differences) == len(mirrors):
@@ -428,11 +432,11 @@ class _Import:
         if receipt is None and stored.is_file():
             self._print_status(f"{stored} differs from its receipt and is downloaded again")
         if receipt is None and source.is_packaged:
-            archive, receipt = _packaged_file(source, self.manifest.name)
+            archive, receipt = _file_in_python_package(source, self.manifest.name)
         if receipt is None:
             if self.options.offline or not source.mirrors:
                 raise self._missing_sources_error(missing)
-            require_agreement(self.manifest, self.home, self.options.accept_license)
+            require_accepted_license(self.manifest, self.home, self.options.accept_license)
             # Import late: urllib3 opens a socket to detect IPv6.
             from kmip_data.pipelines.raw.download import download_source
 
@@ -470,7 +474,7 @@ def _local_source(source: Source, archive: Path, *, any_name: bool = False) -> _
     return _SourceMembers(source, selection, selection.receipt(source.name))
 
 
-def _select_members(source: Source, archive: Path, *, any_name: bool) -> Selection:
+def _select_members(source: Source, archive: Path, *, any_name: bool) -> SelectedMembers:
     """Select the members of ``source``; with ``any_name``, a single file may have any name."""
     content = source.content
     assert content is not None
@@ -481,7 +485,7 @@ def _select_members(source: Source, archive: Path, *, any_name: bool) -> Selecti
     return recognise_dataset(archive, content, as_member)
 
 
-def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
+def _file_in_python_package(source: Source, dataset: str) -> tuple[Path, Receipt]:
     """Return the file of a source inside an installed Python package, and its receipt.
 
     The package is not imported. Raises ``MissingExtra`` or ``SourceUnavailable`` if it is not

@@ -47,9 +47,9 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     """
     from kmip_data.pipelines.raw.copies import read_receipt, verified_receipt
     from kmip_data.pipelines.raw.download import download_source
-    from kmip_data.pipelines.raw.find_or_download import require_agreement
+    from kmip_data.pipelines.raw.find_or_download import require_accepted_license
 
-    require_agreement(manifest, home)
+    require_accepted_license(manifest, home)
     content = source.content or manifest.content
     kept = home.raw / manifest.name / source.name
     first = verified_receipt(kept)

@@ -226,7 +226,7 @@ def test_an_archive_with_the_published_digest_is_pinned(home, archive, tmp_path,
 def test_a_download_is_hashed_for_its_pin_once(home, archive, server, monkeypatch):
     url = server.route("/toy.zip", File(archive.read_bytes()))
     mirror = Mirror(url=url, md5=digests_of(archive)["md5"])
-    monkeypatch.setattr(obtain_module, "differing_pin", None)
+    monkeypatch.setattr(obtain_module, "first_differing_digest", None)
     assert obtain(toy(sources=(Source(name="toy.zip", mirrors=(mirror,)),)), home).pinned
 
 

@@ -9,7 +9,7 @@ import pytest
 from kmip_data.builds.home import Home
 from kmip_data.errors import LicenseNotAccepted
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.find_or_download import accepted_licenses, require_agreement
+from kmip_data.pipelines.raw.find_or_download import accepted_licenses, require_accepted_license
 
 VARIABLE = "KMIP_DATA_ACCEPT_LICENSE"
 SHAPENET = load_manifest("shapenet-part")
@@ -22,7 +22,7 @@ def home(tmp_path):
 
 def expect_license_refusal(home, manifest=SHAPENET, accept=None) -> str:
     with pytest.raises(LicenseNotAccepted) as caught:
-        require_agreement(manifest, home, accept)
+        require_accepted_license(manifest, home, accept)
     assert caught.value.exit_code == 5
     return str(caught.value)
 
@@ -31,7 +31,7 @@ def test_the_refusal_has_the_terms_and_the_ways_to_agree(home):
     text, terms = expect_license_refusal(home), SHAPENET.license
     for part in (terms.notice, terms.url, "--accept-license", f"{VARIABLE}=1", "--archive PATH"):
         assert part in text
-    require_agreement(load_manifest("s3dis"), home)  # which needs none
+    require_accepted_license(load_manifest("s3dis"), home)  # which needs none
     assert not home.path.exists()
 
 
@@ -39,12 +39,12 @@ def test_the_refusal_has_the_terms_and_the_ways_to_agree(home):
 def test_each_way_to_agree_is_recorded_once(home, monkeypatch, how):
     if how == "environment":
         monkeypatch.setenv(VARIABLE, "1")
-    require_agreement(SHAPENET, home, True if how == "flag" else None)
+    require_accepted_license(SHAPENET, home, True if how == "flag" else None)
     record = json.loads((home.path / "licenses.json").read_text())
     assert record["shapenet-part"]["how"] == how
     assert record == accepted_licenses(home)
     monkeypatch.delenv(VARIABLE, raising=False)
-    require_agreement(SHAPENET, home)
+    require_accepted_license(SHAPENET, home)
     assert json.loads((home.path / "licenses.json").read_text()) == record
     changed = SHAPENET.license.model_copy(update={"url": "https://example.com/terms-2"})
     expect_license_refusal(home, SHAPENET.model_copy(update={"license": changed}))
