@@ -29,7 +29,7 @@ from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.manifest import load_manifest
 from kmip_data.models.benchmarking.measuring import PeakMemory
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.pool import BuildTask, build_unit, gc_frozen
 from kmip_data.pipelines.parameters import check_params
@@ -56,7 +56,7 @@ def build_shards(name: str, raw: Path, build: Path, **parameters: str) -> Path:
     params = check_params(pipeline.Params, parameters, name)
     (build / "shards").mkdir(parents=True, exist_ok=True)
     with gc_frozen():
-        prepared = pipeline.prepare(RawFolder(raw, {}, (), sample=True), params, build)
+        prepared = pipeline.prepare(RawCopy(raw, {}, (), sample=True), params, build)
     for unit in pipeline.units(prepared, params):
         build_unit(
             BuildTask(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None)

@@ -33,8 +33,8 @@ from kmip_data.registry import PLUGIN_OBJECTS
 
 
 @dataclass(frozen=True)
-class RawFolder:
-    """Verified raw members on disk, independent of the archive or mirror they came from."""
+class RawCopy:
+    """Verified copy of raw files on disk, independent of the archive or mirror they came from."""
 
     path: Path  #: folder with the members
     members: Mapping[str, str]  #: path of each member below ``path`` -> SHA-256, sorted
@@ -195,11 +195,11 @@ class Pipeline(ABC, Generic[P, S]):
 
     # Optional steps of a build.
 
-    def resolve(self, params: P, raw: RawFolder) -> P:
+    def resolve(self, params: P, raw: RawCopy) -> P:
         """Return the parameters, completed by values read from the files."""
         return params
 
-    def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: P, workdir: Path) -> Prepared:
         """Convert raw files to files in ``workdir`` in which workers can seek; runs once, in a worker.
 
         By default, nothing is converted: workers read the raw files.
@@ -272,7 +272,7 @@ class Pipeline(ABC, Generic[P, S]):
 AnyPipeline = Pipeline[Any, Any]
 
 
-def needs_no_worker(pipeline: AnyPipeline, raw: RawFolder) -> bool:
+def needs_no_worker(pipeline: AnyPipeline, raw: RawCopy) -> bool:
     """True if a build cannot use a worker process, or takes less time than starting one.
 
     A single unit of few bytes is faster without one, and so are small files of a plugin: every

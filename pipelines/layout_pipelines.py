@@ -23,7 +23,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
-    RawFolder,
+    RawCopy,
     RecordTable,
     Split,
     Unit,
@@ -85,7 +85,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         """Return the schema of the manifest's layout."""
         return schema_of(self.manifest)
 
-    def prepare(self, raw: RawFolder, params: OneGraphParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: OneGraphParams, workdir: Path) -> Prepared:
         """Read and check the graph, and the masks of all folds."""
         files = RawFiles(raw.path, self.manifest.name)
         layout = self.manifest.layout
@@ -182,7 +182,7 @@ class GraphsInPartsPipeline(MappedGraphsPipeline):
         """Return the schema of the manifest's layout."""
         return schema_of(self.manifest, key_length=16)
 
-    def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: BuildParams, workdir: Path) -> Prepared:
         """Check each graph and append its arrays to files in which workers can seek."""
         files = RawFiles(raw.path, self.manifest.name)
         schema = self.schema(params)

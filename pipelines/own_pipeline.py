@@ -28,7 +28,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import SkippedRecord
 from kmip_data.graphs.split_rules import count_of_fraction
-from kmip_data.pipelines.base import Pipeline, RawFolder, RecordTable, Split
+from kmip_data.pipelines.base import Pipeline, RawCopy, RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
 from kmip_data.strict_model import StrictModel
@@ -132,7 +132,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         *,
         offline: bool,
         quiet: bool,
-    ) -> tuple[RawFolder, bool]:
+    ) -> tuple[RawCopy, bool]:
         """Copy all files into the home folder, or none; return the copy, and True if it is new.
 
         With the copy, a build can be verified and repaired without the originals. Raises

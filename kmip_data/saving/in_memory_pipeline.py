@@ -25,7 +25,7 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
@@ -218,7 +218,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
 
         return findings, keyed_graphs()
 
-    def file_bytes(self, raw: RawFolder) -> int:
+    def file_bytes(self, raw: RawCopy) -> int:
         """Return 0: there are no files."""
         return 0
 

@@ -25,7 +25,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import NAME_RULE, is_path_component
 from kmip_data.manifest import License, dataset_names, load_manifest
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
@@ -147,7 +147,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         try:
             graphs = InMemoryTables.from_objects(dataset) or _spool_graphs(dataset, spool, params)
             pipeline = InMemoryPipeline(manifest, graphs, split)
-            raw = RawFolder(partial, {"graphs": graphs.digest}, ())
+            raw = RawCopy(partial, {"graphs": graphs.digest}, ())
             params = pipeline.resolve(params, raw)
             atomic_writes.remove_marker(partial, root=partial)
             options = ExecutionOptions(output=partial, quiet=True, jobs=1)

@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.small_files import json_digest
 from kmip_data.format.schema import FORMAT_VERSION
-from kmip_data.pipelines.base import AnyPipeline, RawFolder
+from kmip_data.pipelines.base import AnyPipeline, RawCopy
 from kmip_data.pipelines.parameters import BuildParams
 
 
@@ -24,7 +24,7 @@ class BuildPlan:
 
     pipeline: AnyPipeline
     params: BuildParams
-    raw: RawFolder
+    raw: RawCopy
     home: Home
     options: ExecutionOptions
 
@@ -48,7 +48,7 @@ class BuildPlan:
         return self.home.built / "-".join(filter(None, pieces))
 
 
-def build_key(pipeline: AnyPipeline, params: BuildParams, raw: RawFolder) -> str:
+def build_key(pipeline: AnyPipeline, params: BuildParams, raw: RawCopy) -> str:
     """Return 12 hex digits of a SHA-256 over everything that determines the bytes of the shards.
 
     Raw files enter by the digests of their members, because mirrors repack archives.

@@ -22,7 +22,7 @@ from kmip_data.files.path_errors import DISK_FULL_ERRNOS
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.statistics import UnitStatistics
-from kmip_data.pipelines.base import AnyPipeline, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import AnyPipeline, Prepared, RawCopy, Unit
 from kmip_data.pipelines.engine.unfinished_builds import (
     PREPARATION_NAME,
     RESUMABLE_STATE,
@@ -102,7 +102,7 @@ class BuildTask:
 def run_pass(
     pipeline: AnyPipeline,
     name: str,
-    source: RawFolder | Prepared,
+    source: RawCopy | Prepared,
     params: BuildParams,
     workdir: Path,
     threads: int = 1,

@@ -19,7 +19,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Card, FileDigests, FileEntry
-from kmip_data.pipelines.base import JsonObject, Prepared, RawFolder, needs_no_worker
+from kmip_data.pipelines.base import JsonObject, Prepared, RawCopy, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
@@ -176,7 +176,7 @@ class _Run:
                 atomic_writes.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
         return prepared
 
-    def _run_pass(self, name: str, source: RawFolder | Prepared, step: str) -> JsonObject:
+    def _run_pass(self, name: str, source: RawCopy | Prepared, step: str) -> JsonObject:
         """Run one pass in a worker, which writes to the folder of the step; return its result."""
         plan = self.plan
         work = self.steps.work

@@ -22,7 +22,7 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import json_digest, open_regular_file, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.raw.extract import is_safe_path, recognise_dataset, write_members
 from kmip_data.text import timestamp
 
@@ -31,14 +31,14 @@ _DOWNLOAD_RECEIPT_SUFFIX = ".receipt.json"
 _COPY_PREFIX = "members-"
 _STAGING_NAME = ".unpacking"
 _FSYNC_THREADS = 16
-_COPY_ADAPTER = TypeAdapter(RawFolder)  #: the receipt of a copy has all fields except ``path``
+_COPY_ADAPTER = TypeAdapter(RawCopy)  #: the receipt of a copy has all fields except ``path``
 
 
 def _folder_name(members: Mapping[str, str]) -> str:
     return _COPY_PREFIX + json_digest(members)[:12]
 
 
-def copy_problems(copy: RawFolder) -> list[str]:
+def copy_problems(copy: RawCopy) -> list[str]:
     """Hash every member of a copy; describe the differences from the receipt."""
     if copy.path.name != _folder_name(copy.members):
         return [f"{RECEIPT_NAME} does not belong to this folder"]
@@ -55,7 +55,7 @@ def copy_problems(copy: RawFolder) -> list[str]:
     return differences
 
 
-def is_complete(copy: RawFolder, manifest: Manifest) -> bool:
+def is_complete(copy: RawCopy, manifest: Manifest) -> bool:
     """True if a copy has every member with a published digest; False if none is published."""
     known_sha256 = manifest.content.known_sha256
     known_md5 = manifest.content.known_md5
@@ -94,7 +94,7 @@ def md5_of(path: Path) -> str:
     return sha256_file(path, md5.copy)[0]
 
 
-def list_copies(folder: Path) -> list[RawFolder]:
+def list_copies(folder: Path) -> list[RawCopy]:
     """Return the copies in ``folder`` that have a valid receipt, sorted by name."""
     copies = []
     for path in sorted(folder.glob(f"{_COPY_PREFIX}*/{RECEIPT_NAME}")):
@@ -131,7 +131,7 @@ def staging_folder(folder: Path) -> Iterator[Path]:
         yield stage
 
 
-def store_copy(folder: Path, staged: RawFolder) -> RawFolder:
+def store_copy(folder: Path, staged: RawCopy) -> RawCopy:
     """Write the receipt of ``staged``, a :func:`staging_folder`, and rename it into place.
 
     An intact copy of the same content is kept and returned; a damaged one is replaced.
@@ -185,7 +185,7 @@ def store_own_files(
     write_files: Callable[[Path], tuple[dict[str, str], list[Receipt]]],
     *,
     quiet: bool,
-) -> tuple[RawFolder, bool]:
+) -> tuple[RawCopy, bool]:
     """Import a user's own files into ``folder``; return the copy, and True if it is new.
 
     ``write_files`` writes them to a new folder, and returns the members' digests and the receipts.
@@ -193,7 +193,7 @@ def store_own_files(
     existing_paths = {copy.path for copy in list_copies(folder)}
     with import_lock(folder, quiet=quiet), staging_folder(folder) as stage:
         members, receipts = write_files(stage / "0")
-        copy = store_copy(folder, RawFolder(stage / "0", members, tuple(receipts)))
+        copy = store_copy(folder, RawCopy(stage / "0", members, tuple(receipts)))
     return copy, copy.path not in existing_paths
 
 
@@ -205,7 +205,7 @@ def unpack_archive(
     return write_members(selection, destination, quiet=quiet), [selection.receipt()]
 
 
-def remove_copy(copy: RawFolder) -> None:
+def remove_copy(copy: RawCopy) -> None:
     """Remove the members and the receipt of a copy; other files in its folder stay."""
     folder = copy.path.name
     names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]

@@ -20,7 +20,7 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import json_digest, read_json, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE_PREFIX, Manifest, Source
-from kmip_data.pipelines.base import AnyPipeline, RawFolder
+from kmip_data.pipelines.base import AnyPipeline, RawCopy
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
@@ -112,7 +112,7 @@ def obtain_raw(
     options: ExecutionOptions,
     *,
     sample: bool,
-) -> RawFolder:
+) -> RawCopy:
     """Return a folder with verified raw members; import, download or generate them if needed.
 
     Raises ``SourceUnavailable`` if there is no archive, copy or working mirror; ``DamagedInput`` if
@@ -120,7 +120,7 @@ def obtain_raw(
     agreement; ``UsageError`` if several copies exist, none of them complete or downloaded.
     """
     if pipeline.manifest.generated and not options.archives:
-        return RawFolder(home.raw, {}, (), sample=sample)
+        return RawCopy(home.raw, {}, (), sample=sample)
     if sample:
         return _generated_sample(home, pipeline, params.limit, quiet=options.quiet)
     return _Import(pipeline.manifest, home, options, "build").run()
@@ -144,7 +144,7 @@ def _generated_sample(
     limit: int | None,
     *,
     quiet: bool,
-) -> RawFolder:
+) -> RawCopy:
     """Generate a miniature of the raw data, unless the same one exists."""
     manifest = pipeline.manifest
     if limit is not None and limit > MAX_SAMPLE_RECORDS:
@@ -169,7 +169,7 @@ def _generated_sample(
         selection = recognise_dataset(generated, manifest.content)
         members = write_members(selection, stage / "0")
         receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
-        staged = RawFolder(stage / "0", members, (receipt,), sample=True, settings=settings)
+        staged = RawCopy(stage / "0", members, (receipt,), sample=True, settings=settings)
         return store_copy(folder, staged)
 
 
@@ -198,7 +198,7 @@ class _Import:
             for source in manifest.sources or (Source(name=manifest.name, mirrors=()),)
         ]
 
-    def run(self) -> RawFolder:
+    def run(self) -> RawCopy:
         """Return the matching copy, importing it if there is none."""
         if self.manifest.generated:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
@@ -209,12 +209,12 @@ class _Import:
             # Another process may have imported the data while this one waited for the lock.
             return self._matching_copy() or self._import_sources()
 
-    def _usable_copies(self) -> list[RawFolder]:
+    def _usable_copies(self) -> list[RawCopy]:
         """Return existing copies; copies that differ from the pins only with ``--unpinned``."""
         copies = list_copies(self.folder)
         return [copy for copy in copies if self.options.unpinned or copy.pinned is not False]
 
-    def _matching_copy(self) -> RawFolder | None:
+    def _matching_copy(self) -> RawCopy | None:
         """Return the existing copy to use, or ``None`` if an archive or a download must be unpacked.
 
         Raises ``UsageError`` if several copies are equally good, and ``DamagedInput`` if the copy
@@ -261,7 +261,7 @@ class _Import:
             next=f"{command} PATH (an intact copy of {copy.origin})",
         )
 
-    def _import_sources(self) -> RawFolder:
+    def _import_sources(self) -> RawCopy:
         """Unpack every source, from the given archives or a download, into one copy."""
         show_license(self.manifest)
         # 1. Find the members of every source in the given archives, or download them.
@@ -302,7 +302,7 @@ class _Import:
             receipts = tuple(item.receipt for item in source_members)
             copy = store_copy(
                 self.folder,
-                RawFolder(stage / "0", members, receipts, pinned=pinned, downloaded=downloaded),
+                RawCopy(stage / "0", members, receipts, pinned=pinned, downloaded=downloaded),
             )
         self._print_status(f"unpacked {count_with_noun(len(members), 'file')} into {copy.path}")
         return copy
@@ -310,7 +310,7 @@ class _Import:
     def _unpack(
         self, source_members: Sequence[_SourceMembers], destination: Path
     ) -> tuple[dict[str, str], bool | None]:
-        """Extract all members to ``destination``; return their digests and ``RawFolder.pinned``."""
+        """Extract all members to ``destination``; return their digests and ``RawCopy.pinned``."""
         members: dict[str, str] = {}
         pins = []
         for item in source_members:

@@ -10,7 +10,7 @@ import pytest
 from support.cli import expect_refusal, expect_success
 
 from kmip_data.files.atomic_writes import folder_lock, write_marker
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.raw.copies import store_copy
 from kmip_data.text import human_bytes
 
@@ -24,7 +24,7 @@ def raw(home: Path, tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     stage.mkdir()
     (stage / "a.txt").write_text("a")
-    store_copy(folder, RawFolder(stage, MEMBERS, ()))
+    store_copy(folder, RawCopy(stage, MEMBERS, ()))
     (folder / "rooms.zip.partial").write_bytes(b"PK")
     (folder / "rooms.zip.partial.json").write_text('{"url": "https://host/rooms.zip"}')
     (folder / "pinned.json").write_text("{}")

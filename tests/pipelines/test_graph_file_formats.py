@@ -24,7 +24,7 @@ from support.shared import ROOT
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.tables import roles
@@ -194,7 +194,7 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
     folder = tu_files(tmp_path / "D", targets="graph_labels")
     rows = [str(labels[number % len(labels)]) for number in range(7)]
     (folder / "D_graph_labels.txt").write_text("\n".join([*rows, ""]))
-    raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
+    raw = RawCopy(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)
     assert params.class_name == names
     assert params.inferred.schema.y_column.num_classes == len(labels)

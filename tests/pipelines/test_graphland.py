@@ -15,7 +15,7 @@ from support.cli import expect_refusal
 from kmip_data import GraphLandDataset
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.datasets.graphland import (
     PIPELINE,
@@ -153,7 +153,7 @@ def test_bad_tables_are_refused(raw: Path, tmp_path: Path, subtests: pytest.Subt
             new if old is None else re.sub(old, new, text, count=0 if "(?m)" in old else 1)
         )
         with subtests.test(f"{number} {name}"), pytest.raises(DamagedInput, match=message):
-            pipeline.prepare(RawFolder(folder, {}, ()), GraphLandParams(), tmp_path)
+            pipeline.prepare(RawCopy(folder, {}, ()), GraphLandParams(), tmp_path)
 
 
 def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from support.graph_files import (
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import SkippedRecord
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import inference
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import text_tables
@@ -289,7 +289,7 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
     folder = write_files(
         tmp_path / "n", **{f"{number}_npz": npz_bytes(**arrays) for number in range(10)}
     )
-    raw = RawFolder(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
+    raw = RawCopy(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
     for bytes_of_shard, sizes in (
         (10**6, [10]),
         (3 * 42, [3, 3, 3, 1]),

@@ -13,7 +13,7 @@ from torch_geometric.utils import to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Layout, load_manifest
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.plan import build_key
 from kmip_data.pipelines.graph_arrays.layout_reader import (
@@ -118,7 +118,7 @@ def test_reader_errors_name_the_record_without_python_terms(
 
 
 def test_dataset_keys_include_columns_unless_a_digest_pins_them() -> None:
-    raw = RawFolder(Path(), {}, ())
+    raw = RawCopy(Path(), {}, ())
     for name, columns_in_key in (("minesweeper", True), ("zinc", False)):
         pipeline = load_pipeline(load_manifest(name))
         params = pipeline.Params()

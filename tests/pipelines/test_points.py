@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, MissingExtra, UsageError
 from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
+from kmip_data.pipelines.base import RawCopy, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
 from kmip_data.pipelines.datasets.points.files import label_files, read_points
@@ -120,7 +120,7 @@ def write_las(path: Path, rows: np.ndarray) -> None:
 def read_records(path: Path, **parameters):
     """Records of one file, without the engine."""
     params = PIPELINE.Params(**{"k": 4, **parameters})
-    raw = RawFolder(path.parent, {f"./{path.name}": ""}, ())
+    raw = RawCopy(path.parent, {f"./{path.name}": ""}, ())
     params = PIPELINE.resolve(params, raw)
     prepared = PIPELINE.prepare(raw, params, path.parent)
     return list(PIPELINE.records(prepared, Unit(0, "", {"cloud": f"./{path.name}"}), params))
@@ -394,7 +394,7 @@ def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
     np.testing.assert_array_equal(record.columns["node/y"], rows["class"][kept])
     params = PIPELINE.resolve(
         PIPELINE.Params(k=4),
-        RawFolder(tmp_path, {path.name: "" for path in tmp_path.iterdir()}, ()),
+        RawCopy(tmp_path, {path.name: "" for path in tmp_path.iterdir()}, ()),
     )
     (warning,) = params.facts.summary["warnings"]
     assert warning.startswith("2 of 60 points have no position and are left out: cloud.")
@@ -432,7 +432,7 @@ def test_labels_are_classes_or_numbers(tmp_path, words, options, expected, dtype
     (tmp_path / "a.txt").unlink()
     np.save(tmp_path / "scan.npy", [[at, 0, 0] for at in range(4)])
     (tmp_path / "scan.labels").write_text("\n".join(words.split()))
-    raw = RawFolder(tmp_path, {"scan.npy": "", "scan.labels": ""}, ())
+    raw = RawCopy(tmp_path, {"scan.npy": "", "scan.labels": ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(k=1, **options), raw)
     (unit,) = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
     (record,) = PIPELINE.records(PIPELINE.prepare(raw, params, tmp_path), unit, params)
@@ -696,7 +696,7 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
     with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
         read_records(cloud, k=1)
     assert "--set encoding=cp1252" in caught.value.next
-    raw = RawFolder(tmp_path, {"./cloud.txt": ""}, ())
+    raw = RawCopy(tmp_path, {"./cloud.txt": ""}, ())
     params = PIPELINE.Params(k=1, encoding="cp1252")
     assert PIPELINE.class_names(PIPELINE.resolve(params, raw)) == ("Bjår", "Bjør")
     with pytest.raises(ValueError, match="unknown encoding: cp0; one is cp1252"):

@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
+from kmip_data.pipelines.base import RawCopy, RawNeededError, load_pipeline
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, read_split_lists
 
 MANIFEST = load_manifest("shapenet-part")
@@ -118,7 +118,7 @@ def test_category_is_order_and_case_insensitive(sample):
 
 def units_of(folder: Path, **parameters):
     params = PIPELINE.Params(**parameters)
-    prepared = PIPELINE.prepare(RawFolder(folder, {}, ()), params, folder)
+    prepared = PIPELINE.prepare(RawCopy(folder, {}, ()), params, folder)
     return prepared, params, PIPELINE.units(prepared, params)
 
 
@@ -183,7 +183,7 @@ def test_the_published_set_has_all_shapes_and_parts(published):
     # A sample of that size is no claim to be it, but the published lists are not disjoint.
     params = PIPELINE.Params()
     with pytest.raises(DamagedInput, match="shapes are in two lists"):
-        PIPELINE.prepare(RawFolder(published, {}, (), sample=True), params, published)
+        PIPELINE.prepare(RawCopy(published, {}, (), sample=True), params, published)
 
 
 # --- what can be wrong with the files ------------------------------------------------------------

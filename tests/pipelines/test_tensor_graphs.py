@@ -24,7 +24,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.reading.loader import GraphLoader
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
@@ -33,7 +33,7 @@ EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
 
 def read_records(file: Path, **parameters) -> tuple[Schema, list[GraphRecord], dict]:
     """Schema and records of one file, and what the card says of it."""
-    raw = RawFolder(file.parent, {file.name: ""}, ())
+    raw = RawCopy(file.parent, {file.name: ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
     prepared = PIPELINE.prepare(raw, params, file.parent)
     records = []
@@ -482,7 +482,7 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
         read_records(tmp_path / "a.mat")
     exec(caught.value.next, {"scipy": scipy, "numpy": np})
     path = tmp_path / "a.npz"
-    raw = RawFolder(tmp_path, {"a.npz": ""}, ())
+    raw = RawCopy(tmp_path, {"a.npz": ""}, ())
     params = PIPELINE.resolve(PIPELINE.Params(), raw)
     assert PIPELINE.class_names(params) == ("b", "a", "c")
     assert params.inferred.masks.tolist() == [0, 1, 0, 2, 2, 0]

@@ -11,7 +11,7 @@ from support.own_graphs import with_edges
 
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import RawCopy, load_pipeline
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
@@ -27,7 +27,7 @@ def write_files(folder: Path, **files: str | bytes) -> Path:
 
 def read_folder(path: Path, **parameters) -> tuple[object, list[GraphRecord | SkippedRecord]]:
     """Schema and records of a folder, without the engine."""
-    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    raw = RawCopy(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
     prepared = PIPELINE.prepare(raw, params, path)
     units = PIPELINE.units(prepared, params)
@@ -37,7 +37,7 @@ def read_folder(path: Path, **parameters) -> tuple[object, list[GraphRecord | Sk
 
 def masks_of(path: Path) -> np.ndarray:
     """Parts of the nodes of a single graph."""
-    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    raw = RawCopy(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     return PIPELINE.resolve(PIPELINE.Params(), raw).inferred.masks
 
 

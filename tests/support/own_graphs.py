@@ -16,7 +16,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import RawCopy, load_pipeline
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
@@ -58,7 +58,7 @@ def with_edges(record: Any) -> Any:
 
 def read_files(path: Path, **parameters: Any) -> FolderContent:
     """Read the files of a folder as ``kmip-data build graphs`` does."""
-    raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
+    raw = RawCopy(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
     prepared = PIPELINE.prepare(raw, params, path)
     units = PIPELINE.units(prepared, params)

@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.arrays import F32, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.base import Prepared, RawCopy
 from kmip_data.pipelines.domains.cities import (
     FEATURE_NAMES,
     NODE_FEATURES,
@@ -44,7 +44,7 @@ DIRECTED_WARNING = (
 class CityNetworksPipeline(CityPipeline[CityParams]):
     """Pipeline of ``{paris,shanghai,la,london}``."""
 
-    def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against the published counts."""
         city = read_city_archive(raw.path)
         if not raw.sample:

@@ -27,7 +27,7 @@ from kmip_data.graphs.elementary_functions import normal_quantile
 from kmip_data.pipelines.base import (
     CardAdditions,
     Prepared,
-    RawFolder,
+    RawCopy,
     RecordTable,
     Split,
     Unit,
@@ -81,7 +81,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     Params = GraphLandParams
     SplitParams = GraphLandSplitParams
 
-    def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
+    def resolve(self, params: GraphLandParams, raw: RawCopy) -> GraphLandParams:
         """Add the column names of x, which depend on the categories in the data."""
         resolved = params.model_copy()
         resolved._feature_names = read_features(raw.path).names  # noqa: SLF001
@@ -110,7 +110,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
             directed=False,
         )
 
-    def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: GraphLandParams, workdir: Path) -> Prepared:
         """Read and check the tables, and transform features and target."""
         features = read_features(raw.path)
         y = _read_column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")

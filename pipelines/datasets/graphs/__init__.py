@@ -27,7 +27,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.format.writer import GraphRecord, SkippedRecord
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split, Unit
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
     description_from_findings,
@@ -104,7 +104,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
 
     def import_files(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
-    ) -> tuple[RawFolder, bool]:
+    ) -> tuple[RawCopy, bool]:
         """Copy or unpack the files into the home folder."""
         if source.path is None:
             raise UsageError(
@@ -144,7 +144,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         findings, graphs = read_graphs(folder, members, options)
         return findings, islice(graphs, first, None)
 
-    def resolve(self, params: GraphParams, raw: RawFolder) -> ResolvedGraphParams:
+    def resolve(self, params: GraphParams, raw: RawCopy) -> ResolvedGraphParams:
         """Read all graphs once; complete the parameters by those inferred from the files."""
         try:
             described = description_in_folder(raw.path, raw.members)
@@ -169,7 +169,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 found=f"{type(error).__name__}: {error}",
             ) from error
 
-    def _infer_params(self, options: ReadOptions, raw: RawFolder) -> ResolvedGraphParams:
+    def _infer_params(self, options: ReadOptions, raw: RawCopy) -> ResolvedGraphParams:
         """Infer the parameters that the schema, the shards and the card depend on."""
         params = options.params
 
@@ -213,7 +213,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         names = params.class_name or (findings.attributes.class_names if target else ())
         return ResolvedGraphParams.from_params(params, inferred=inferred, class_name=names)
 
-    def file_bytes(self, raw: RawFolder) -> int:
+    def file_bytes(self, raw: RawCopy) -> int:
         """Return the total size of the files in bytes."""
         return sum((raw.path / name).stat().st_size for name in raw.members)
 
@@ -231,7 +231,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         statistics = {"files": {**inferred.summary, "columns": columns}}
         return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 
-    def prepare(self, raw: RawFolder, params: ResolvedGraphParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: ResolvedGraphParams, workdir: Path) -> Prepared:
         """Prepare nothing: workers read the raw files."""
         return Prepared(raw.path, {"members": list(raw.members)})
 

@@ -24,7 +24,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
-    RawFolder,
+    RawCopy,
     RecordTable,
     Split,
     Unit,
@@ -78,7 +78,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         """Return the types of apps in label order."""
         return LABEL_ORDERS[params.label_order]
 
-    def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists name exactly the existing graphs, so that the archive is complete."""
         listed: set[str] = set()
         for names in read_split_lists(raw.path).values():

@@ -17,7 +17,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Prepared, RawFolder, RecordTable, Split, Unit, require_raw
+from kmip_data.pipelines.base import Prepared, RawCopy, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.domains.molecules import (
     check_partition,
     molecule_columns,
@@ -176,7 +176,7 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
             key_length=8,
         )
 
-    def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: BuildParams, workdir: Path) -> Prepared:
         """Convert the tables to memory-mapped arrays, and check the split."""
         nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _UPPER_BOUNDS)
         read_split(raw.path, published_rule(self.manifest), len(nodes))
@@ -218,7 +218,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         schema = schema_of(self.manifest)
         return replace(schema, directed=schema.directed and params.edges == "published")
 
-    def prepare(self, raw: RawFolder, params: OGBNodesParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: OGBNodesParams, workdir: Path) -> Prepared:
         """Convert the tables to memory-mapped arrays, and check the split."""
         nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
         if len(nodes) != 1:

@@ -22,7 +22,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import GraphRecord, LazyColumn
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Prepared, RawFolder, RecordTable, Split, Unit, require_raw
+from kmip_data.pipelines.base import Prepared, RawCopy, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_part_lists
 from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
 from kmip_data.pipelines.graph_arrays import external_edge_sort
@@ -86,7 +86,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
             directed=params.edges == "published",
         )
 
-    def prepare(self, raw: RawFolder, params: PapersParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: PapersParams, workdir: Path) -> Prepared:
         """First pass: check array headers and the split, and partition the edges by target."""
         data = NpzFile(raw.path / _DATA_FILE)
         nodes = data.number("num_nodes_list")

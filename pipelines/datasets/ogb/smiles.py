@@ -18,7 +18,7 @@ from pydantic import Field
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.pipelines.base import Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import Prepared, RawCopy, Unit
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -64,7 +64,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
             doc="gap between the highest occupied and the lowest empty orbital; NaN where not published",
         )  # fmt: skip
 
-    def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: MoleculeParams, workdir: Path) -> Prepared:
         """Convert the table to seekable SMILES and an array of gaps, and check the split."""
         gaps = array("d")
         rows = write_strings(workdir / "smiles", _read_smiles(raw.path / TABLE_FILE, gaps))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.builds.home import Home
-from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.base import Prepared, RawCopy
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     CitySource,
     OpenStreetMapParams,
@@ -37,7 +37,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         *,
         offline: bool,
         quiet: bool,
-    ) -> tuple[RawFolder, bool]:
+    ) -> tuple[RawCopy, bool]:
         """Copy or download the source of a city; return the copy and True if it is new."""
         from kmip_data.pipelines.datasets.openstreetmap.sources import obtain_city
 
@@ -59,7 +59,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
 
         write_sample(folder / self.manifest.content.anchor, limit=limit, seed=seed)
 
-    def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> Prepared:
         """Read the map and store the arrays of the city."""
         # Import lazily: this loads pyosmium.
         from kmip_data.pipelines.datasets.openstreetmap.reading import read_city

@@ -12,7 +12,7 @@ import numpy as np
 from kmip_data.arrays import F64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import read_json, read_model
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,
     city_arrays,
@@ -99,7 +99,7 @@ def extend_by_margin(area: Geometry) -> Geometry:
     return shapely.transform(margin, unwrap)
 
 
-def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityArrays:
+def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityArrays:
     """Return the tensors of the city in ``raw``; raises an error if its area has no streets."""
     extract = next((name for name in raw.members if ".osm" in name), None)
     if extract is None and GRAPHML not in raw.members:
@@ -138,7 +138,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     )
 
 
-def _requested_area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
+def _requested_area(raw: RawCopy, params: OpenStreetMapParams) -> Geometry | None:
     """Return the intersection of bbox and polygon, or None for the entire map."""
     import shapely
 
@@ -153,7 +153,7 @@ def _requested_area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | N
 
 
 def _read_extract(
-    raw: RawFolder,
+    raw: RawCopy,
     member: str,
     params: OpenStreetMapParams,
     area: Geometry | None,

@@ -16,7 +16,7 @@ from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import Vocabulary
 from kmip_data.pipelines.datasets.openstreetmap.extract import file_format
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
@@ -46,7 +46,7 @@ def obtain_city(
     network_type: str,
     offline: bool,
     quiet: bool,
-) -> tuple[RawFolder, bool]:
+) -> tuple[RawCopy, bool]:
     """Return the raw copy of a city, and True if it is new."""
     folder = home.raw / manifest.name
     origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"

@@ -19,7 +19,7 @@ from kmip_data.arrays import I64
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.base import Prepared, RawCopy
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -65,7 +65,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
             doc="bit j, counted from the lowest of the first byte: whether the atom touches atom j",
         )  # fmt: skip
 
-    def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: MoleculeParams, workdir: Path) -> Prepared:
         """Extract the used rows from the table, and check the split lists."""
         table = raw.path / TABLE_FILE
         lists = self.read_lists(raw.path, next(iter(SPLIT_FILES)))

@@ -21,7 +21,7 @@ from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
@@ -58,7 +58,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         """Return ``y`` (n, C) of all rows as stored, and further entries of ``facts``."""
         return targets.astype(self.target_column().stored), {}
 
-    def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: P, workdir: Path) -> Prepared:
         """Convert the table to seekable SMILES and an array ``y``, and check the split lists."""
         # 1. Read SMILES and targets from the CSV.
         smiles = []

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.split_rules import grouped_split
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, RecordTable, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, pick_columns
 from kmip_data.pipelines.datasets.points.columns import ReadOptions
@@ -223,7 +223,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             return params.class_name
         return tuple(map(str, classes))
 
-    def resolve(self, params: OwnPointParams, raw: RawFolder) -> ResolvedPointParams:
+    def resolve(self, params: OwnPointParams, raw: RawCopy) -> ResolvedPointParams:
         """Read all clouds once, to add the label column, task and classes to the parameters.
 
         Raises ``DamagedInput`` naming every unusable cloud, unless they are skipped.
@@ -273,7 +273,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         facts = replace(facts, summary=summary)
         return ResolvedPointParams.from_params(params, facts=facts, **resolved)
 
-    def prepare(self, raw: RawFolder, params: ResolvedPointParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: ResolvedPointParams, workdir: Path) -> Prepared:
         """List the clouds and their label files; each unit reads its cloud."""
         labels = label_files(raw.members)
         return Prepared(raw.path, {"clouds": _cloud_names(raw.members), "labels": labels})

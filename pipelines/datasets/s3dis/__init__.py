@@ -23,7 +23,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, RecordTable, Split, Unit
+from kmip_data.pipelines.base import Pipeline, Prepared, RawCopy, RecordTable, Split, Unit
 from kmip_data.pipelines.domains.point_clouds import (
     PointParams,
     knn_record,
@@ -96,7 +96,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
             max_nodes=self.manifest.max_nodes,
         )
 
-    def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files, and plan the size of each file."""
         rooms = read_room_list(raw.path / "room_filelist.txt")
         files = []

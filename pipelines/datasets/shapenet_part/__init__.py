@@ -24,7 +24,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
-    RawFolder,
+    RawCopy,
     RecordTable,
     Split,
     Unit,
@@ -113,7 +113,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             max_nodes=self.manifest.max_nodes,
         )
 
-    def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape exists."""
         categories = {(category.name, category.synset) for category in CATEGORIES}
         path = raw.path / "synsetoffset2category.txt"

@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawFolder, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.superpixels import graph
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
@@ -172,7 +172,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
             key_length=160,
         )
 
-    def resolve(self, params: OwnSuperpixelParams, raw: RawFolder) -> ResolvedSuperpixelParams:
+    def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> ResolvedSuperpixelParams:
         """Read all pictures and masks once, before any picture is segmented.
 
         Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
@@ -228,7 +228,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         """Return the ignored files."""
         return CardAdditions({"files": {"ignored": list(params.ignored)}})
 
-    def prepare(self, raw: RawFolder, params: ResolvedSuperpixelParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: ResolvedSuperpixelParams, workdir: Path) -> Prepared:
         """Pair images with masks."""
         return Prepared(raw.path, {"pairs": pair_with_masks(raw.members)})
 

@@ -14,7 +14,7 @@ from kmip_data.errors import DamagedInput, PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, with_build_name
 from kmip_data.pipelines import build as building
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.engine import finish
 from kmip_data.pipelines.engine.finish import differing_counts, read_record_table
 from kmip_data.reading.dataset import ShardedDataset
@@ -94,7 +94,7 @@ def test_a_partial_source_is_used_until_the_complete_one_exists(tmp_path, monkey
         ShardedDataset(part, "train")
     assert building.build_dataset("s3dis", **options).path == part.path
     pipeline = building.load_pipeline(load_manifest("s3dis"))
-    whole = RawFolder(home.raw, {"other": "1" * 64}, (), downloaded=True)
+    whole = RawCopy(home.raw, {"other": "1" * 64}, (), downloaded=True)
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
     params = pipeline.Params(k=3)
     assert (

@@ -19,7 +19,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER_NAME
-from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.base import Prepared, RawCopy
 from kmip_data.pipelines.build import build_from_raw
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.unfinished_builds import remove_work
@@ -43,7 +43,7 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
 class _Failing(type(toy_pipeline())):  # type: ignore[misc]
     """Writes a file and fails, as raw files do that turn out to be damaged."""
 
-    def prepare(self, raw: RawFolder, params: BuildParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: BuildParams, workdir: Path) -> Prepared:
         (workdir / "half").write_text("half")
         raise DamagedInput("The raw files are damaged.")
 
@@ -52,7 +52,7 @@ def _interrupted(folder: Path, output: Path, *, after: bool) -> None:
     """Leave a build as Ctrl-C does, before the first shard: in ``prepare``, or right after it."""
 
     class Interrupted(InProcessPipeline):
-        def prepare(self, raw: RawFolder, params: Any, workdir: Path) -> Prepared:
+        def prepare(self, raw: RawCopy, params: Any, workdir: Path) -> Prepared:
             if not after:
                 raise KeyboardInterrupt
             return super().prepare(raw, params, workdir)  # type: ignore[no-any-return]

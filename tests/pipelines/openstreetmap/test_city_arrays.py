@@ -18,7 +18,7 @@ from support.maps.osm_maps import helsinki, write_areas, write_map, write_street
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.format.card import Receipt
-from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.openstreetmap import reading
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,
@@ -118,7 +118,7 @@ def test_the_vocabulary_equals_upstream(city, theirs):
 
 def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
     """Arrays mapped from files, as for a country too large for memory, equal those in memory."""
-    raw = RawFolder(
+    raw = RawCopy(
         helsinki().parent,
         {helsinki().name: ""},
         (Receipt(name="", origin="helsinki", sha256="", bytes=0),),

@@ -17,7 +17,7 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, RecordTable, load_pipeline
+from kmip_data.pipelines.base import Pipeline, Prepared, RawCopy, RecordTable, load_pipeline
 from kmip_data.pipelines.engine.pool import convert_unit_errors
 
 FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
@@ -34,7 +34,7 @@ def prepare(name: str, folder: Path, work: Path, **parameters) -> tuple[Pipeline
     """Run ``prepare`` on a raw folder, and the passes after it."""
     pipeline = load_pipeline(load_manifest(name))
     params = pipeline.Params(**parameters)
-    prepared = RawFolder(folder, {}, ())
+    prepared = RawCopy(folder, {}, ())
     for step in ("prepare", *pipeline.passes):
         work.mkdir(parents=True, exist_ok=True)
         prepared = getattr(pipeline, step)(prepared, params, work)

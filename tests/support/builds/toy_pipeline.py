@@ -29,7 +29,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
-    RawFolder,
+    RawCopy,
     RawNeededError,
     RecordTable,
     Split,
@@ -81,7 +81,7 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
     def write_sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         write_raw(folder, limit or 20)
 
-    def prepare(self, raw: RawFolder, params: ToyParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawCopy, params: ToyParams, workdir: Path) -> Prepared:
         names = []
         for member in sorted(raw.members):
             for line in (raw.path / member).read_text().splitlines():
@@ -141,7 +141,7 @@ class InProcessPipeline(ToyPipeline):
     """The same, built without a worker process where no line asks for anything."""
 
 
-def _is_small(pipeline: Pipeline[Any, Any], raw: RawFolder) -> bool:
+def _is_small(pipeline: Pipeline[Any, Any], raw: RawCopy) -> bool:
     if not isinstance(pipeline, InProcessPipeline):
         return needs_no_worker(pipeline, raw)
     texts = [(raw.path / name).read_text() for name in raw.members]
@@ -225,13 +225,13 @@ def write_raw(
         (folder / f"part{i}.txt").write_text("".join(f"{line}\n" for line in part))
 
 
-def raw_folder(folder: Path, *, sample: bool = False) -> RawFolder:
+def raw_folder(folder: Path, *, sample: bool = False) -> RawCopy:
     members = {name: digest for name, digest in digests(folder).items() if name.startswith("part")}
     receipts = (
         Receipt(name=name, origin="test", sha256=digest, bytes=(folder / name).stat().st_size)
         for name, digest in members.items()
     )
-    return RawFolder(folder, members, tuple(receipts), sample)
+    return RawCopy(folder, members, tuple(receipts), sample)
 
 
 def digests(folder: Path) -> dict[str, str]:
