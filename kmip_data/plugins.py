@@ -55,7 +55,7 @@ _REQUIRED_ATTRIBUTES = {
     "models": ("__call__",),
     "metrics": ("compute", "title", "target_type", "higher_is_better"),
     "losses": ("compute", "target_type", "weight", "losses_across_processes"),
-    "schedules": ("build", "options", "only_epochs"),
+    "schedules": ("build", "options", "why_not_per_step"),
     "optimizers": ("build", "options", "fused"),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")

@@ -80,7 +80,7 @@ class Component(StrictModel):
         """Raise ``UsageError`` if it cannot run on a device type (``cpu``, ``cuda``)."""
 
     @property
-    def capture_obstacle(self) -> str | None:
+    def why_not_capturable(self) -> str | None:
         """Reason why a CUDA graph cannot capture it; None if it can."""
         return None
 

@@ -241,7 +241,7 @@ LOSS = """
 LOSSES["five"] = Loss(lambda logits, target: 5 + 0 * (logits - target).mean(), "regression")
 """
 SCHEDULE = """
-SCHEDULES["half"] = Schedule(schedule_by_factor(lambda moment, span: 0.5))
+SCHEDULES["half"] = Schedule(schedule_by_factor(lambda time, options: 0.5))
 """
 OPTIMIZER = """
 OPTIMIZERS["adagrad"] = OptimizerFactory(import_on_call("torch.optim:Adagrad"))

@@ -46,20 +46,20 @@ def time_epoch(loop: Loop, max_batches: int | None = None) -> list[tuple[float, 
 
     Waiting for a batch counts. CUDA events time steps on a GPU, so that nothing waits for them.
     """
-    run_step = loop.run_step
+    run_batch = loop.run_batch
     clock = StageClock(loop.device)
     graphs = list[int]()
 
     def timed_step(batch: Data, *args: object, **step_position: bool) -> StepOutput:
-        learned = run_step(batch, *args, **step_position)
+        learned = run_batch(batch, *args, **step_position)
         clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)
         return learned
 
-    loop.run_step = timed_step
+    loop.run_batch = timed_step
     clock("start")
     loop.train_epoch(max_batches)
-    loop.run_step = run_step
+    loop.run_batch = run_batch
     return list(zip(clock.seconds_by_stage().values(), graphs, strict=True))
 
 

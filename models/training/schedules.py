@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Span:
-    """Length of a run in the schedule's time unit: epochs or optimizer steps."""
+class ScheduleOptions:
+    """Length and options of a run's schedule, in epochs or optimizer steps."""
 
-    length: int
+    length: int  #: length of the run
     warmup: int = 0  #: length of ``schedule.warmup_epochs``
     patience: int = 0  #: ``schedule.patience``, in epochs
     min_lr: float = 0.0  #: ``schedule.min_lr``
 
 
-Builder = Callable[["Optimizer", Span], "LRScheduler"]
+ScheduleBuilder = Callable[["Optimizer", ScheduleOptions], "LRScheduler"]
 FINAL_RATE = 1e-7  #: final learning rate of ``polynomial_with_warmup``, as in transformers
 
 
@@ -37,65 +37,65 @@ FINAL_RATE = 1e-7  #: final learning rate of ``polynomial_with_warmup``, as in t
 class Schedule:
     """Constructor of a schedule, and its options."""
 
-    build: Builder  #: a ``ReduceLROnPlateau`` receives the validation loss
+    build: ScheduleBuilder  #: a ``ReduceLROnPlateau`` receives the validation loss
     #: keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr
     options: tuple[str, ...] = ()
-    only_epochs: str = ""  #: reason why the rate cannot change per step, if any
+    why_not_per_step: str = ""  #: reason why the rate cannot change per step, if any
 
 
-def schedule_by_factor(factor: Callable[[int, Span], float]) -> Builder:
-    """Make a schedule from the factor of ``optimizer.lr`` at each time from 0 to ``span.length``."""
+def schedule_by_factor(factor: Callable[[int, ScheduleOptions], float]) -> ScheduleBuilder:
+    """Make a schedule from the factor of ``optimizer.lr`` at each time from 0 to ``options.length``."""
 
-    def build(optimizer: Optimizer, span: Span) -> LRScheduler:
+    def build(optimizer: Optimizer, options: ScheduleOptions) -> LRScheduler:
         from torch.optim.lr_scheduler import LambdaLR
 
-        return LambdaLR(optimizer, lambda time: factor(time, span))
+        return LambdaLR(optimizer, lambda time: factor(time, options))
 
     return build
 
 
-def cosine_with_warmup(time: int, span: Span) -> float:
+def cosine_with_warmup(time: int, options: ScheduleOptions) -> float:
     """Factor of the learning rate: linear up to 1, then half a cosine down to 0.
 
     max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The factor 1e-6 means that
     the first epoch of a warm-up hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
     """
-    if time < span.warmup:
-        return max(1e-6, time / span.warmup)
+    if time < options.warmup:
+        return max(1e-6, time / options.warmup)
     # The factor is also computed after the last epoch, where E = W would divide by zero.
-    progress = (time - span.warmup) / max(1, span.length - span.warmup)
+    progress = (time - options.warmup) / max(1, options.length - options.warmup)
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def _linear_factor(time: int, span: Span) -> float:
+def _linear_factor(time: int, options: ScheduleOptions) -> float:
     """Factor: linear up to 1 as in :func:`cosine_with_warmup`, then linear down to 0 (GraphGPS)."""
-    if time < span.warmup:
-        return max(1e-6, time / span.warmup)
-    return max(0.0, (span.length - time) / max(1, span.length - span.warmup))
+    if time < options.warmup:
+        return max(1e-6, time / options.warmup)
+    return max(0.0, (options.length - time) / max(1, options.length - options.warmup))
 
 
-def _polynomial(optimizer: Optimizer, span: Span) -> LRScheduler:
+def _polynomial(optimizer: Optimizer, options: ScheduleOptions) -> LRScheduler:
     """Linear from 0 up to the full rate, then linear down to 1e-7 (GraphGPS: power 1)."""
     final_factor: float = FINAL_RATE / optimizer.defaults["lr"]
 
-    def factor(time: int, span: Span) -> float:
-        if time < span.warmup:
-            return time / span.warmup
-        remaining = (span.length - time) / max(1, span.length - span.warmup)
+    def factor(time: int, options: ScheduleOptions) -> float:
+        if time < options.warmup:
+            return time / options.warmup
+        remaining = (options.length - time) / max(1, options.length - options.warmup)
         return final_factor + (1 - final_factor) * max(0.0, remaining)
 
-    return schedule_by_factor(factor)(optimizer, span)
+    return schedule_by_factor(factor)(optimizer, options)
 
 
-def _constant_factor(_moment: int, _span: Span) -> float:
+def _constant_factor(_moment: int, _options: ScheduleOptions) -> float:
     return 1.0
 
 
-def _plateau(optimizer: Optimizer, span: Span) -> LRScheduler:
+def _plateau(optimizer: Optimizer, options: ScheduleOptions) -> LRScheduler:
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
     return ReduceLROnPlateau(
-        optimizer, mode="min", factor=0.5, patience=span.patience, min_lr=span.min_lr
+        optimizer, mode="min", factor=0.5, patience=options.patience, min_lr=options.min_lr
     )
 
 
@@ -109,7 +109,7 @@ SCHEDULES: dict[str, Schedule] = {
     "reduce_on_plateau": Schedule(
         _plateau,
         options=("patience", "min_lr"),
-        only_epochs="the validation loss is known once an epoch",
+        why_not_per_step="the validation loss is known once an epoch",
     ),
 }
 
@@ -124,13 +124,13 @@ def build_schedule(
 ) -> LRScheduler:
     """Return the schedule ``config.kind`` for a run of ``epochs`` with ``steps`` steps each."""
     units_per_epoch = steps if config.per == "step" else 1
-    span = Span(
+    options = ScheduleOptions(
         length=units_per_epoch * epochs,
         warmup=units_per_epoch * config.warmup_epochs,
         patience=config.patience,
         min_lr=config.min_lr,
     )
-    return all_schedules()[config.kind].build(optimizer, span)
+    return all_schedules()[config.kind].build(optimizer, options)
 
 
 def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:

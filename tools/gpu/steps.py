@@ -29,7 +29,7 @@ from kmip_data.models.layers.adjacency import EdgeList, widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
-from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
+from kmip_data.models.training.capture.steps import CapturedSteps, why_not_capturable
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.config.run_config import RunConfig
@@ -215,7 +215,7 @@ def _loop(way: Way, work: Work, config: RunConfig, data: RunData) -> tuple[Loop,
         for layer in module.model.layers:  # equal layers are traced once
             layer.forward = _compiled(layer.forward, work)
     options: dict[str, Any] = {}
-    reason = reason_not_captured(config, data, device, recompute=False)
+    reason = why_not_capturable(config, data, device, recompute=False)
     if reason is None:
         options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), notes.append)
     elif "capture" not in way.disabled:

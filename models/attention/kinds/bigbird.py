@@ -35,7 +35,7 @@ class BigBirdComponent(MultiHeadComponent):
     )
 
     @property
-    def capture_obstacle(self) -> str | None:
+    def why_not_capturable(self) -> str | None:
         """The block layout."""
         return "BigBird's blocks are laid out on the host"
 

@@ -67,7 +67,7 @@ class ExphormerComponent(MultiHeadComponent):
         super().check(layers, dim)
 
     @property
-    def capture_obstacle(self) -> str | None:
+    def why_not_capturable(self) -> str | None:
         """The expander's check."""
         return "Exphormer's expander is checked on the host" if self.expander else None
 

@@ -64,7 +64,7 @@ class KMIPComponent(MultiHeadComponent):
             usable_backend(self.search, device)
 
     @property
-    def capture_obstacle(self) -> str | None:
+    def why_not_capturable(self) -> str | None:
         """Reason why the search cannot be captured, if any."""
         from kmip_data.models.search.topk import get_backend
 

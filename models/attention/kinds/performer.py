@@ -27,7 +27,7 @@ class PerformerComponent(MultiHeadComponent):
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
 
     @property
-    def capture_obstacle(self) -> str | None:
+    def why_not_capturable(self) -> str | None:
         """The legacy mask."""
         return "the legacy mask is made on the host" if self.legacy_mask else None
 

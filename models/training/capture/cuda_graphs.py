@@ -24,7 +24,7 @@ class StepOutput(NamedTuple):
 
 
 #: Work on a batch; the argument is True while it is captured.
-StepFunction = Callable[[bool], StepOutput]
+CapturableWork = Callable[[bool], StepOutput]
 Results = TypeVar("Results", bound=tuple[Tensor, ...])
 
 

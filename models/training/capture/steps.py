@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from kmip_data.files.small_files import first_problem
 from kmip_data.models.kernels import DISABLED
-from kmip_data.models.training.capture.cuda_graphs import CudaGraphs, StepFunction, StepOutput
+from kmip_data.models.training.capture.cuda_graphs import CapturableWork, CudaGraphs, StepOutput
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
@@ -30,10 +30,10 @@ from kmip_data.reading.batching import pointers_on_cpu
 #: Batches per shape before the capture, which compile, plan, and create the optimizer's state.
 WARM_UP_BATCHES = 2
 #: Largest number of captured shapes and step positions; others run uncaptured.
-MAX_GRAPHS = 32
+MAX_CAPTURED_SHAPES = 32
 
-#: Function that trains on a batch: ``step(batch, optimizer, starts_step=…, ends_step=…)``.
-Step = Callable[..., StepOutput]
+#: Function that trains on a batch: ``train_batch(batch, optimizer, starts_step=…, ends_step=…)``.
+TrainBatchFunction = Callable[..., StepOutput]
 #: Shape of a batch, and its position in a step.
 ShapeKey = tuple[object, ...]
 T = TypeVar("T")
@@ -86,9 +86,13 @@ class CapturedSteps:
         return evaluate()
 
     def __call__(
-        self, step: Step, batch: Data, optimizer: Optimizer, **step_position: bool
+        self,
+        train_batch: TrainBatchFunction,
+        batch: Data,
+        optimizer: Optimizer,
+        **step_position: bool,
     ) -> StepOutput:
-        """Replay the step if the batch's shape is captured; otherwise call ``step`` or capture it.
+        """Replay the step if the batch's shape is captured; otherwise call ``train_batch`` or capture it.
 
         ``step_position`` holds the arguments ``starts_step`` and ``ends_step``.
         """
@@ -99,7 +103,7 @@ class CapturedSteps:
 
         def work(captured: bool) -> StepOutput:
             with rates.on_device(capturable=captured):
-                return step(batch, optimizer, **step_position)
+                return train_batch(batch, optimizer, **step_position)
 
         shape = shape_key(batch)
         if shape is None:
@@ -117,9 +121,9 @@ class CapturedSteps:
         replay()
         return StepOutput(*map(Tensor.clone, results))  # the next replay overwrites them
 
-    def _capture(self, key: ShapeKey, batch: Data, work: StepFunction) -> bool:
+    def _capture(self, key: ShapeKey, batch: Data, work: CapturableWork) -> bool:
         """Capture the work on a batch's shape once it is warmed up; return False if not captured."""
-        if self._failed or len(self._steps) == MAX_GRAPHS:
+        if self._failed or len(self._steps) == MAX_CAPTURED_SHAPES:
             return False
         self._shape_counts[key] += 1
         if self._shape_counts[key] <= WARM_UP_BATCHES:
@@ -193,7 +197,7 @@ def _tensors_of_batch(batch: Data) -> dict[str, Tensor]:
     return {name: value for name, value in batch.to_dict().items() if isinstance(value, Tensor)}
 
 
-def reason_not_captured(
+def why_not_capturable(
     config: RunConfig, data: RunData, device: Device, *, recompute: bool
 ) -> str | None:
     """Return why the steps of a run cannot be captured, or ``None`` if nothing known prevents it."""
@@ -215,4 +219,4 @@ def reason_not_captured(
     for reason, applies in reasons.items():
         if applies:
             return reason
-    return config.model.attention.capture_obstacle
+    return config.model.attention.why_not_capturable

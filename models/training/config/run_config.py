@@ -68,7 +68,7 @@ class ScheduleConfig(StrictModel):
 
     @model_validator(mode="after")
     def _check_schedule_unit(self) -> Self:
-        reason = all_schedules()[self.kind].only_epochs
+        reason = all_schedules()[self.kind].why_not_per_step
         if reason and self.per == "step":
             raise ValueError(f"{self.kind} changes the rate only per epoch: {reason}")
         return self

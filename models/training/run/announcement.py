@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def announcement(
-    run: PreparedRun, module: TrainingModule, not_captured: str | None, *, resumed: bool
+    run: PreparedRun, module: TrainingModule, why_not_captured: str | None, *, resumed: bool
 ) -> Iterator[str]:
     """Yield the lines to print at the start of a run, from its data to its folder and GPU.
 
-    ``not_captured`` is the reason why steps are not captured, if any.
+    ``why_not_captured`` is the reason why steps are not captured, if any.
     """
     config = run.config
     model = config.model
@@ -65,8 +65,8 @@ def announcement(
 
     if run.device.type != "cuda":
         return
-    if not_captured is not None:
-        yield f"steps: not captured: {not_captured}"
+    if why_not_captured is not None:
+        yield f"steps: not captured: {why_not_captured}"
     else:
         yield "steps: captured as CUDA graphs"
     for extra, package in {"cuda": "cuda", "gpu": "triton"}.items():

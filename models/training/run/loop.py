@@ -28,7 +28,7 @@ from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import csv_bytes
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
-from kmip_data.models.training.capture.steps import CapturedSteps, Step
+from kmip_data.models.training.capture.steps import CapturedSteps, TrainBatchFunction
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
 from kmip_data.models.training.loggers import Logger
 from kmip_data.models.training.metric_text import format_metric, metric_title
@@ -39,7 +39,7 @@ from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.run_folder import BEST_WEIGHTS, METRICS_NAME
 from kmip_data.models.training.run.training_module import (
     TrainingModule,
-    check_finite,
+    check_metrics_finite,
     evaluate_parts,
 )
 from kmip_data.models.training.schedules import build_schedule, step_schedule
@@ -55,7 +55,7 @@ FORECAST_BATCH = 3
 #: Width of a metric in the printed table of epochs, in characters.
 METRIC_WIDTH = 8
 #: Values of an epoch by name: epoch, lr, seconds, train_loss, val_f1 …
-Row = dict[str, float]
+EpochMetrics = dict[str, float]
 
 
 class Loop:
@@ -66,7 +66,7 @@ class Loop:
     folder
         Folder for checkpoints, metrics and best weights; ``None`` to write nothing.
     captured
-        Called with :meth:`eager_step` and its arguments; replays the step as a CUDA graph.
+        Called with :meth:`train_batch` and its arguments; replays the step as a CUDA graph.
     logger
         Called with the values and the number of each epoch.
     """
@@ -91,9 +91,9 @@ class Loop:
         self.captured = captured
         self.logger = logger
         self.quiet = quiet
-        self.run_step: Step = self.eager_step
+        self.run_batch: TrainBatchFunction = self.train_batch
         if captured is not None:
-            self.run_step = partial(captured, self.eager_step)
+            self.run_batch = partial(captured, self.train_batch)
         if module.divides_batches:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
@@ -113,7 +113,7 @@ class Loop:
 
         self.metric = str(self.training.metric)
         #: one row per epoch
-        self.history: list[Row] = []
+        self.history: list[EpochMetrics] = []
         #: the best epoch and its weights
         self.best_weights: dict[int, dict[str, Tensor]] = {}
         #: True once this process has saved, so that the checkpoint it resumed from was valid
@@ -151,7 +151,7 @@ class Loop:
             self.module.quiet = self.quiet or not is_main_process()
             # Free the memory of captured steps.
             self.captured = None
-            self.run_step = self.eager_step
+            self.run_batch = self.train_batch
 
     def train_epoch(self, max_batches: int | None = None) -> None:
         """Train on the remaining batches of the current epoch, at most ``max_batches``."""
@@ -181,7 +181,7 @@ class Loop:
             # A step ends after ``accumulate`` batches, or earlier at the end of the epoch.
             starts_step = number % accumulate == 0
             ends_step = is_last or (number + 1) % accumulate == 0
-            output = self.run_step(
+            output = self.run_batch(
                 batch, self.optimizer, starts_step=starts_step, ends_step=ends_step
             )
             meter.record_loss(number, output.loss, output.grad_norm if ends_step else None)
@@ -215,7 +215,7 @@ class Loop:
                 f"of {self.batches_per_epoch:,} batches, by the third batch"
             )
 
-    def eager_step(
+    def train_batch(
         self,
         batch: Data,
         optimizer: Optimizer,
@@ -260,7 +260,7 @@ class Loop:
         step_measurements = module.meter.epoch_measurements()
         share_buffers(module.model)
         rate = float(self.optimizer.param_groups[0]["lr"])
-        row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
+        row: EpochMetrics = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
 
         # 2. Evaluate, always after the first and the last epoch, like
@@ -288,7 +288,7 @@ class Loop:
             self.write_metrics_and_weights(best=self.best_epoch == epoch)
         self._print_epoch(row)
 
-    def _print_epoch(self, row: Row) -> None:
+    def _print_epoch(self, row: EpochMetrics) -> None:
         """Print an evaluated epoch as a row of the table, and whether patience ends the run."""
         if f"val_{self.metric}" in row:
             if not self._header_printed:
@@ -315,7 +315,7 @@ class Loop:
     def _epoch_width(self) -> int:
         return max(len("epoch"), 2 * len(str(self.training.epochs)) + 1)
 
-    def _epoch_line(self, row: Row) -> str:
+    def _epoch_line(self, row: EpochMetrics) -> str:
         """Format an epoch as an aligned row of at most 100 characters."""
         cells = [
             f"{self.epoch}/{self.training.epochs}".rjust(self._epoch_width),
@@ -334,16 +334,16 @@ class Loop:
             cells.append(f"{qualifier}{format_duration(seconds_left)}")
         return "  ".join(cells).rstrip()
 
-    def _seconds_left(self, row: Row) -> float:
+    def _seconds_left(self, row: EpochMetrics) -> float:
         """Estimate the remaining seconds from the last ten epochs and the evaluation in ``row``."""
         epochs = self.training.last_epoch - self.epoch
         recent = [past["seconds_train"] for past in self.history[-10:]]
         evaluation = row["seconds"] - row["seconds_train"]
         return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
-    def evaluate(self, epoch: int) -> Row:
+    def evaluate(self, epoch: int) -> EpochMetrics:
         """Measure the network after ``epoch``, and copy its weights if it is the best so far."""
-        row: Row = {}
+        row: EpochMetrics = {}
         measure = partial(
             evaluate_parts, self.module, self.data, self.data.evaluated_parts, self.device
         )
@@ -359,7 +359,7 @@ class Loop:
         # If the targets of val leave the metric undefined, further epochs cannot change that.
         value = row[f"val_{self.metric}"]
         if math.isnan(value) and all_metrics()[self.metric].required_targets:
-            check_finite({"val": {self.metric: value}})
+            check_metrics_finite({"val": {self.metric: value}})
 
         best_value = None
         if self.best_epoch is not None:

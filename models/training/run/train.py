@@ -5,7 +5,7 @@ From the command to a step of the optimizer:
 1. ``kmip-data train`` (``cli/train.py``) turns its options into a configuration and calls :func:`train`.
 2. :func:`_train_one`, once per fold and seed, or :func:`resume` opens the data and the run folder.
 3. :func:`fit_with_retry` builds network and loop, and retries with recomputed layers if a GPU runs out of memory.
-4. ``Loop.train_epochs`` (``loop.py``) calls ``train_epoch``, which calls ``eager_step`` on each batch.
+4. ``Loop.train_epochs`` (``loop.py``) calls ``train_epoch``, which calls ``train_batch`` on each batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import memory_estimate, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
-from kmip_data.models.training.capture.steps import CapturedSteps, reason_not_captured
+from kmip_data.models.training.capture.steps import CapturedSteps, why_not_capturable
 from kmip_data.models.training.chance_metric import chance_metric
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
@@ -72,7 +72,7 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, W
 from kmip_data.models.training.run.summary import Summary
 from kmip_data.models.training.run.training_module import (
     TrainingModule,
-    check_finite,
+    check_metrics_finite,
     evaluate_parts,
 )
 from kmip_data.runtime import reused_buffers
@@ -451,12 +451,14 @@ def _fit_once(run: PreparedRun) -> RunResult:
         last_checkpoint = None if folder is None else checkpoint.latest_checkpoint(folder)
         if output_folder is not None and last_checkpoint is None and config.training.init_from:
             checkpoint.load_initial_weights(module.model, output_folder)
-        not_captured: str | None = "no GPU"
+        why_not_captured: str | None = "no GPU"
         if device.type == "cuda":
-            not_captured = reason_not_captured(config, data, run.device, recompute=recompute)
+            why_not_captured = why_not_capturable(config, data, run.device, recompute=recompute)
             torch.cuda.reset_peak_memory_stats()
             reset_not_finite_flags(device)
-        for line in announcement(run, module, not_captured, resumed=last_checkpoint is not None):
+        for line in announcement(
+            run, module, why_not_captured, resumed=last_checkpoint is not None
+        ):
             if not run.announce_folder_only or line.startswith("run: "):
                 run.log(line)
         loop = Loop(
@@ -465,7 +467,9 @@ def _fit_once(run: PreparedRun) -> RunResult:
             device,
             folder=folder,
             # The loop must hold the only reference, so that it can free captured steps.
-            captured=CapturedSteps(CudaGraphs(device), run.log) if not_captured is None else None,
+            captured=CapturedSteps(CudaGraphs(device), run.log)
+            if why_not_captured is None
+            else None,
             quiet=run.quiet,
             logger=build_logger(
                 config, output_folder, f"kmip-data-{data.build.card.dataset_label}"
@@ -510,7 +514,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     best_weights = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best_weights)
     metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
-    check_finite(metrics)
+    check_metrics_finite(metrics)
 
     card = data.build.card
     history = loop.history

@@ -201,7 +201,7 @@ def evaluate_parts(
     return values
 
 
-def check_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
+def check_metrics_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
     """Raise ``CheckFailed`` if a metric of a part is not finite, such as ROC-AUC with one class."""
     definitions = all_metrics()
     for part, values in metrics.items():

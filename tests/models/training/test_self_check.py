@@ -22,7 +22,7 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import gpu, topk
 from kmip_data.models.search.backends import cuda, dense
 from kmip_data.models.training import self_check
-from kmip_data.models.training.capture.steps import reason_not_captured
+from kmip_data.models.training.capture.steps import why_not_capturable
 from kmip_data.models.training.self_check import OK, kernel_sizes
 
 GPU = SimpleNamespace(type="cuda", name="a GPU")
@@ -184,6 +184,6 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     )
     data = SimpleNamespace(is_ragged=False, unit="graphs")
     assert (
-        reason_not_captured(config, data, GPU, recompute=False)
+        why_not_capturable(config, data, GPU, recompute=False)
         == "the self-check of this GPU failed"
     )

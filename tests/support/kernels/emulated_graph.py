@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter
 
 from kmip_data.models.attention.overflow import check_inner_products, check_weights
-from kmip_data.models.training.capture.cuda_graphs import StepFunction, StepOutput
+from kmip_data.models.training.capture.cuda_graphs import CapturableWork, StepOutput
 
 #: Operators that have the host wait for a GPU.
 WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
@@ -93,11 +93,11 @@ class EmulatedGraphs:
     def free_and_peak_memory(self) -> tuple[int, int]:
         return self.free, self.peak
 
-    def run(self, work: StepFunction) -> StepOutput:
+    def run(self, work: CapturableWork) -> StepOutput:
         """Do the work."""
         return work(False)
 
-    def capture(self, work: StepFunction) -> tuple[Callable[[], None], StepOutput]:
+    def capture(self, work: CapturableWork) -> tuple[Callable[[], None], StepOutput]:
         """Capture, and undo what that did to memory and random numbers."""
         chances, recording = torch.get_rng_state(), _Recording()
         try:

@@ -82,13 +82,13 @@ def train_run(
     ):
         loop = Loop(module, data, torch.device(device), **options)
     if watch is not None:
-        run_step = loop.run_step
+        run_batch = loop.run_batch
 
         def watched(batch: Any, *args: Any, **where: Any) -> Any:
             with watch(batch, loop.batches_done + 1 == loop.batches_per_epoch):
-                return run_step(batch, *args, **where)
+                return run_batch(batch, *args, **where)
 
-        loop.run_step = watched
+        loop.run_batch = watched
     for epoch in range(training.epochs):
         loop.epoch, loop.batches_done = epoch, 0
         loop.train_epoch()

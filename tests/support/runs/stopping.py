@@ -18,7 +18,7 @@ def stop_at(
     error: type[BaseException] = KeyboardInterrupt,
 ) -> None:
     """Raise ``error`` before a batch of ``epoch`` is learned from, or before or after the epoch is saved."""
-    step, save = Loop.eager_step, Loop.save
+    step, save = Loop.train_batch, Loop.save
 
     def stepping(self: Loop, *args: Any, **options: Any) -> Any:
         if (self.epoch, self.batches_done) == (epoch, batch):
@@ -34,6 +34,6 @@ def stop_at(
             raise error("stopped")
 
     if where == "batch":
-        patch.setattr(Loop, "eager_step", stepping)
+        patch.setattr(Loop, "train_batch", stepping)
     else:
         patch.setattr(Loop, "save", saving)

@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
-from kmip_data.models.training.capture.steps import reason_not_captured, shape_key
+from kmip_data.models.training.capture.steps import shape_key, why_not_capturable
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
@@ -223,7 +223,7 @@ def test_the_reason_against_capture_is_known_before_training(clouds, monkeypatch
     ]
     for changes, changed_options, reason in cases:
         options = {"data": FIXED, "device": GPU, "recompute": False, **changed_options}
-        assert reason_not_captured(tiny_config(clouds, **changes), **options) == reason
+        assert why_not_capturable(tiny_config(clouds, **changes), **options) == reason
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
@@ -234,9 +234,9 @@ def test_the_reason_against_capture_is_known_before_training(clouds, monkeypatch
         config = config_from_mapping(
             {"data": {"dataset": "clouds"}, "model": {"attention": attention}}, "test"
         )
-        assert reason_not_captured(config, FIXED, GPU, recompute=False) == reason
+        assert why_not_capturable(config, FIXED, GPU, recompute=False) == reason
     monkeypatch.setattr(cuda, "why_unusable", lambda _: "not installed")
-    assert reason_not_captured(tiny_config(clouds), FIXED, GPU, recompute=False) == "not installed"
+    assert why_not_capturable(tiny_config(clouds), FIXED, GPU, recompute=False) == "not installed"
 
 
 def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_path, monkeypatch):
@@ -245,7 +245,7 @@ def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_pat
     changes = {"training": {"epochs": 8, "accumulate": 1, "shuffle": True}}
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
-    assert reason_not_captured(config, data, GPU, recompute=False) == "batches differ in size"
+    assert why_not_capturable(config, data, GPU, recompute=False) == "batches differ in size"
     graphs = EmulatedGraphs()
     assert_same_runs(*(train_run(build, tmp_path, each, **changes) for each in (None, graphs)))
     assert not graphs.captured

@@ -28,7 +28,7 @@ from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.run.training_module import TrainingModule, evaluate_parts
-from kmip_data.models.training.schedules import Span, cosine_with_warmup
+from kmip_data.models.training.schedules import ScheduleOptions, cosine_with_warmup
 from kmip_data.pipelines.find import obtain
 
 
@@ -58,7 +58,7 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
     model = build_model(config.model, in_channels=5, num_classes=CITY_CLASSES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
     for epoch in range(4):
-        optimizer.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, Span(4))
+        optimizer.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, ScheduleOptions(4))
         mask = graph.train_mask
         weighted_cross_entropy(model(graph)[mask], graph.y[mask]).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)

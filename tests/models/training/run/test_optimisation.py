@@ -18,7 +18,7 @@ from kmip_data.models.training.config.run_config import KSchedule, ScheduleConfi
 from kmip_data.models.training.optimizers import OPTIMIZERS, build_optimizer
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.schedules import (
-    Span,
+    ScheduleOptions,
     build_schedule,
     cosine_with_warmup,
     step_schedule,
@@ -105,7 +105,9 @@ def test_cosine_with_warmup_is_stepped_once_an_epoch():
         ]
         learning_rates = rates(ScheduleConfig(warmup_epochs=warmup), epochs, [None] * epochs)
         assert learning_rates == pytest.approx(expected, rel=1e-12)
-    points = [cosine_with_warmup(epoch, Span(200, 10)) for epoch in (0, 1, 9, 10, 105, 200)]
+    points = [
+        cosine_with_warmup(epoch, ScheduleOptions(200, 10)) for epoch in (0, 1, 9, 10, 105, 200)
+    ]
     assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
 
 

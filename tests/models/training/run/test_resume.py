@@ -348,7 +348,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
 
 def resume_and_die(home, run, when):
     """Resume in a fork that kills itself: half way through writing a checkpoint, after one, or in a batch."""
-    write, step = checkpoint.write_file, loop.Loop.eager_step
+    write, step = checkpoint.write_file, loop.Loop.train_batch
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -368,7 +368,7 @@ def resume_and_die(home, run, when):
             die()
         return step(self, *args, **options)
 
-    checkpoint.write_file, loop.Loop.eager_step = writing, stepping
+    checkpoint.write_file, loop.Loop.train_batch = writing, stepping
     resume(run, home=home, quiet=True)
 
 

@@ -287,14 +287,14 @@ import os, sys
 from kmip_data.cli.main import main
 from kmip_data.models.training.run.loop import Loop
 
-step = Loop.eager_step
+step = Loop.train_batch
 
 def signalled(loop, *given, **options):
     if (loop.epoch, os.environ["RANK"]) == (2, os.environ["SIGNALLED"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
     return step(loop, *given, **options)
 
-Loop.eager_step = signalled
+Loop.train_batch = signalled
 main()
 """
 

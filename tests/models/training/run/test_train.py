@@ -47,7 +47,7 @@ from kmip_data.models.training.run.run_folder import (
 )
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.run.training_module import Meter, TrainingModule
-from kmip_data.models.training.schedules import Span, cosine_with_warmup
+from kmip_data.models.training.schedules import ScheduleOptions, cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import reused_buffers
@@ -184,7 +184,7 @@ def test_the_loop_equals_the_papers_code(tmp_path, monkeypatch, per):
         norms = []
         for number, batch in enumerate(loader):
             moment = epoch * units + (number // 3 if per == "step" else 0)
-            rate = cosine_with_warmup(moment, Span(3 * units, units))
+            rate = cosine_with_warmup(moment, ScheduleOptions(3 * units, units))
             optimizer.param_groups[0]["lr"] = 5e-3 * rate
             (weighted_cross_entropy(model(batch), batch.y) / 3).backward()
             if (number + 1) % 3 == 0 or number + 1 == len(loader):
