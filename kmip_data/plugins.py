@@ -54,7 +54,7 @@ _REQUIRED_ATTRIBUTES = {
     "edge_encoders": ("build", "reads"),
     "models": ("__call__",),
     "metrics": ("compute", "title", "target_type", "higher_is_better"),
-    "losses": ("compute", "target_type", "weight", "losses_across_processes"),
+    "losses": ("compute", "target_type", "sum_weights", "losses_across_processes"),
     "schedules": ("build", "options", "why_not_per_step"),
     "optimizers": ("build", "options", "fused"),
 }

@@ -84,8 +84,8 @@ class Component(StrictModel):
         """Reason why a CUDA graph cannot capture it; None if it can."""
         return None
 
-    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
-        """Estimate the float32 values per node that an attention layer saves for its backward pass.
+    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
+        """Estimate the float32 values that an attention layer saves per node for its backward pass.
 
         ``training_k`` is the first k of ``training.k_schedule``, or 0. The default is the estimate
         for full attention.
@@ -124,7 +124,7 @@ class NoComponent(Component):
     def build(self, layer: LayerInfo) -> None:
         """Return None: there is no module."""
 
-    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
         """Return 0."""
         return 0
 

@@ -55,7 +55,7 @@ def _light() -> Iterator[dict[str, Any]]:
         from kmip_data.models.training import memory_estimate
 
         torch.set_num_threads(1)
-        light[f"{memory_estimate.__name__}.plan_memory"] = lambda config, *_: (
+        light[f"{memory_estimate.__name__}.estimate_step_memory"] = lambda config, *_: (
             memory_estimate.StepMemory(
                 bool(config.model.checkpoint_layers), needed_bytes=1, free_bytes=2**40
             )

@@ -77,7 +77,7 @@ class TrainingBenchmark:
         self.data = data
         self.device = torch.device(device.type)
         # As in `train`: seed the weights, and recompute layers if memory is short.
-        recompute = memory_estimate.plan_memory(self.config, data, device).recompute
+        recompute = memory_estimate.estimate_step_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
         self.module = TrainingModule(self.config, data, recompute=recompute)
         self.speed = TrainingSpeed(name=name)

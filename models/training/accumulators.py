@@ -23,7 +23,7 @@ from kmip_data.models.training.processes import all_gather
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
 
 
-def count_link_ranks(scores: Tensor, target: Tensor) -> Tensor:
+def sum_link_metrics(scores: Tensor, target: Tensor) -> Tensor:
     """Compute :class:`LinkSums` (7,) of a batch from its scores and targets (G, W, W).
 
     A link (i, j) competes with the pairs (i, c) of its graph. Half of the pairs with an equal score
@@ -265,7 +265,7 @@ def _build_accumulator(task: Task) -> Accumulator:
                 fields=RegressionSums,
             )
         case "links":
-            return _SumAccumulator(count_link_ranks, len(LinkSums._fields), fields=LinkSums)
+            return _SumAccumulator(sum_link_metrics, len(LinkSums._fields), fields=LinkSums)
 
 
 class PartMetrics(nn.Module):

@@ -218,8 +218,10 @@ class Loss:
     #: (NaN or class -1) and is 0 if no target is known.
     compute: Callable[..., Tensor]
     target_type: TargetType
-    weight: Callable[..., Tensor] = count_known_targets  #: return the sum of the targets' weights
-    #: True if ``compute`` and ``weight`` also take the number of rows per class in the batch
+    sum_weights: Callable[..., Tensor] = (
+        count_known_targets  #: return the sum of the targets' weights
+    )
+    #: True if ``compute`` and ``sum_weights`` also take the number of rows per class in the batch
     uses_class_counts: bool = False
     #: function applied to the mean over all rows of a batch
     transform_mean: Callable[[Tensor], Tensor] | None = None
@@ -248,7 +250,7 @@ class Loss:
         counts = [
             _sum_over_processes(count) for count in self._class_count_arguments(logits, target)
         ]
-        weight = self.weight(target, *counts).double()
+        weight = self.sum_weights(target, *counts).double()
         total_weight = _sum_over_processes(weight)
         fraction = weight / total_weight.clamp_min(SMALLEST_FLOAT32)
         contribution = self.compute(logits, target, *counts) * fraction.float()
@@ -267,13 +269,13 @@ LOSSES: dict[str, Loss] = {
     "weighted_cross_entropy": Loss(
         weighted_cross_entropy,
         "classification",
-        weight=_sum_of_class_weights,
+        sum_weights=_sum_of_class_weights,
         uses_class_counts=True,
     ),
     "weighted_binary_cross_entropy": Loss(
         weighted_binary_cross_entropy,
         "classification",
-        weight=lambda target, _: count_known_targets(target),
+        sum_weights=lambda target, _: count_known_targets(target),
         uses_class_counts=True,
     ),
     "cross_entropy": Loss(cross_entropy, "classification"),
@@ -281,7 +283,7 @@ LOSSES: dict[str, Loss] = {
     "l1": Loss(l1, "regression"),
     "mse": Loss(squared_error, "regression"),
     "log10_mse": Loss(squared_error_or_one, "regression", transform_mean=log10_of),
-    "link_cross_entropy": Loss(link_cross_entropy, "links", weight=_sum_of_link_weights),
+    "link_cross_entropy": Loss(link_cross_entropy, "links", sum_weights=_sum_of_link_weights),
 }
 
 

@@ -55,7 +55,7 @@ class StepMemory:
         return f"about {human_bytes(self.needed_bytes)} for a step, {free}"
 
 
-def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
+def estimate_step_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     """Decide whether to recompute layers: on request or, on a CPU, if the step would not fit.
 
     Raises ``OutOfResources``, with options that reduce memory, if a step does not fit into free
@@ -146,7 +146,7 @@ def step_bytes(
         edge_channels += 3
     schedule = config.training.k_schedule
     training_k = KSchedule.parse(schedule).first if schedule else 0
-    attention_values = attention.saved_values(dim, model.layers, training_k)
+    attention_values = attention.saved_values_per_node(dim, model.layers, training_k)
     layer_values = size.nodes * (node_channels * dim + attention_values)
     layer_values += size.edges * edge_channels * dim
     is_tiled = size.node_pairs >= MIN_TILED_NODES * size.nodes
@@ -239,7 +239,7 @@ def memory_saving_options(config: RunConfig, data: RunData) -> str:
     return "\n    ".join(tips)
 
 
-def memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResources:
+def training_memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResources:
     """Return the error for a failed allocation in training, with options that reduce memory."""
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
     reason = reason.rpartition("DefaultCPUAllocator: ")[2]

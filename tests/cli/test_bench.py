@@ -77,7 +77,7 @@ def test_bench_train_reports_times_ratios_and_why_a_network_does_not_fit(home, m
     def too_small(config, data, device):
         raise MemoryError("no memory for it")
 
-    monkeypatch.setattr("kmip_data.models.training.memory_estimate.plan_memory", too_small)
+    monkeypatch.setattr("kmip_data.models.training.memory_estimate.estimate_step_memory", too_small)
     text = expect_success(*words, "gcn").out
     assert "gcn: no memory for it" in text
     assert "epochs of long-range/gcn on these data (sample: generated" in text

@@ -22,7 +22,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
-from kmip_data.models.training.memory_estimate import memory_error
+from kmip_data.models.training.memory_estimate import training_memory_error
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own
@@ -156,7 +156,7 @@ def test_remedies_for_a_finished_run_do_not_change_its_keys(build):
     run = expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"]
     opened = open_run(run)
     with opened.load_module() as module:
-        error = memory_error(RuntimeError("out of memory"), module, opened.data)
+        error = training_memory_error(RuntimeError("out of memory"), module, opened.data)
         assert error.next == "--device cpu, or a machine with more memory"
         step = module.divergence_error("The loss is nan").next
         assert step == f"kmip-data verify {build.path}"

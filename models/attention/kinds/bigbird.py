@@ -39,7 +39,7 @@ class BigBirdComponent(MultiHeadComponent):
         """The block layout."""
         return "BigBird's blocks are laid out on the host"
 
-    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
         """Count nodes, and the gathered keys and values of all blocks that a block attends to."""
         from kmip_data.models.attention.bigbird import WINDOW_BLOCKS
 

@@ -74,7 +74,7 @@ class KMIPComponent(MultiHeadComponent):
         reason: str | None = get_backend("cuda").why_unusable("cuda")
         return reason
 
-    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
         """Count projections, and the chosen pairs of the layer with the largest k."""
         largest_k = max(training_k, *map(self.layer_k, range(layers)))
         values_per_pair = 4  # a score, an int64 index, a weight

@@ -31,7 +31,7 @@ class PerformerComponent(MultiHeadComponent):
         """The legacy mask."""
         return "the legacy mask is made on the host" if self.legacy_mask else None
 
-    def saved_values(self, dim: int, layers: int, training_k: int) -> float:
+    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
         """Count projections and random features of each head."""
         features = self.features or self.head_dim * math.log(self.head_dim)
         return self.heads * (5 * self.head_dim + 0.9 * features)

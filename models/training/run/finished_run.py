@@ -26,7 +26,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device, check_precision, choose_device
-from kmip_data.models.training.memory_estimate import memory_error
+from kmip_data.models.training.memory_estimate import training_memory_error
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.find import (
@@ -64,7 +64,7 @@ class OpenedRun:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise memory_error(error, module, self.data) from error
+            raise training_memory_error(error, module, self.data) from error
 
     @contextlib.contextmanager
     def load_for_inference(self, activity: str) -> Iterator[TrainingModule]:

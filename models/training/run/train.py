@@ -243,7 +243,7 @@ def _train_one(
         weights = checkpoint.compatible_weights(model, source, expected, log)
 
     check_features(config, data)
-    step_memory = memory_estimate.plan_memory(config, data, device)
+    step_memory = memory_estimate.estimate_step_memory(config, data, device)
     check_encoders(config, data)
 
     # 4. Create the folder, in the first process only, and train.
@@ -340,7 +340,7 @@ def resume(
         data_config = config_with_build_folder(config, read_build_key, home)
         data = open_data(data_config, home=home, quiet=quiet, **build_options)
         config = data.pin_settings(config)
-        step_memory = memory_estimate.plan_memory(config, data, device)
+        step_memory = memory_estimate.estimate_step_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, config_toml)
         result = fit_with_retry(PreparedRun(config, data, folder, device, step_memory, log, quiet))
@@ -570,7 +570,7 @@ def _error_with_remedy(
     assumed to be at fault.
     """
     if is_out_of_memory(error):
-        return memory_estimate.memory_error(error, loop.module, loop.data)
+        return memory_estimate.training_memory_error(error, loop.module, loop.data)
     if is_lost_process(error):
         return lost_process_error()
     is_explained = isinstance(error, KmipDataError | OSError)

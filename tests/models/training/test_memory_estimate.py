@@ -202,7 +202,7 @@ def test_larger_problems_need_more_memory(data: RunData) -> None:
 
 def test_estimating_changes_no_generator_or_weight(data: RunData) -> None:
     before = torch.get_rng_state()
-    memory_estimate.plan_memory(data.config, data, CPU)
+    memory_estimate.estimate_step_memory(data.config, data, CPU)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -218,12 +218,12 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
     resident = int(memory_estimate.FRAGMENTATION * plain)
     for free, recompute in ((resident, False), (resident - 1, True), (lean, True)):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda free=free: free)
-        plan = memory_estimate.plan_memory(config, data, CPU)
-        assert (plan.recompute, plan.free_bytes) == (recompute, free)
+        memory = memory_estimate.estimate_step_memory(config, data, CPU)
+        assert (memory.recompute, memory.free_bytes) == (recompute, free)
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda: lean - 1)
         with pytest.raises(OutOfResources, match="A training step") as caught:
-            memory_estimate.plan_memory(
+            memory_estimate.estimate_step_memory(
                 apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU
             )
         assert way in str(caught.value)
@@ -260,8 +260,8 @@ def test_a_gpu_out_of_memory_is_retried_once(data: RunData, monkeypatch) -> None
 
     monkeypatch.setattr(train, "_fit_once", attempt)
     lines: list[str] = []
-    plan = memory_estimate.StepMemory(False, None, GIB)
-    job = train.PreparedRun(data.config, data, None, GPU, plan, lines.append, quiet=True)
+    memory = memory_estimate.StepMemory(False, None, GIB)
+    job = train.PreparedRun(data.config, data, None, GPU, memory, lines.append, quiet=True)
     assert train.fit_with_retry(job) == "trained"
     assert tried == [False, True]
     assert "Retrying with layers recomputed" in lines[0]

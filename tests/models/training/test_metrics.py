@@ -27,7 +27,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.builds.home import Home
 from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.models.training import accumulators
-from kmip_data.models.training.accumulators import PartMetrics, all_gather, count_link_ranks
+from kmip_data.models.training.accumulators import PartMetrics, all_gather, sum_link_metrics
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
 from kmip_data.models.training.metrics import HIT_RANKS, LINK_TITLES, METRICS
@@ -363,7 +363,7 @@ def test_ranks_in_each_graph_equal_ogb(ties: bool) -> None:
         target = link_targets(some_graphs(seed)[0])
         scores = scores_like(target, seed, ties=ties)
         np.testing.assert_allclose(
-            count_link_ranks(scores, target), slow_ranks(scores, target), rtol=1e-6
+            sum_link_metrics(scores, target), slow_ranks(scores, target), rtol=1e-6
         )
 
 
@@ -372,10 +372,10 @@ def test_a_gpu_that_ranks_all_pairs_counts_the_same(share, monkeypatch) -> None:
     target = link_targets(some_graphs(3, share=share)[0])
     scores = scores_like(target, 3, ties=True)
     scores[0, 1, 2], scores[2, :, 3], scores[2, :, 5] = math.nan, -math.inf, math.inf
-    alone = count_link_ranks(scores, target)
+    alone = sum_link_metrics(scores, target)
     monkeypatch.setattr(accumulators, "link_indices", accumulators.all_pair_indices)
     torch.testing.assert_close(
-        count_link_ranks(scores, target), alone, rtol=0, atol=0, equal_nan=True
+        sum_link_metrics(scores, target), alone, rtol=0, atol=0, equal_nan=True
     )
 
 
@@ -401,7 +401,7 @@ def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
 
 def test_nan_scores_and_missing_links_give_nan_metrics() -> None:
     target = link_targets(some_graphs(0)[0])
-    assert count_link_ranks(torch.full(target.shape, math.nan), target)[:6].isnan().all()
+    assert sum_link_metrics(torch.full(target.shape, math.nan), target)[:6].isnan().all()
     metrics = PartMetrics(Task("link", "links", 1))
     metrics.update(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.int8), torch.tensor(0.0))
     assert math.isnan(metrics.compute()["mrr"])  # no graph has a link

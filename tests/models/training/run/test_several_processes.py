@@ -358,7 +358,7 @@ def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable:
 
         def resumed(rank: int, line: list[str] = line) -> None:
             if rank:  # as where less memory is free: all have to recompute layers, or none
-                training.memory_estimate.plan_memory = lambda *_: StepMemory(True, 0, 0)
+                training.memory_estimate.estimate_step_memory = lambda *_: StepMemory(True, 0, 0)
             sys.exit(command_line.run_command_line(line))
 
         run_on_processes(processes, resumed)
