@@ -200,7 +200,7 @@ def _records_with_predictions(
     split_name = None if runs is None else runs.start_predictions.split
     dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
     positions = [start]
-    is_single_graph = runs is not None and runs.first.data.unit == "nodes"
+    is_single_graph = runs is not None and runs.first.data.part_members == "nodes"
     if not is_single_graph:
         positions += range(start + 1, min(start + MAX_RECORDS, len(dataset)))
 

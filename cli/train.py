@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.models.reports.shipped_results import ShippedResult
     from kmip_data.models.training.config.run_config import RunConfig
-    from kmip_data.models.training.run.summary import Summary
+    from kmip_data.models.training.run.summary import RunSummary
 
 
 #: Section of the help -> options.
@@ -225,18 +225,18 @@ def _require_one_source(data: str | Path | None, resume: str | None, reproduce: 
     )
 
 
-def _print_summary(summary: Summary, row: ShippedResult | None) -> None:
+def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     """Print the results, and the next commands for the first run."""
     paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     paragraphs.append(f"Next: {_run_command('explore', summary)}")
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.find import find_table_build
+    from kmip_data.models.training.run.find import find_own_data_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
     predict = f"{_run_command('predict', summary)} --dataset"
-    if find_table_build(summary.results[0], Home(run.parents[3])):
+    if find_own_data_build(summary.results[0], Home(run.parents[3])):
         paragraphs.append(
             f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
             f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} new"
@@ -281,7 +281,7 @@ def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
     }
 
 
-def _result_facts(summary: Summary) -> list[tuple[str, object]]:
+def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     """Return the test result next to chance and the published result, time and memory."""
     from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.metric_text import format_metric_with_unit
@@ -319,7 +319,7 @@ def _result_facts(summary: Summary) -> list[tuple[str, object]]:
     ]
 
 
-def _run_command(name: str, summary: Summary) -> str:
+def _run_command(name: str, summary: RunSummary) -> str:
     """Return the command ``name`` for the first run, with its home and plugins."""
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
 

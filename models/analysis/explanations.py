@@ -72,7 +72,7 @@ def predict_record(
             f"The run was trained with training.task={trained_task}, but a page shows targets as stored.",
             next=f"kmip-data predict {opened.folder}, whose arrays are values",
         )
-    count = 1 if data.unit == "nodes" else data.sizes[split]
+    count = 1 if data.part_members == "nodes" else data.sizes[split]
     if not 0 <= position < count:
         raise UsageError(
             f"The part {split} has no record {position}.",

@@ -19,7 +19,7 @@ from kmip_data.models.training.metric_text import format_metric, format_metric_w
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
-from kmip_data.models.training.run.summary import Summary
+from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
@@ -156,7 +156,7 @@ def find_shipped_result(result: RunResult) -> ShippedResult | None:
     return None
 
 
-def check_reproduced(shipped: ShippedResult, summary: Summary) -> tuple[dict[str, object], str]:
+def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[str, object], str]:
     """Compare each run of ``summary`` with ``shipped``; return the comparison as JSON and as text.
 
     A run is *equal* if its test metric and the SHA-256 of its weights equal the row's. If it stopped

@@ -24,7 +24,7 @@ from kmip_data.files.small_files import canonical_json
 from kmip_data.models.sweeps.plans import SweepRun
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.run_status import (
-    ERROR,
+    ERROR_PREFIX,
     is_unlocked,
     last_logged_error,
     log_name,
@@ -128,7 +128,7 @@ def _release_ended_processes(running: Running, folder: Path) -> Iterator[SweepRu
         if not run.is_done and not last_logged_error(log):  # killed before it could report
             cause = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             with log.open("ab") as file:
-                file.write(f"\n{ERROR}it ended {cause}\n".encode())
+                file.write(f"\n{ERROR_PREFIX}it ended {cause}\n".encode())
         resources.close()
         del running[path]
         yield run
@@ -178,7 +178,7 @@ def build_missing_data(
             except KmipDataError as error:
                 problems[key] = str(error)
         if problems[key]:
-            write_file(log_path(run, folder), f"{ERROR}{problems[key]}\n".encode())
+            write_file(log_path(run, folder), f"{ERROR_PREFIX}{problems[key]}\n".encode())
             print_status(_progress_line(run, home), quiet=options.get("quiet", False))
         else:
             ready.append(run)

@@ -88,7 +88,7 @@ def is_graph_too_large(
     Always False on a GPU, and with ``training.eval_neighbors``.
     """
     training = config.training
-    is_sampled = data.unit == "nodes" and training.neighbors
+    is_sampled = data.part_members == "nodes" and training.neighbors
     if not is_sampled or training.eval_neighbors or device.type == "cuda":
         return False
 
@@ -222,16 +222,16 @@ def memory_saving_options(config: RunConfig, data: RunData) -> str:
     """Return the options that reduce the memory of a step."""
     training = config.training
     tips = ["one or more of"]
-    if data.unit != "nodes" and training.batch_size > 1:
+    if data.part_members != "nodes" and training.batch_size > 1:
         size = -(-training.batch_size // 2)
         tips.append(
             f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}"
         )
-    elif data.unit == "nodes" and not training.neighbors:
+    elif data.part_members == "nodes" and not training.neighbors:
         tips.append(
             "--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)"
         )
-    elif data.unit == "nodes" and not training.eval_neighbors:
+    elif data.part_members == "nodes" and not training.eval_neighbors:
         tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")

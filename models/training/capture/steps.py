@@ -203,7 +203,7 @@ def why_not_capturable(
     """Return why the steps of a run cannot be captured, or ``None`` if nothing known prevents it."""
     training = config.training
     system = config.system
-    one_graph = data.unit == "nodes" and not data.is_ragged
+    one_graph = data.part_members == "nodes" and not data.is_ragged
     optimizer = config.optimizer.name
     reasons = {
         "no GPU": device.type != "cuda",

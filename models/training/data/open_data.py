@@ -65,10 +65,10 @@ class TrainBatches:
             yield batch
 
 
-class ManyGraphs(RunData):
+class ManyGraphsData(RunData):
     """A build of many graphs."""
 
-    unit = "graphs"
+    part_members = "graphs"
 
     def _open(self, config: RunConfig) -> None:
         if config.training.neighbors or config.training.eval_neighbors:
@@ -159,10 +159,10 @@ class ManyGraphs(RunData):
         return GraphLoader(dataset, batch_size, compact=compact, pin_memory=pinned, **options)
 
 
-class OneGraph(RunData):
+class OneGraphData(RunData):
     """A build of a single graph; the parts of its split are node masks."""
 
-    unit = "nodes"
+    part_members = "nodes"
 
     def _open(self, config: RunConfig) -> None:
         self._dataset = self._open_records(config)
@@ -302,7 +302,7 @@ def _check_processes(config: RunConfig) -> None:
         )
 
 
-def open_split(
+def open_build_and_split(
     config: RunConfig,
     *,
     home: Home,
@@ -348,7 +348,7 @@ def open_data(
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.
     """
-    opened, name = open_split(
+    opened, name = open_build_and_split(
         config, home=home, build=build, split_name=split_name, **build_options
     )
     card = opened.card
@@ -364,7 +364,7 @@ def open_data(
             remedy=opened.remedy,
         )
         has_node_masks = parts.part_codes is not None
-    graphs_class = OneGraph if has_node_masks else ManyGraphs
+    graphs_class = OneGraphData if has_node_masks else ManyGraphsData
     if has_node_masks:
         _check_processes(config)
     if build:

@@ -136,8 +136,8 @@ class RunData(ABC):
     ``task`` is the task of a finished run, for a build without targets.
     """
 
-    #: unit of a part: graphs or nodes
-    unit: str
+    #: noun for the members of a part: graphs or nodes
+    part_members: str
     #: records of all parts
     _all_records: ShardedDataset | Data
 
@@ -260,11 +260,11 @@ class RunData(ABC):
         """Return all targets ``y`` of a part for a regression, (rows, outputs)."""
         dataset = ShardedDataset(
             self.build,
-            None if self.unit == "nodes" else part,
+            None if self.part_members == "nodes" else part,
             split_name=self.split_name,
             columns=["y"],
         )
-        if self.unit == "nodes":
+        if self.part_members == "nodes":
             targets = self.task.targets(dataset[0])[dataset.masks[f"{part}_mask"]]
             return targets.view(-1, self.task.outputs)
         return torch.cat(
@@ -284,7 +284,7 @@ class RunData(ABC):
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
-                f"The {part} part of the split {self.split_name!r} has no {self.unit}: {sizes or 'all empty'}.",
+                f"The {part} part of the split {self.split_name!r} has no {self.part_members}: {sizes or 'all empty'}.",
                 next=step or f"another part: {' or '.join(self.sizes)}",
             )
 
@@ -320,7 +320,7 @@ class RunData(ABC):
         line = (
             f"{card.dataset}{card.coverage_suffix}, {self.build.path}, split {self.split_name!r}: "
         )
-        line += f"{sizes} {self.unit}"
+        line += f"{sizes} {self.part_members}"
         if card.raw_file_status == COMPLETE_BY_COUNTS:
             line += f"; raw files: {COMPLETE_BY_COUNTS}"
         return line
@@ -332,7 +332,7 @@ class RunData(ABC):
         digests = {name: entry.digest for name, entry in self.split.parts.items()}
         return {"build_key": card.key, "shards": shards_digest(card), "split": digests}
 
-    def sample_evaluation(self) -> None:
+    def sample_in_evaluation(self) -> None:
         """Set ``training.eval_neighbors`` so that evaluations sample like training."""
         neighbors = self.config.training.neighbors
         self.config = self.config.with_values("training", eval_neighbors=neighbors)

@@ -95,7 +95,7 @@ def find_compatible_run(build: Build, home: Home) -> Path | None:
     return None
 
 
-def find_table_build(result: RunResult, home: Home) -> Build | None:
+def find_own_data_build(result: RunResult, home: Home) -> Build | None:
     """Find the build of your own tables that a run was trained on; ``None`` for other data."""
     for build in list_builds(home, result.dataset):
         if build.card.key == result.build_key and description_on_card(build.card.statistics):

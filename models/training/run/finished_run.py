@@ -31,8 +31,8 @@ from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.find import (
     config_with_build_folder,
+    find_own_data_build,
     find_run,
-    find_table_build,
 )
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
@@ -165,7 +165,7 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
 
     Your own files are rebuilt if they have the run's columns; otherwise choose another run.
     """
-    trained_on = find_table_build(result, home)
+    trained_on = find_own_data_build(result, home)
     described = description_on_card(card.statistics)
     if trained_on is None or described is None:
         return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"

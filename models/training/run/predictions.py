@@ -92,7 +92,7 @@ def record_keys_and_pointers(data: RunData, part: str) -> tuple[Array, I64 | Non
     data.check_part(part)
     if data.task.level == "node" and data.build.card.counts["graphs"] == 1:
         ids = _node_ids(data.build)
-        if part == ALL_RECORDS or data.unit != "nodes":
+        if part == ALL_RECORDS or data.part_members != "nodes":
             return ids, None
         graph = ShardedDataset(data.build, split_name=data.split_name, columns=[])
         return ids[graph.masks[f"{part}_mask"].numpy()], None

@@ -109,7 +109,7 @@ def resume_command(run: Path) -> str:
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
 
 
-def check_settings(folder: Path, config: RunConfig) -> None:
+def require_same_settings(folder: Path, config: RunConfig) -> None:
     """Raise ``UsageError`` with the differing keys unless a run has the settings of ``config``."""
     stored = read_config(folder / CONFIG_NAME)
     if stored == config:

@@ -24,7 +24,7 @@ from kmip_data.models.training.run.run_folder import (
 )
 from kmip_data.text import format_duration, timestamp
 
-ERROR = "Error: "  #: prefix of a failed command's message
+ERROR_PREFIX = "Error: "  #: prefix of a failed command's message
 
 
 def log_name(run: Path) -> str:
@@ -52,8 +52,8 @@ def last_logged_error(log: Path) -> str:
     except OSError:
         return ""
     for line in reversed(lines):
-        if line.startswith(ERROR):
-            return line.removeprefix(ERROR)
+        if line.startswith(ERROR_PREFIX):
+            return line.removeprefix(ERROR_PREFIX)
     return ""
 
 

@@ -38,7 +38,7 @@ def mean_std(runs: Sequence[MetricsByPart]) -> tuple[MetricsByPart, MetricsByPar
 
 
 @dataclass(frozen=True, repr=False)
-class Summary:
+class RunSummary:
     """Run folders and results of one configuration with different seeds or folds."""
 
     runs: list[Path]
@@ -48,7 +48,7 @@ class Summary:
         first = self.results[0]
         mean, _ = mean_std([result.metrics for result in self.results])
         count = count_with_noun(len(self.runs), "run")
-        return f"Summary({first.dataset}/{first.model}, {count}, {format_metric_by_part(first.metric, mean)})"
+        return f"RunSummary({first.dataset}/{first.model}, {count}, {format_metric_by_part(first.metric, mean)})"
 
     @property
     def folds(self) -> list[int]:

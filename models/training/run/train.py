@@ -40,7 +40,7 @@ from kmip_data.models.training.chance_metric import chance_metric
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
 from kmip_data.models.training.config.run_config import RunConfig
-from kmip_data.models.training.data.open_data import open_data, open_split
+from kmip_data.models.training.data.open_data import open_build_and_split, open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device, check_precision, choose_device
 from kmip_data.models.training.loggers import build_logger, check_logger
@@ -69,7 +69,7 @@ from kmip_data.models.training.run.result import (
     refuse_edited,
 )
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
-from kmip_data.models.training.run.summary import Summary
+from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.models.training.run.training_module import (
     TrainingModule,
     check_metrics_finite,
@@ -107,7 +107,7 @@ def train(
     name: str | None = None,
     quiet: bool = False,
     **build_options: Any,
-) -> Summary:
+) -> RunSummary:
     """Train ``config`` once per fold and seed, building the dataset first if it is missing.
 
     Parameters
@@ -169,7 +169,9 @@ def train(
         configs = [config.with_values("data", split={**split, "fold": fold}) for fold in folds]
         parts_of_folds: list[dict[str, SplitPart]] = []
         for fold_config in configs:
-            build, split_name = open_split(fold_config, home=home, quiet=quiet, **build_options)
+            build, split_name = open_build_and_split(
+                fold_config, home=home, quiet=quiet, **build_options
+            )
             parts = build.card.splits[split_name].parts
             if parts in parts_of_folds:
                 raise UsageError(
@@ -179,7 +181,7 @@ def train(
             parts_of_folds.append(parts)
 
     # 3. Train once per fold and seed.
-    summary = Summary([], [])
+    summary = RunSummary([], [])
     for fold_config, seed in product(configs, seeds):
         run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{config.variant}"
         if folds:
@@ -211,12 +213,12 @@ def _train_one(
     quiet: bool,
     announce_folder_only: bool,
     **build_options: Any,
-) -> Summary:
+) -> RunSummary:
     """Train one configuration in a new run folder, or resume the run of this name and configuration."""
     # 1. Open the data, which determine some settings.
     data = open_data(config, home=home, quiet=quiet, **build_options)
     if memory_estimate.is_graph_too_large(data.pin_settings(config), data, device, log):
-        data.sample_evaluation()
+        data.sample_in_evaluation()
     config = data.pin_settings(config)
     label = data.build.card.dataset_label
 
@@ -229,7 +231,7 @@ def _train_one(
             config = config.with_values(
                 "data", dataset=stored.dataset, sample=stored.sample, parameters=stored.parameters
             )
-        run_folder.check_settings(run_path, config)
+        run_folder.require_same_settings(run_path, config)
         return resume(run_path, home=home, quiet=quiet, **build_options)
 
     # 3. Check weights, features and memory before a folder is created.
@@ -259,7 +261,7 @@ def _train_one(
             PreparedRun(config, data, folder, device, step_memory, log, quiet, announce_folder_only)
         )
     # The other processes write nothing, and nothing reads their summary.
-    return Summary([] if folder is None else [folder], [result])
+    return RunSummary([] if folder is None else [folder], [result])
 
 
 def resume(
@@ -271,7 +273,7 @@ def resume(
     epochs: int | None = None,
     quiet: bool = False,
     **build_options: Any,
-) -> Summary:
+) -> RunSummary:
     """Continue a run from its last checkpoint; a finished run is returned unchanged.
 
     A run stopped before its first checkpoint starts over. A finished run with an unreadable result
@@ -324,7 +326,7 @@ def resume(
                 f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs; "
                 f"{hint}"
             )
-            return Summary([folder], [result])
+            return RunSummary([folder], [result])
 
     # 3. Train on from the last checkpoint. The stored configuration keeps its own dataset and devices.
     refuse_links(folder)
@@ -344,7 +346,7 @@ def resume(
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, config_toml)
         result = fit_with_retry(PreparedRun(config, data, folder, device, step_memory, log, quiet))
-        return Summary([folder], [result])
+        return RunSummary([folder], [result])
 
 
 def _read_build_key(folder: Path) -> str | None:

@@ -26,7 +26,7 @@ from kmip_data.models.reports.shipped_results import (
 from kmip_data.models.training.config.overrides import apply_overrides, value_of_key
 from kmip_data.models.training.config.presets import load_preset, preset_owner
 from kmip_data.models.training.run.result import read_result
-from kmip_data.models.training.run.summary import Summary
+from kmip_data.models.training.run.summary import RunSummary
 from tools import published
 from tools.published import (
     attention_table,
@@ -65,7 +65,7 @@ def a_row(**changes: object) -> ShippedResult:
     return ShippedResult.model_validate(row | changes)
 
 
-def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0) -> Summary:
+def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0) -> RunSummary:
     runs = []
     for seed, value in enumerate(values, start=first):
         versions = {"kmip-data": "1.0", "torch": torch}
@@ -79,7 +79,7 @@ def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0)
         )
         (run / "model.safetensors").write_bytes(bytes([seed]))
         runs.append(run)
-    return Summary(runs, [read_result(run) for run in runs])
+    return RunSummary(runs, [read_result(run) for run in runs])
 
 
 def test_a_reproduction_equal_to_the_digit_is_reported(tmp_path) -> None:
@@ -127,13 +127,13 @@ def test_other_weights_are_not_equal(tmp_path) -> None:
     assert [seed["equal"] for seed in data["seeds"]] == [True, False, True]
 
 
-def with_epochs(summary: Summary, *lines: str) -> Summary:
+def with_epochs(summary: RunSummary, *lines: str) -> RunSummary:
     """Stop each run after the epochs of ``lines``: train loss and accuracy on val."""
     for run in summary.runs:
         rows = [f"{epoch},{line}" for epoch, line in enumerate(lines)]
         (run / "metrics.csv").write_text("\n".join(["epoch,train_loss,val_accuracy", *rows]))
     results = [result.model_copy(update={"epochs": len(lines)}) for result in summary.results]
-    return Summary(summary.runs, results)
+    return RunSummary(summary.runs, results)
 
 
 def test_first_epochs_are_equal_or_close(tmp_path) -> None:
@@ -188,7 +188,7 @@ def test_rows_on_published_splits_are_matched_by_fold(tmp_path) -> None:
     for fold, result in zip((6, 4, 5), summary.results, strict=True):
         split = result.split.model_copy(update={"parameters": {"fold": fold}})
         results.append(result.model_copy(update={"seed": 0, "split": split}))
-    data, text = check_reproduced(row, Summary(summary.runs, results))
+    data, text = check_reproduced(row, RunSummary(summary.runs, results))
     assert [(run["fold"], run["row"]) for run in data["seeds"]] == [(6, 0.94), (4, 0.9), (5, 0.92)]
     assert "fold 6: test 90.00 %, row 94.00 %" in text
 

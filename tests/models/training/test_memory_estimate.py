@@ -238,7 +238,7 @@ def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, mo
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda free=free: free)
         needed = memory_estimate.is_graph_too_large(data.config, data, device, lines.append)
         assert needed == bool(sampled)
-    data.sample_evaluation()
+    data.sample_in_evaluation()
     assert data.pin_settings(config).training.eval_neighbors == (3, 2)
     assert len(lines) == 1
     assert "evaluation: sampled like training, because the whole graph takes about" in lines[0]

@@ -182,7 +182,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
         model=ModelConfig(),
         processes=1,
     )
-    data = SimpleNamespace(is_ragged=False, unit="graphs")
+    data = SimpleNamespace(is_ragged=False, part_members="graphs")
     assert (
         why_not_capturable(config, data, GPU, recompute=False)
         == "the self-check of this GPU failed"

@@ -67,7 +67,7 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
     )
     data = open_data(config, home=home)
     config = data.pin_settings(config)
-    graphs = 1 if data.unit == "nodes" else config.training.batch_size
+    graphs = 1 if data.part_members == "nodes" else config.training.batch_size
     size = batch_of(manifest, graphs)
     needs = [
         step_bytes(config, data.network_sizes, size, recompute=recompute)

@@ -31,7 +31,7 @@ from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.memory import keeping_alive_for_capture
 
-GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(is_ragged=False, unit="graphs")
+GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(is_ragged=False, part_members="graphs")
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +203,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
 def test_the_reason_against_capture_is_known_before_training(clouds, monkeypatch):
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
-    cpu, one = Device("cpu", "", ""), SimpleNamespace(is_ragged=False, unit="nodes")
+    cpu, one = Device("cpu", "", ""), SimpleNamespace(is_ragged=False, part_members="nodes")
     by_epoch = {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}}
     cases = [
         ({}, {}, None),
@@ -211,7 +211,11 @@ def test_the_reason_against_capture_is_known_before_training(clouds, monkeypatch
         ({}, {"device": cpu}, "no GPU"),
         (by_epoch, {}, None),
         (by_epoch, {"data": one}, "k_schedule changes k in every epoch, of one step"),
-        ({}, {"data": SimpleNamespace(is_ragged=True, unit="graphs")}, "batches differ in size"),
+        (
+            {},
+            {"data": SimpleNamespace(is_ragged=True, part_members="graphs")},
+            "batches differ in size",
+        ),
         ({"system": {"capture": "off"}}, {}, "system.capture = off"),
         ({"system": {"devices": 2}}, {}, "several processes exchange gradients"),
         (

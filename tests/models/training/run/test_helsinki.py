@@ -44,7 +44,7 @@ def test_training_data_have_scaled_features_and_coordinates(home, graph, coordin
     config = apply_overrides(config_for_data("helsinki"), [f"data.coordinates={coordinates}"])
     data = open_data(config, home=home)
     assert data.in_channels == len(data.inputs.names) == columns
-    assert (data.build.card.dataset_label, data.unit) == ("helsinki", "nodes")
+    assert (data.build.card.dataset_label, data.part_members) == ("helsinki", "nodes")
     assert set(data.graph.keys()) == {"x", "y", "edge_index", "train_mask", "val_mask", "test_mask"}
     train_rows = graph.x[graph.train_mask]
     scaled = (graph.x - train_rows.mean(0)) / torch.where(

@@ -96,7 +96,7 @@ def test_a_run_on_part_of_the_published_dataset_is_labelled(tmp_path, capsys):
     assert (summary.to_dict()["complete"], read_result(summary.runs[0]).complete) == (False, False)
     evaluation = evaluate(summary.runs[0], home=Home(tmp_path))
     test = f"{100 * result.metrics['test'][result.metric]:.2f} %"
-    assert repr(summary).startswith("Summary(clouds/gps-kmip, 1 run, train ")
+    assert repr(summary).startswith("RunSummary(clouds/gps-kmip, 1 run, train ")
     assert repr(evaluation).startswith(f"Evaluation({result.name}, train ")
     for shown in (repr(summary), repr(evaluation)):
         assert shown.endswith(f"test {result.metric} {test})")

@@ -153,7 +153,7 @@ def test_evaluation_batches_are_transferred_ahead(build, tmp_path, streams, monk
     assert evaluate_parts(module, data, data.parts, CPU) == plain
     assert streams[:2] == [
         "copied",
-        "copied" if data.unit == "graphs" else "the step waits for copies",
+        "copied" if data.part_members == "graphs" else "the step waits for copies",
     ]
-    if data.unit == "nodes":  # it is trained on, too
+    if data.part_members == "nodes":  # it is trained on, too
         assert not data.graph.train_rows.is_inference()
