@@ -284,7 +284,8 @@ class RunData(ABC):
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
-                f"The {part} part of the split {self.split_name!r} has no {self.part_members}: {sizes or 'all empty'}.",
+                f"The {part} part of the split {self.split_name!r} has no {self.part_members}: "
+                f"{sizes or 'all empty'}.",
                 next=step or f"another part: {' or '.join(self.sizes)}",
             )
 
