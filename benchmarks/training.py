@@ -67,7 +67,7 @@ class PyGLayer(nn.Module):
         features = (
             {} if e is None else {"edge_attr": e.reshape(-1, x.shape[1]).expand(index.shape[1], -1)}
         )
-        return self.layer(x, index, graphs.graph, **features), e
+        return self.layer(x, index, graphs.graph_index, **features), e
 
 
 class UpstreamAttention(nn.Module):
@@ -84,7 +84,7 @@ class UpstreamAttention(nn.Module):
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Map nodes (N, dim) to new ones."""
         chunk = CHUNK_BYTES[x.device.type]
-        padded, is_node = to_dense_batch(x, graphs.graph)  # (G, n, dim)
+        padded, is_node = to_dense_batch(x, graphs.graph_index)  # (G, n, dim)
         flat = self.ours.project(padded.flatten(0, 1))
         # (H · G, n, d): each graph of each head is a head of the search.
         queries, keys, values = (rows.unflatten(1, is_node.shape).flatten(0, 1) for rows in flat)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
+from kmip_data.models.layers.edge_list import neighbor_sum
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -356,7 +356,7 @@ class LapPE(_EncodingReader):
         """Encode the positions: (N, w)."""
         values, vectors = self.encoding_rows(batch)
         if len(values) == batch.num_graphs:
-            values = values[batch.graph]
+            values = values[batch.graph_index]
         # PyG's transforms give eigenvalues per node, possibly with an additional axis.
         values = values.reshape(vectors.shape)
         if self.training:
@@ -441,7 +441,7 @@ class SignNet(_EncodingReader):
                 x = self.norms[index - 1](x.flatten(0, 1), batch)
             # One sum over the edges serves all frequencies.
             x = x.reshape(nodes, -1)
-            x = x + neighbor_sum(batch.edges.adjacency, x)
+            x = x + neighbor_sum(batch.edges.edge_list, x)
             x = update(x.view(nodes * frequencies, -1), batch).view(nodes, frequencies, -1)
         return x
 

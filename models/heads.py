@@ -110,7 +110,7 @@ class LinkHead(NodeHead):
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (G, W, W), where W is the size of the largest graph; padding is 0."""
         x = super().forward(x)
-        ends = x[None] if batch is None else pad_by_graph(x, batch.graph, batch.ptr)
+        ends = x[None] if batch is None else pad_by_graph(x, batch.graph_index, batch.ptr)
         # Half precision has too few distinct scores for ranking.
         with torch.autocast(x.device.type, enabled=False):
             ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
@@ -121,8 +121,8 @@ def pool_nodes(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
     """Return the mean, maximum or sum of each graph's nodes: (N, d) → (G, d), 0 for empty graphs."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
-        graph = batch.graph[:, None].expand_as(x)
-        return out.scatter_reduce(0, graph, x, "amax", include_self=False)
+        index = batch.graph_index[:, None].expand_as(x)
+        return out.scatter_reduce(0, index, x, "amax", include_self=False)
     pooled = batch.nodes_to_graphs.sum_at_target(x)
     if pooling == "mean":
         pooled = pooled / batch.graph_sizes

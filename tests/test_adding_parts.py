@@ -163,7 +163,7 @@ class HubComponent(Component):
 
         class Hub(nn.Linear):
             def forward(self, x, batch):
-                return super().forward(global_mean_pool(x, batch.graph))[batch.graph]
+                return super().forward(global_mean_pool(x, batch.graph_index))[batch.graph_index]
 
         return Hub(layer.dim, layer.dim)
 
@@ -194,13 +194,13 @@ class MeanComponent(MessagePassingComponent):
         """Make the module."""
         from torch import nn
 
-        from kmip_data.models.layers.adjacency import neighbor_sum
+        from kmip_data.models.layers.edge_list import neighbor_sum
 
         class Mean(nn.Linear):
             def forward(self, x, e, batch):
-                adjacency = batch.edges.adjacency
-                sums = neighbor_sum(adjacency, x)
-                count = adjacency.incoming.start.diff()[:, None].clamp_min(1)
+                edge_list = batch.edges.edge_list
+                sums = neighbor_sum(edge_list, x)
+                count = edge_list.incoming.start.diff()[:, None].clamp_min(1)
                 return super().forward(sums / count), e
 
         return Mean(layer.dim, layer.dim)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from kmip_data.arrays import I64
 from kmip_data.models.attention.overflow import check_inner_products
-from kmip_data.models.layers.batch import GraphBatch, Pointers, batch_pointers
+from kmip_data.models.layers.batch import BatchOrPointers, GraphBatch, batch_pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
@@ -83,7 +83,7 @@ class BigBirdAttention(nn.Module):
         self.norm_out = nn.LayerNorm(dim, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
+    def forward(self, x: Tensor, ptr: BatchOrPointers = None) -> Tensor:
         """Attend within each graph: (N, d) → (N, d).
 
         ``ptr`` are pointers (G + 1), so that graph g has the rows ``ptr[g]:ptr[g + 1]``, or a batch;
@@ -95,7 +95,7 @@ class BigBirdAttention(nn.Module):
         hidden = self.feed_in(x).relu()
         return self.norm_out(x + self.dropout(self.feed_out(hidden)))  # type: ignore[no-any-return]
 
-    def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
+    def _attend(self, x: Tensor, ptr: BatchOrPointers) -> Tensor:
         # Lay out the nodes in blocks of R rows; the last block of a graph is zero-padded.
         plan = _get_block_plan(ptr, x, self.pattern)
         zeros = x.new_zeros(plan.filled.numel(), x.shape[1])
@@ -120,7 +120,7 @@ class BigBirdAttention(nn.Module):
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _get_block_plan(ptr: Pointers, x: Tensor, pattern: BlockPattern) -> BlockPlan:
+def _get_block_plan(ptr: BatchOrPointers, x: Tensor, pattern: BlockPattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
         starts = torch.tensor(batch_pointers(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)

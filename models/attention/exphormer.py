@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import MAX_COMPLETE_NODES
 from kmip_data.models.attention.overflow import check_weights
-from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
+from kmip_data.models.layers.edge_list import EdgeList
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
@@ -101,7 +101,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     # 1. Check that the numbers are nodes of their graph.
     targets = targets.long()
     sizes = batch.ptr.diff()
-    size = sizes.to(device)[batch.graph, None]
+    size = sizes.to(device)[batch.graph_index, None]
     outside = (targets < -1) | (targets >= size)
     if bool(outside.any()):
         raise DamagedInput(
@@ -111,7 +111,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
         )
 
     # 2. If each column is a permutation, every node is a target once per column: return a table.
-    first = batch.ptr.to(device)[batch.graph, None]
+    first = batch.ptr.to(device)[batch.graph_index, None]
     links = torch.where(is_edge, targets + first, nodes)
     inverse = torch.full_like(links, -1).scatter_(0, links, nodes)
     is_small = (sizes <= MAX_COMPLETE_NODES) & (sizes > 1)

@@ -19,7 +19,7 @@ from kmip_data.models.attention.operators import (
     pointers_from_graph_index,
 )
 from kmip_data.models.attention.overflow import check_weights
-from kmip_data.models.layers.batch import GraphBatch, Pointers
+from kmip_data.models.layers.batch import BatchOrPointers, GraphBatch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, search_op
@@ -316,7 +316,7 @@ class KMIPAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        ptr: Pointers = None,
+        ptr: BatchOrPointers = None,
         *,
         batch: Tensor | None = None,
     ) -> Tensor:
@@ -380,7 +380,7 @@ class KMIPAttention(nn.Module):
         joined_heads = attended.out.transpose(0, 1).flatten(1)
         return self.output(joined_heads)  # type: ignore[no-any-return]
 
-    def _attend_padded(self, x: Tensor, mask: Pointers) -> Tensor:
+    def _attend_padded(self, x: Tensor, mask: BatchOrPointers) -> Tensor:
         """Attend within padded graphs (G, W, dim), returning zeros for padding."""
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
@@ -414,7 +414,7 @@ def pointers_from_mask(mask: Tensor) -> Tensor:
     return nn.functional.pad(ends, (1, 0)).cpu()
 
 
-def _parse_pointers(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
+def _parse_pointers(x: Tensor, ptr: BatchOrPointers, batch: Tensor | None) -> BatchOrPointers:
     """Return pointers from ``batch``, or from a ``ptr`` that may be a batch vector of N integers."""
     if batch is not None:
         numbers = problem.check_strided(

@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.models.attention.overflow import check_inner_products
-from kmip_data.models.layers.batch import Pointers, batch_pointers
+from kmip_data.models.layers.batch import BatchOrPointers, batch_pointers
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 from kmip_data.runtime.memory import keep_alive_for_capture
@@ -98,7 +98,7 @@ class PerformerAttention(nn.Module):
         self.to_out = Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
+    def forward(self, x: Tensor, ptr: BatchOrPointers = None) -> Tensor:
         """Attend within each graph: (N, dim) → (N, dim).
 
         ``ptr`` are pointers (G + 1), so that graph g has the rows ``ptr[g]:ptr[g + 1]``, or a batch;
@@ -124,7 +124,7 @@ class PerformerAttention(nn.Module):
         keys: Tensor,
         values: Tensor,
         directions: Tensor,
-        ptr: Pointers,
+        ptr: BatchOrPointers,
     ) -> Tensor:
         """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
         starts = batch_pointers(ptr, queries.shape[0])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.attention.overflow import check_inner_products
-from kmip_data.models.layers.batch import Pointers, batch_pointers
+from kmip_data.models.layers.batch import BatchOrPointers, batch_pointers
 from kmip_data.models.layers.linear import Linear, can_use_onednn, linear
 from kmip_data.models.layers.norms import dropout as hashed_dropout
 from kmip_data.models.search.problem import check_heads, check_nodes
@@ -105,7 +105,7 @@ class TransformerAttention(nn.Module):
         nn.init.xavier_uniform_(self.in_proj_weight)
         nn.init.zeros_(self.out_proj.bias)
 
-    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
+    def forward(self, x: Tensor, ptr: BatchOrPointers = None) -> Tensor:
         """Attend within each graph: (N, dim) → (N, dim).
 
         ``ptr`` are pointers (G + 1), so that graph g has the rows ``ptr[g]:ptr[g + 1]``, or a batch;
@@ -117,7 +117,7 @@ class TransformerAttention(nn.Module):
         return out
 
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-    def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
+    def _attend(self, projected: Tensor, ptr: BatchOrPointers) -> Tensor:
         """Attend with queries, keys and values (N, 3 · dim); return concatenated heads (N, dim)."""
         starts = batch_pointers(ptr, projected.shape[0])
         by_size = keep_alive_for_capture(group_equal_sizes(starts, projected.device))

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.adjacency import EdgeList
+from kmip_data.models.layers.edge_list import EdgeList
 from kmip_data.models.search.problem import check_ptr, check_strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
@@ -54,10 +54,10 @@ class NeighborTable:
         return torch.stack([self.neighbor.long(), targets]).flatten(1)
 
     @functools.cached_property
-    def adjacency(self) -> EdgeList:
+    def edge_list(self) -> EdgeList:
         """The edges as an edge list."""
         source, target = self.index
-        return EdgeList(source, target, len(self.neighbor), is_sorted=True)
+        return EdgeList(source, target, len(self.neighbor), is_sorted_by_target=True)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Gather the row of each edge's source: (N, d) → (N, k, d)."""
@@ -160,7 +160,7 @@ class GraphBatch:
     #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. On the CPU because the
     #: search reads it in every layer; a tensor because ``torch.compile`` recompiles for new numbers.
     ptr: Tensor
-    graph: Tensor  #: (N,) int64, graph index of each node
+    graph_index: Tensor  #: (N,) int64, graph index of each node
     #: Additional columns, such as encodings; edge columns are in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
     #: Values computed once for all layers, such as BigBird's block plans.
@@ -176,18 +176,20 @@ class GraphBatch:
     @functools.cached_property
     def nodes_to_graphs(self) -> EdgeList:
         """Edges from nodes to their graphs, to sum over graphs and to gather graph values per node."""
-        return EdgeList(self.graph, self.graph, self.num_graphs, is_sorted=True)
+        return EdgeList(
+            self.graph_index, self.graph_index, self.num_graphs, is_sorted_by_target=True
+        )
 
     @functools.cached_property
     def graph_sizes(self) -> Tensor:
-        """Number of nodes of each graph, at least 1: (G, 1), on the device of ``graph``."""
+        """Number of nodes of each graph, at least 1: (G, 1), on the device of ``graph_index``."""
         return self.nodes_to_graphs.incoming.start.diff().clamp_min(1)[:, None]
 
 
-Pointers = Tensor | Sequence[int] | GraphBatch | None
+BatchOrPointers = Tensor | Sequence[int] | GraphBatch | None
 
 
-def batch_pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
+def batch_pointers(ptr: BatchOrPointers, rows: int) -> tuple[int, ...]:
     """Return the checked (G + 1) pointers of a batch, or from its ``ptr``; None means one graph."""
     starts = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
     return check_ptr("ptr", starts, rows)
@@ -219,7 +221,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     if edge_attr is not None:
         edge_attr = check_strided("the batch's edge_attr", edge_attr, meta=True)
 
-    ptr, graph = read_graphs(batch, x)
+    ptr, graph_index = read_graphs(batch, x)
 
     hops: Hops | None = getattr(batch, HOPS, None)
     neighbor = getattr(batch, "neighbor", None)
@@ -235,7 +237,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     else:
         source, target = _integer_matrix(batch.edge_index, "edge_index", 2)
         sampled = hops is not None
-        edges = EdgeList(source, target, len(x), is_sorted=sampled)
+        edges = EdgeList(source, target, len(x), is_sorted_by_target=sampled)
 
     columns = {}
     for name in added:
@@ -247,7 +249,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         edges,
         edge_attr,
         ptr,
-        graph,
+        graph_index,
         columns,
         hops=hops,
     )
@@ -274,7 +276,7 @@ def _integer_matrix(
 
 
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ``ptr`` (G + 1) and ``graph`` (N,) of :class:`GraphBatch` for a batch with ``rows`` (N, …).
+    """Return ``ptr`` (G + 1) and ``graph_index`` (N,) of a :class:`GraphBatch`, for a batch with ``rows`` (N, …).
 
     Raises ``UsageError`` if ``ptr`` or ``batch`` has the wrong shape, ``batch`` is not sorted, or
     they contradict each other. On a GPU, the last two fail in an assertion on the device instead,
@@ -282,52 +284,60 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """
     count = rows.shape[0]
     device = rows.device
-    graph = getattr(batch, "batch", None)
-    is_graph_index = graph is not None and graph.dtype == torch.int64 and graph.shape == (count,)
+    graph_index = getattr(batch, "batch", None)
+    has_graph_index = (
+        graph_index is not None
+        and graph_index.dtype == torch.int64
+        and graph_index.shape == (count,)
+    )
     host_ptr = None
-    if is_graph_index and device.type != "cpu":
+    if has_graph_index and device.type != "cpu":
         host_ptr = pointers_on_cpu(batch, count)
 
     # 1. On a GPU, with pointers that the loader keeps on the CPU: check without waiting.
-    if host_ptr is not None and graph is not None and graph.device == batch.ptr.device == device:
-        is_sorted = (graph.diff() >= 0).all()
-        agrees = (pointers_from_graph(graph, len(host_ptr) - 1) == batch.ptr).all()
+    if (
+        host_ptr is not None
+        and graph_index is not None
+        and graph_index.device == batch.ptr.device == device
+    ):
+        is_sorted = (graph_index.diff() >= 0).all()
+        agrees = (pointers_on_device(graph_index, len(host_ptr) - 1) == batch.ptr).all()
         torch._assert_async(is_sorted & agrees, "batch and ptr contradict each other")  # noqa: SLF001 -- no wait
-        return torch.tensor(check_ptr("ptr", host_ptr, count)), graph
+        return torch.tensor(check_ptr("ptr", host_ptr, count)), graph_index
 
     # 2. Otherwise: use the pointers, or derive them from the graph indices.
     starts = getattr(batch, "ptr", None)
-    if starts is None and graph is not None:
+    if starts is None and graph_index is not None:
         starts = graph_pointers(batch, count)
     ptr = torch.tensor(check_ptr("ptr", starts, count))
-    if len(ptr) == 2 and graph is None:
+    if len(ptr) == 2 and graph_index is None:
         return ptr, torch.zeros(count, dtype=torch.int64, device=device)
 
     # 3. Derive the graph indices from the pointers, and compare.
     sizes = ptr.diff().to(device)
     numbers = torch.arange(len(sizes), device=device)
     expected = numbers.repeat_interleave(sizes, output_size=count)
-    if graph is not None and not torch.equal(graph.to(expected), expected):
+    if graph_index is not None and not torch.equal(graph_index.to(expected), expected):
         raise UsageError(
             "batch and ptr contradict each other: nodes ptr[g] to ptr[g + 1] are graph g's."
         )
     return ptr, expected
 
 
-def pointers_from_graph(graph: Tensor, graphs: int) -> Tensor:
-    """Compute ``ptr`` (G + 1) from ``graph`` (N,) on its device, without waiting for a GPU."""
-    return torch.searchsorted(graph, torch.arange(graphs + 1, device=graph.device))
+def pointers_on_device(graph_index: Tensor, graphs: int) -> Tensor:
+    """Compute ``ptr`` (G + 1) from ``graph_index`` (N,) on its device, without waiting for a GPU."""
+    return torch.searchsorted(graph_index, torch.arange(graphs + 1, device=graph_index.device))
 
 
-def pad_by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
+def pad_by_graph(rows: Tensor, graph_index: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
     """Pad the rows (N, d) of each graph with ``fill`` to the largest graph's W rows: (G, W, d).
 
-    ``graph`` and ``ptr`` are those of a :class:`GraphBatch`.
+    ``graph_index`` and ``ptr`` are those of a :class:`GraphBatch`.
     """
     graphs = len(ptr) - 1
     width = max(ptr.diff().tolist())
     row = torch.arange(len(rows), device=rows.device)
-    column = row - pointers_from_graph(graph, graphs)[graph]
+    column = row - pointers_on_device(graph_index, graphs)[graph_index]
     out = rows.new_full((graphs, width, rows.shape[1]), fill)
-    out[graph, column] = rows
+    out[graph_index, column] = rows
     return out

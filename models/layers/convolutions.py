@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import Edges, GraphBatch
+from kmip_data.models.layers.edge_list import neighbor_sum
 from kmip_data.models.layers.linear import Linear, distance_gate
 from kmip_data.models.layers.norms import BatchNorm, apply_activation, dropout
 
@@ -140,14 +140,14 @@ class GCN(Convolution):
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, input_dim) to (N, dim)."""
-        adjacency = batch.edges.adjacency
+        edge_list = batch.edges.edge_list
         dtype = self.lin.weight.dtype
-        others, loops = adjacency.degrees
+        others, loops = edge_list.degrees
         scale = (others.to(dtype) + 1).rsqrt()
         loop = 1 - loops.to(dtype)
 
         h: Tensor = scale * self.lin(x)
-        sums = neighbor_sum(adjacency, h)
+        sums = neighbor_sum(edge_list, h)
         rows = len(sums)
         return scale[:rows] * (sums + loop[:rows] * h[:rows])
 
@@ -169,15 +169,15 @@ class SAGE(Convolution):
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, input_dim) to (N, dim), without an (E, d) tensor."""
-        adjacency = batch.edges.adjacency
-        sums = neighbor_sum(adjacency, x)
+        edge_list = batch.edges.edge_list
+        sums = neighbor_sum(edge_list, x)
         x = x[: len(sums)]
         if self.self_loops:
-            others, loops = adjacency.degrees
+            others, loops = edge_list.degrees
             sums = sums + (1 - loops[: len(x)]).to(sums.dtype) * x
             count = others[: len(x)] + 1
         else:
-            count = adjacency.incoming.start.diff()[:, None].clamp_min(1)
+            count = edge_list.incoming.start.diff()[:, None].clamp_min(1)
 
         # Average before the linear map, as SAGEConv does: the mean of input features needs no gradient.
         return self.lin(sums / count.to(sums.dtype)) + self.lin_root(x)  # type: ignore[no-any-return]
@@ -202,25 +202,25 @@ class GAT(Convolution):
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, input_dim) to (N, dim)."""
         edges = batch.edges
-        adjacency = edges.adjacency
+        edge_list = edges.edge_list
         # 1. Scores of all edges, and of each node with itself; explicit self-loops do not count.
         h = self.lin(x)
         s = (h * self.att_src).sum(1, keepdim=True)
         t = (h * self.att_dst).sum(1, keepdim=True)
         loop_scores = nn.functional.leaky_relu(s + t, 0.2)
         scores = nn.functional.leaky_relu(edges.at_source(s) + edges.at_target(t), 0.2)
-        scores = scores.masked_fill(adjacency.is_loop.view_as(scores), -torch.inf)
+        scores = scores.masked_fill(edge_list.self_loop_mask.view_as(scores), -torch.inf)
 
         # 2. Softmax over each node's sources, relative to its largest score so that exp stays finite.
         with torch.no_grad():
-            index = adjacency.target[:, None]
+            index = edge_list.target[:, None]
             top = loop_scores.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
         weight = (scores - edges.at_target(top)).exp()
         loop_weight = (loop_scores - top).exp()
         total = edges.sum_at_target(weight) + loop_weight
 
         # 3. Weighted mean of the sources.
-        sums = neighbor_sum(adjacency, h, weight.reshape(-1)) + loop_weight * h
+        sums = neighbor_sum(edge_list, h, weight.reshape(-1)) + loop_weight * h
         return sums / total  # type: ignore[no-any-return]
 
 
@@ -230,9 +230,9 @@ def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
     ``e`` has the form of the edges, or one row (1, d) shared by all edges; None: no features.
     """
     if e is None:
-        return neighbor_sum(edges.adjacency, x.relu())
+        return neighbor_sum(edges.edge_list, x.relu())
     if e.ndim == 2 and len(e) == 1:
-        return neighbor_sum(edges.adjacency, (x + e).relu())
+        return neighbor_sum(edges.edge_list, (x + e).relu())
     messages = edges.at_source(x)
     messages += e
     return edges.sum_at_target(messages.relu_())

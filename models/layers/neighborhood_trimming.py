@@ -43,10 +43,10 @@ def trim_to_hops(
     trimmed = replace(
         batch,
         x=batch.x[:nodes],
-        edges=batch.edges.adjacency.trim(nodes, edges, sources),
+        edges=batch.edges.edge_list.trim(nodes, edges, sources),
         edge_attr=None,  # already encoded
         ptr=batch.ptr.clamp_max(nodes),
-        graph=batch.graph[:nodes],
+        graph_index=batch.graph_index[:nodes],
         layer_cache={},
     )
     return x[:sources], e, trimmed

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.kernels import can_use_cpu_kernels
-from kmip_data.models.layers.adjacency import widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.edge_list import widen_half_precision
 
 if TYPE_CHECKING:
     from kmip_data.models.components import Activation

@@ -37,13 +37,15 @@ def link_targets(batch: Data) -> Tensor:
     """
     import torch
 
-    from kmip_data.models.layers.batch import pad_by_graph, pointers_from_graph, read_graphs
+    from kmip_data.models.layers.batch import pad_by_graph, pointers_on_device, read_graphs
 
     bits = getattr(batch, LINK_ATTRIBUTE, None)
-    ptr, graph = read_graphs(batch, batch.x if bits is None else bits)
+    ptr, graph_index = read_graphs(batch, batch.x if bits is None else bits)
     width = max(ptr.diff().tolist())
     if bits is None:
-        bits = torch.zeros(len(graph), -(-width // 8), dtype=torch.uint8, device=graph.device)
+        bits = torch.zeros(
+            len(graph_index), -(-width // 8), dtype=torch.uint8, device=graph_index.device
+        )
     if width > 8 * bits.shape[1]:
         raise DamagedInput(
             f"A graph has {width:,} nodes, but its rows of links have {8 * bits.shape[1]:,} bits."
@@ -53,9 +55,11 @@ def link_targets(batch: Data) -> Tensor:
     shift = (column % 8).to(torch.uint8)
     linked = (bits[:, column // 8] >> shift) & 1
 
-    nodes = pointers_from_graph(graph, len(ptr) - 1).diff()
-    exists = column < nodes[graph, None]
-    return pad_by_graph(torch.where(exists, linked.to(torch.int8), NO_PAIR), graph, ptr, NO_PAIR)
+    nodes = pointers_on_device(graph_index, len(ptr) - 1).diff()
+    exists = column < nodes[graph_index, None]
+    return pad_by_graph(
+        torch.where(exists, linked.to(torch.int8), NO_PAIR), graph_index, ptr, NO_PAIR
+    )
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ class OwnAttention(nn.Module):
 
     def forward(self, x, batch):
         assert isinstance(batch, GraphBatch)
-        return self.linear(pool_nodes(x, batch, "mean"))[batch.graph]
+        return self.linear(pool_nodes(x, batch, "mean"))[batch.graph_index]
 
 
 @pytest.mark.parametrize(

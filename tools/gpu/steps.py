@@ -25,8 +25,8 @@ from kmip_data.models.attention import kmip
 from kmip_data.models.benchmarking.training_speed import time_epoch
 from kmip_data.models.kernels import DISABLED
 from kmip_data.models.layers import gated_gcn
-from kmip_data.models.layers.adjacency import EdgeList, widen_half_precision
 from kmip_data.models.layers.batch import GraphBatch, read_batch
+from kmip_data.models.layers.edge_list import EdgeList, widen_half_precision
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_not_capturable
@@ -162,7 +162,7 @@ def _sum(edges: EdgeList, values: Tensor) -> Tensor:
 def _read_batch(*args: Any) -> GraphBatch:
     """Read a batch and fill its caches, which torch.compile cannot create inside a graph."""
     graphs = read_batch(*args)
-    _ = graphs.graph_sizes, graphs.edges.adjacency.outgoing, graphs.edges.adjacency.incoming
+    _ = graphs.graph_sizes, graphs.edges.edge_list.outgoing, graphs.edges.edge_list.incoming
     return graphs
 
 

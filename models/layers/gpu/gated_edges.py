@@ -94,7 +94,7 @@ class _Entries:
             nodes, k = edges.neighbor.shape
             sources = edges.neighbor.contiguous()
             return cls(batch, k, nodes * k, (nodes, k, -1), (sources, sources, sources))
-        grouped = edges.adjacency.incoming
+        grouped = edges.edge_list.incoming
         count = len(edges.source)
         return cls(batch, 0, count, (count, -1), (grouped.start, grouped.other_end, grouped.edge))
 
@@ -247,7 +247,7 @@ class _GatedEdges(torch.autograd.Function):
             )
 
             # 3. Sums of z's gradient at the sources.
-            outgoing = entries.batch.edges.adjacency.outgoing
+            outgoing = entries.batch.edges.edge_list.outgoing
             gate_kernels.sum_at_sources[count_programs(nodes, SOURCES // block, d)](
                 z,
                 grad_pre,

@@ -10,8 +10,8 @@ from support.cases import check_each
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum, sum_segments
 from kmip_data.models.layers.batch import NeighborTable, read_batch
+from kmip_data.models.layers.edge_list import EdgeList, neighbor_sum, sum_segments
 from kmip_data.reading.batching import pointers_on_cpu
 
 EDGES = torch.tensor([[0, 1], [1, 2]])
@@ -36,7 +36,7 @@ def test_pointers_and_graph_numbers_are_derived_from_each_other() -> None:
     def check_case(case) -> None:
         nodes, attributes, ptr, graph = case
         batch = read_batch(Data(x=torch.ones(nodes, 1), edge_index=EDGES, **attributes))
-        assert (batch.ptr.tolist(), batch.graph.tolist()) == (ptr, graph)
+        assert (batch.ptr.tolist(), batch.graph_index.tolist()) == (ptr, graph)
 
     numbers = {"batch": torch.tensor([0, 2, 2, 3])}
     check_each(
@@ -140,7 +140,7 @@ def test_sums_and_their_gradients_equal_the_oracle(form: str, weighted: bool) ->
     rows = [torch.zeros(D, dtype=torch.float64) for _ in range(N)]
     for edge, (j, i) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
         rows[i] = rows[i] + (x[j] if weight is None else weight[edge] * x[j])
-    slow, fast = torch.stack(rows), neighbor_sum(graph.adjacency, x, weight)
+    slow, fast = torch.stack(rows), neighbor_sum(graph.edge_list, x, weight)
     torch.testing.assert_close(fast, slow, atol=1e-12, rtol=0)
     wanted = [x] if weight is None else [x, weight]
     pull = numbers(N, D).detach().sin()
@@ -155,24 +155,24 @@ def test_sums_and_their_gradients_equal_the_oracle(form: str, weighted: bool) ->
 def test_neighbour_sums_accept_no_edges_and_inputs_without_gradient() -> None:
     empty = torch.zeros(0, dtype=torch.int64)
     x = numbers(3, D)
-    out = neighbor_sum(EdgeList(empty, empty, 3).adjacency, x, numbers(0))
+    out = neighbor_sum(EdgeList(empty, empty, 3).edge_list, x, numbers(0))
     out.sum().backward()
     assert out.tolist() == [[0.0] * D] * 3
     assert x.grad is not None
     assert not x.grad.any()
     graph = edges("list")
     weight = numbers(30)
-    neighbor_sum(graph.adjacency, numbers(N, D).detach(), weight).sum().backward()
+    neighbor_sum(graph.edge_list, numbers(N, D).detach(), weight).sum().backward()
     assert weight.grad is not None
     x = numbers(N, D)
-    neighbor_sum(graph.adjacency, x, weight.detach()).sum().backward()
+    neighbor_sum(graph.edge_list, x, weight.detach()).sum().backward()
     assert x.grad is not None
 
 
 def test_half_precision_is_summed_in_float32() -> None:
     ring = EdgeList(torch.arange(1, 300), torch.zeros(299, dtype=torch.int64), 300)
     x = torch.ones(300, 1, dtype=torch.bfloat16, requires_grad=True)
-    out = neighbor_sum(ring.adjacency, x)
+    out = neighbor_sum(ring.edge_list, x)
     assert out[0] == 299  # bfloat16 stops at 256
     out.sum().backward()
     assert x.grad.dtype == torch.bfloat16

@@ -14,8 +14,8 @@ from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
 from kmip_data.models.component_names import NORMS
 from kmip_data.models.layers import norms as layers
-from kmip_data.models.layers.adjacency import EdgeList, sum_segments
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.edge_list import EdgeList, sum_segments
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.runtime import parallel
 
@@ -55,7 +55,7 @@ def test_graph_norms_equal_pytorch_geometric() -> None:
         with pytest.MonkeyPatch.context() as patch:
             if on_a_gpu:
                 patch.setattr(EdgeList, "sum", by_lists)
-            out, expected = norm(x, batch), oracle(y, batch.graph, batch.num_graphs)
+            out, expected = norm(x, batch), oracle(y, batch.graph_index, batch.num_graphs)
             (out * pull).sum().backward()
         (expected * pull).sum().backward()
         pairs = [(out, expected), (x.grad, y.grad)]
@@ -100,7 +100,7 @@ def test_the_compiled_graph_norm_agrees_with_float64() -> None:
         return [out, rows.grad, norm.weight.grad, norm.bias.grad]
 
     results = learnt(norm, rows, pull, batch)
-    expected = learnt(exact, rows.double(), pull.double(), batch.graph, batch.num_graphs)
+    expected = learnt(exact, rows.double(), pull.double(), batch.graph_index, batch.num_graphs)
     for result, value in zip(results, expected, strict=True):
         torch.testing.assert_close(result.double(), value, rtol=1e-4, atol=1e-4)
 

@@ -80,7 +80,7 @@ class EdgeList:
     target: Tensor  #: (E,) int64
     num_nodes: int  #: number of possible targets N
     distance: Tensor | None = None  #: (E, 1) squared distance of the ends; None: no positions
-    is_sorted: bool = False  #: True if sorted by target
+    is_sorted_by_target: bool = False
     extra_sources: int = 0  #: number of nodes after the N targets that are only sources
     #: List that this one was trimmed from, in which degrees are counted.
     untrimmed: EdgeList | None = None
@@ -104,7 +104,7 @@ class EdgeList:
         return torch.stack([self.source, self.target])
 
     @property
-    def adjacency(self) -> EdgeList:
+    def edge_list(self) -> EdgeList:
         """The edge list itself; a neighbour table converts itself to one."""
         return self
 
@@ -137,7 +137,9 @@ class EdgeList:
     @functools.cached_property
     def incoming(self) -> GroupedEdges:
         """Edges grouped by target."""
-        return _group_edges(self.target, self.source, self.num_nodes, is_sorted=self.is_sorted)
+        return _group_edges(
+            self.target, self.source, self.num_nodes, is_sorted=self.is_sorted_by_target
+        )
 
     @functools.cached_property
     def outgoing(self) -> GroupedEdges:
@@ -150,7 +152,7 @@ class EdgeList:
         return self.num_nodes + self.extra_sources
 
     @functools.cached_property
-    def is_loop(self) -> Tensor:
+    def self_loop_mask(self) -> Tensor:
         """(E,) bool mask of self-loops."""
         return self.source == self.target
 
@@ -164,7 +166,7 @@ class EdgeList:
             others, loops = self.untrimmed.degrees
             return others[: self.num_sources], loops[: self.num_sources]
         loops = torch.zeros(self.num_nodes, dtype=torch.float64, device=self.source.device)
-        loops.index_add_(0, self.target, self.is_loop.to(loops))
+        loops.index_add_(0, self.target, self.self_loop_mask.to(loops))
         others = self.incoming.start.diff() - loops
         return others[:, None], loops[:, None]
 
