@@ -396,7 +396,7 @@ def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
         PIPELINE.Params(k=4),
         RawCopy(tmp_path, {path.name: "" for path in tmp_path.iterdir()}, ()),
     )
-    (warning,) = params.facts.summary["warnings"]
+    (warning,) = params.inferred.summary["warnings"]
     assert warning.startswith("2 of 60 points have no position and are left out: cloud.")
 
 

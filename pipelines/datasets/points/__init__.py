@@ -85,8 +85,8 @@ class PointSource(StrictModel):
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Facts about the columns of a build, read from its files."""
+class InferredPoints:
+    """Classes and missing features, inferred from the files of a build."""
 
     classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
     is_complete: bool = True  #: True if every point has a label
@@ -184,7 +184,7 @@ class OwnPointParams(PointParams, OwnTextParams):
 class ResolvedPointParams(OwnPointParams):
     """Parameters completed with the columns and classes of the files."""
 
-    facts: InstanceOf[Facts] = Field(exclude=True)
+    inferred: InstanceOf[InferredPoints] = Field(exclude=True)
 
 
 class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
@@ -196,9 +196,9 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
     def schema(self, params: ResolvedPointParams) -> Schema:
         """Return the columns of positions and features, and of labels if any."""
-        facts = params.facts
+        inferred = params.inferred
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
-        fields += tuple(f"{feature} missing" for feature in facts.missing)
+        fields += tuple(f"{feature} missing" for feature in inferred.missing)
         doc = "position from the lowest corner of the cloud"
         max_points = self.manifest.max_nodes
         if params.block is not None:
@@ -207,7 +207,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             max_points = params.block_points
         columns = [feature_column("node/x", fields, doc)]
         if params.label_column is not None:
-            columns.append(_label_column(params.label_column, facts))
+            columns.append(_label_column(params.label_column, inferred))
         return knn_schema(
             tuple(columns),
             params,
@@ -218,7 +218,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
     def class_names(self, params: ResolvedPointParams) -> tuple[str, ...]:
         """Return the given class names, or labels that are not consecutive integers from 0."""
-        classes = params.facts.classes or ()
+        classes = params.inferred.classes or ()
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
@@ -241,7 +241,9 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
         column = survey.label_column()
         resolved: dict[str, Any] = {"label_column": column, "task": None}
-        facts = Facts(missing=tuple(name for name in params.feature if name in survey.missing))
+        inferred = InferredPoints(
+            missing=tuple(name for name in params.feature if name in survey.missing)
+        )
         warnings = survey.warnings()
         num_unlabelled = 0
         if column is not None and survey.clouds:
@@ -253,10 +255,10 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
                 classes = survey.labels.classes(codes, count, column)
                 num_unlabelled = survey.labels.count_without_class(classes)
                 resolved["classes"] = params.classes or str(len(classes))
-                facts = replace(facts, classes=tuple(classes))
+                inferred = replace(inferred, classes=tuple(classes))
                 if not params.classes and (advice := survey.labels.advice(classes, column)):
                     warnings.append(advice)
-            facts = replace(facts, is_complete=not num_unlabelled)
+            inferred = replace(inferred, is_complete=not num_unlabelled)
             resolved["task"] = task
         summary: dict[str, Any] = {}
         if column is not None and num_unlabelled:
@@ -270,8 +272,8 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
         summary["warnings"] = warnings
-        facts = replace(facts, summary=summary)
-        return ResolvedPointParams.from_params(params, facts=facts, **resolved)
+        inferred = replace(inferred, summary=summary)
+        return ResolvedPointParams.from_params(params, inferred=inferred, **resolved)
 
     def prepare(self, raw: RawCopy, params: ResolvedPointParams, workdir: Path) -> Prepared:
         """List the clouds and their label files; each unit reads its cloud."""
@@ -280,7 +282,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
 
     def card_additions(self, prepared: Prepared, params: ResolvedPointParams) -> CardAdditions:
         """Return the unused data of the files, and warnings."""
-        summary = params.facts.summary
+        summary = params.inferred.summary
         return CardAdditions({"files": summary}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: ResolvedPointParams) -> list[Unit]:
@@ -306,13 +308,13 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
     def _cloud_graphs(
         self, key: str, cloud: Cloud, params: ResolvedPointParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
-        facts = params.facts
+        inferred = params.inferred
         size = params.block
-        with_gaps = [i for i, name in enumerate(params.feature) if name in facts.missing]
+        with_gaps = [i for i, name in enumerate(params.feature) if name in inferred.missing]
         features = np.column_stack([cloud.features, cloud.missing[:, with_gaps]])
         label = np.empty(0)
         if cloud.label is not None:
-            label = encode_labels(cloud.label, facts.classes)
+            label = encode_labels(cloud.label, inferred.classes)
         if size is None:
             x = np.column_stack([cloud.xyz, features]).astype(np.float32)
             yield self._cloud_record(key, x, label, params)
@@ -425,16 +427,16 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int
     check_neighbors(name, count, params)
 
 
-def _label_column(name: str, facts: Facts) -> Column:
+def _label_column(name: str, inferred: InferredPoints) -> Column:
     """Return the label column: numbers, or classes with -1 for a missing label."""
-    if facts.classes is None:
+    if inferred.classes is None:
         return Column(
             key="node/y",
             attribute="y",
             stored="float32",
             presented="float32",
             doc=f"number, column {name!r}",
-            finite=facts.is_complete,
+            finite=inferred.is_complete,
         )
-    column = class_column("node/y", len(facts.classes), f"class, column {name!r}")
-    return column if facts.is_complete else replace(column, stored="int32", low=NO_CLASS)
+    column = class_column("node/y", len(inferred.classes), f"class, column {name!r}")
+    return column if inferred.is_complete else replace(column, stored="int32", low=NO_CLASS)
