@@ -19,7 +19,7 @@ from kmip_data.drawing.style import (
 )
 
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
-NO_CLASS = "no class"
+NO_CLASS_LABEL = "no class"
 NO_VALUE = "no value"
 MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
 
@@ -112,7 +112,7 @@ def class_layer(
     note: str = "",
     paint: Callable[[], Sequence[str]] | None = None,
 ) -> Categories:
-    """Return a layer of the classes (N,) of nodes; negative classes are grey and :data:`NO_CLASS`.
+    """Return a layer of the classes (N,) of nodes; negative ones are grey and :data:`NO_CLASS_LABEL`.
 
     ``paint`` returns the colours of the ``names``, by default
     :func:`~kmip_data.drawing.style.class_colors`.
@@ -120,7 +120,7 @@ def class_layer(
     labels = tuple(names)
     is_known = classes >= 0
     if not is_known.all():
-        labels = (*labels, NO_CLASS)
+        labels = (*labels, NO_CLASS_LABEL)
     codes = np.where(is_known, classes, len(names))
 
     def colors() -> Sequence[str]:

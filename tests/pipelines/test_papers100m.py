@@ -24,7 +24,7 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw_build
 from kmip_data.drawing.graphs import graph_of_record
-from kmip_data.drawing.layers import NO_CLASS
+from kmip_data.drawing.layers import NO_CLASS_LABEL
 from kmip_data.drawing.neighborhoods import drawable_dataset
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
@@ -326,7 +326,7 @@ def test_a_large_graph_is_drawn_as_a_sample(raw, tmp_path, monkeypatch):
 
     graph = graph_of_record(drawn, 3, None, "")
     assert graph.header["key"] == drawn.keys[3]
-    assert graph.header["layers"][0]["labels"][-1] == NO_CLASS
+    assert graph.header["layers"][0]["labels"][-1] == NO_CLASS_LABEL
     assert graph.header["layers"][0]["counts"][-1] == int((around.y < 0).sum())
     facts = draw_build(build, tmp_path / "preview.png", Home(tmp_path), records="0,699")
     assert [row["key"] for row in facts["records"]] == [

@@ -22,8 +22,8 @@ from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawCopy, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.datasets.points.columns import ReadOptions
-from kmip_data.pipelines.datasets.points.files import label_files, read_points
+from kmip_data.pipelines.datasets.points.columns import CloudOptions
+from kmip_data.pipelines.datasets.points.files import label_files, read_point_columns
 from kmip_data.pipelines.datasets.points.pcd import decompress_lzf
 from kmip_data.pipelines.domains.point_clouds import (
     block_rows,
@@ -309,7 +309,7 @@ def test_unused_files_and_columns_are_reported(tmp_path):
 def columns_of(tmp_path: Path, content: str | bytes, name: str = "a.txt", **options) -> dict:
     data = content if isinstance(content, bytes) else content.encode()
     (tmp_path / name).write_bytes(data)
-    values = read_points(tmp_path / name, name, ReadOptions(**options)).values
+    values = read_point_columns(tmp_path / name, name, CloudOptions(**options)).values
     return {column: array.tolist() for column, array in values.items()}
 
 
@@ -512,7 +512,7 @@ def test_extra_bytes_of_several_values_are_columns(tmp_path, kind):
     points = laspy.read(write(tmp_path, kind, cloud()))
     points["normal"] = np.arange(180).reshape(60, 3)
     points.write(str(tmp_path / f"b.{kind}"))
-    columns = read_points(tmp_path / f"b.{kind}", "b").values
+    columns = read_point_columns(tmp_path / f"b.{kind}", "b").values
     for number in range(3):
         np.testing.assert_array_equal(columns[f"normal_{number}"], np.arange(number, 180, 3))
 
@@ -549,14 +549,14 @@ def test_lists_and_other_elements_of_ply_are_passed_over(tmp_path, order):
         body += struct.pack(f"{sign}fB3BdfBd", 1.5, 3, 1, 2, 3, 0.1, 2.5, 0, 0.2)
         body += struct.pack(f"{sign}Bi", 1, 0)
     (tmp_path / "a.ply").write_bytes(header + body)
-    columns = read_points(tmp_path / "a.ply", "a.ply")
+    columns = read_point_columns(tmp_path / "a.ply", "a.ply")
     assert {name: array.tolist() for name, array in columns.values.items()} == {
         "x": [1.5, 2.5], "y": [0.1, 0.2],
     }  # fmt: skip
     assert {*columns.ignored} == {"many", "element part", "element face"}
     (tmp_path / "a.ply").write_bytes((header + body)[:-12])
     with pytest.raises(DamagedInput, match=r"a\.ply"):
-        read_points(tmp_path / "a.ply", "a.ply")
+        read_point_columns(tmp_path / "a.ply", "a.ply")
 
 
 def test_more_points_than_are_declared_are_refused(tmp_path):
@@ -613,7 +613,7 @@ def test_compressed_pcd_is_read_field_by_field(tmp_path):
     header = header.encode()
     sizes = struct.pack("<II", len(packed), len(data))
     (tmp_path / "a.pcd").write_bytes(header + sizes + packed)
-    columns = read_points(tmp_path / "a.pcd", "a.pcd").values
+    columns = read_point_columns(tmp_path / "a.pcd", "a.pcd").values
     np.testing.assert_array_equal(columns["x"], rows["x"])
     np.testing.assert_array_equal(columns["n_1"], rows["n"][:, 1])
     assert {name: {*columns[name].tolist()} for name in ("red", "green", "blue", "label")} == {
@@ -623,7 +623,7 @@ def test_compressed_pcd_is_read_field_by_field(tmp_path):
     for content in (sizes + packed[:-1], huge + packed, sizes + packed[::-1], sizes[:5]):
         (tmp_path / "a.pcd").write_bytes(header + content)
         with pytest.raises(DamagedInput, match=r"a\.pcd"):
-            read_points(tmp_path / "a.pcd", "a.pcd")
+            read_point_columns(tmp_path / "a.pcd", "a.pcd")
     many = (
         header.replace(b"300", b"9" * 9).replace(b"HEIGHT 3", b"HEIGHT 1").replace(b"100", b"9" * 9)
     )
@@ -631,7 +631,7 @@ def test_compressed_pcd_is_read_field_by_field(tmp_path):
         many + struct.pack("<II", len(packed), 999999999 * 17 % 2**32) + packed
     )
     with pytest.raises(DamagedInput, match="compressed"):
-        read_points(tmp_path / "a.pcd", "a.pcd")
+        read_point_columns(tmp_path / "a.pcd", "a.pcd")
 
 
 # --- bad input -----------------------------------------------------------------------------------
@@ -706,10 +706,10 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
 def test_an_array_with_a_point_in_each_column_is_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((3, 50)))
     with pytest.raises(DamagedInput, match="3 rows of 50 numbers") as caught:
-        read_points(tmp_path / "a.npy", "a.npy")
+        read_point_columns(tmp_path / "a.npy", "a.npy")
     remedy = caught.value.next.partition(", if")[0].replace("a.npy", f"{tmp_path}/a.npy")
     exec(remedy, {"numpy": np})
-    assert read_points(tmp_path / "a.npy", "a.npy").points == 50
+    assert read_point_columns(tmp_path / "a.npy", "a.npy").points == 50
 
 
 def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
@@ -750,11 +750,11 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
     for name, data in files:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DamagedInput, match=re.escape(name)):
-            read_points(tmp_path / name, name)
+            read_point_columns(tmp_path / name, name)
     (tmp_path / "a.ply").write_bytes(ply[:-1] % (b"ascii", b"1"))  # the last line needs no end
-    assert read_points(tmp_path / "a.ply", "a.ply").values["x"].tolist() == [1]
+    assert read_point_columns(tmp_path / "a.ply", "a.ply").values["x"].tolist() == [1]
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx,y,z\n1,2,3\n")
-    assert list(read_points(tmp_path / "a.csv", "a.csv").values) == ["x", "y", "z"]
+    assert list(read_point_columns(tmp_path / "a.csv", "a.csv").values) == ["x", "y", "z"]
 
 
 def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
@@ -777,7 +777,7 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
     for data in files:
         path.write_bytes(data)
         with pytest.raises(DamagedInput, match="scan "):
-            read_points(path, "scan")
+            read_point_columns(path, "scan")
     assert not capfd.readouterr().err
 
 
@@ -790,14 +790,14 @@ def test_a_laser_scan_of_more_points_than_it_declares_is_refused(tmp_path, point
         cloud = laspy.LasData(laspy.LasHeader(point_format=point_format, version=version))
         cloud.x, cloud.y, cloud.z = rng.random((3, points)) * 100
         cloud.write(str(path))
-        assert len(read_points(path, "scan").values["x"]) == points
+        assert len(read_point_columns(path, "scan").values["x"]) == points
         data = bytearray(path.read_bytes())
         struct.pack_into("<I", data, 107, declared)
         if version == "1.4":
             struct.pack_into("<Q", data, 247, declared)
         path.write_bytes(data)
         with pytest.raises(DamagedInput, match=f"{declared:,} points"):
-            read_points(path, "scan")
+            read_point_columns(path, "scan")
 
 
 def test_colours_packed_in_a_float_are_three_columns(tmp_path):
@@ -806,7 +806,7 @@ def test_colours_packed_in_a_float_are_three_columns(tmp_path):
         b"FIELDS x _ normal rgb\nSIZE 4 1 4 4\nTYPE F U F F\nCOUNT 1 4 2 1\nPOINTS 1\nDATA binary\n"
     )
     (tmp_path / "a.pcd").write_bytes(header + bytes(4) + bytes(4) + bytes(8) + packed)
-    columns = read_points(tmp_path / "a.pcd", "a.pcd").values
+    columns = read_point_columns(tmp_path / "a.pcd", "a.pcd").values
     assert {"x", "normal_0", "normal_1"} <= {*columns}
     assert [columns[name].tolist() for name in ("red", "green", "blue")] == [[2], [3], [4]]
 

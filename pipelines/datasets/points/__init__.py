@@ -15,17 +15,18 @@ from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_vali
 
 from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
+from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.graphs.split_rules import grouped_split
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, pick_columns
-from kmip_data.pipelines.datasets.points.columns import ReadOptions
-from kmip_data.pipelines.datasets.points.files import LABEL_SUFFIXES, SUFFIXES, label_files
-from kmip_data.pipelines.datasets.points.first_pass import Survey, load_cloud
-from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, NO_CLASS, encode_labels
+from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, cloud_from_columns
+from kmip_data.pipelines.datasets.points.columns import CloudOptions
+from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES, LABEL_SUFFIXES, label_files
+from kmip_data.pipelines.datasets.points.first_pass import Survey, read_labelled_columns
+from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, encode_labels
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_POINTS,
     PointParams,
@@ -59,7 +60,7 @@ class PointSource(StrictModel):
 
     path: Path | None = Field(
         default=None,
-        description=f"folder of point clouds, or one file: {' '.join(sorted(SUFFIXES))}",
+        description=f"folder of point clouds, or one file: {' '.join(sorted(CLOUD_SUFFIXES))}",
     )
     _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -68,7 +69,7 @@ class PointSource(StrictModel):
 
         Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
-        files, self._ignored_files = files_below(self.path, "--archive", SUFFIXES, LABEL_SUFFIXES)
+        files, self._ignored_files = files_below(self.path, "--archive", CLOUD_SUFFIXES, LABEL_SUFFIXES)
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return {f"{RAW_FOLDER}/{name}": path for name, path in files.items()}
@@ -162,7 +163,7 @@ class OwnPointParams(PointParams, OwnTextParams):
             return self
         if num_classes not in {0, num_names}:
             raise ValueError(f"{num_names} names for {num_classes} classes")
-        return self if self.codes else self.model_copy(update={"classes": str(num_names)})
+        return self if self.class_labels else self.model_copy(update={"classes": str(num_names)})
 
     @property
     def position_columns(self) -> tuple[str, ...]:
@@ -170,15 +171,15 @@ class OwnPointParams(PointParams, OwnTextParams):
         return tuple(column.strip() for column in self.position.split(","))
 
     @property
-    def codes(self) -> tuple[int, ...]:
+    def class_labels(self) -> tuple[int, ...]:
         """Labels of the classes in order, if given."""
         return parse_class_values(self.classes)
 
     @property
-    def read_options(self) -> ReadOptions:
+    def read_options(self) -> CloudOptions:
         """Options for reading the files."""
         names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
-        return ReadOptions(self.position_columns, self.header, names, self.encoding)
+        return CloudOptions(self.position_columns, self.header, names, self.encoding)
 
 
 class ResolvedPointParams(OwnPointParams):
@@ -247,22 +248,24 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         warnings = survey.warnings()
         num_unlabelled = 0
         if column is not None and survey.clouds:
-            task = survey.labels.task(params.task, column)
-            num_unlabelled = survey.labels.missing
+            task = survey.label_statistics.task(params.task, column)
+            num_unlabelled = survey.label_statistics.missing
             if task == "classification":
-                codes = params.codes
-                count = int(params.classes) if params.classes and not codes else None
-                classes = survey.labels.classes(codes, count, column)
-                num_unlabelled = survey.labels.count_without_class(classes)
+                class_labels = params.class_labels
+                count = int(params.classes) if params.classes and not class_labels else None
+                classes = survey.label_statistics.classes(class_labels, count, column)
+                num_unlabelled = survey.label_statistics.count_without_class(classes)
                 resolved["classes"] = params.classes or str(len(classes))
                 inferred = replace(inferred, classes=tuple(classes))
-                if not params.classes and (advice := survey.labels.advice(classes, column)):
-                    warnings.append(advice)
+                if not params.classes and (
+                    suggestion := survey.label_statistics.suggest_classes(classes, column)
+                ):
+                    warnings.append(suggestion)
             inferred = replace(inferred, is_complete=not num_unlabelled)
             resolved["task"] = task
         summary: dict[str, Any] = {}
         if column is not None and num_unlabelled:
-            total = survey.labels.points
+            total = survey.label_statistics.points
             summary["without_label"] = f"{num_unlabelled:,} of {total:,} points"
         ignored_files = {
             **self.ignored_files,
@@ -311,7 +314,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         inferred = params.inferred
         size = params.block
         with_gaps = [i for i, name in enumerate(params.feature) if name in inferred.missing]
-        features = np.column_stack([cloud.features, cloud.missing[:, with_gaps]])
+        features = np.column_stack([cloud.features, cloud.is_missing[:, with_gaps]])
         label = np.empty(0)
         if cloud.label is not None:
             label = encode_labels(cloud.label, inferred.classes)
@@ -401,14 +404,16 @@ def _cloud_names(members: Iterable[str]) -> list[str]:
     """Return the names of clouds among the raw files, without label files."""
     names = sorted(members)
     labels = {*label_files(names).values()}
-    return [name for name in names if name.lower().endswith(SUFFIXES) and name not in labels]
+    return [name for name in names if name.lower().endswith(CLOUD_SUFFIXES) and name not in labels]
 
 
 def read_cloud(folder: Path, name: str, labels: str | None, params: ResolvedPointParams) -> Cloud:
     """Read the columns named by the parameters; raises ``DamagedInput`` if the file is unusable."""
     label_path = None if labels is None else folder / labels
-    columns = load_cloud(folder / name, name, label_path, params.read_options)
-    return pick_columns(columns, name, params.position_columns, params.feature, params.label_column)
+    columns = read_labelled_columns(folder / name, name, label_path, params.read_options)
+    return cloud_from_columns(
+        columns, name, params.position_columns, params.feature, params.label_column
+    )
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:

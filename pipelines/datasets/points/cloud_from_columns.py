@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.columns import Columns, comparable_name
+from kmip_data.pipelines.datasets.points.columns import CloudColumns, comparable_name
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
 _MAX_EXACT_FLOAT64 = 2**53  #: float64 represents all integers up to this
@@ -27,12 +27,12 @@ class Cloud(NamedTuple):
     #: (N, 3), shifted to a minimum of 0, because map coordinates are too large for float32.
     xyz: F64
     features: F64  #: (N, F), 0 if missing
-    missing: Array  #: (N, F) bool
+    is_missing: Array  #: (N, F) bool
     label: Array | None  #: (N,) numbers, NaN if missing, or string objects, None if missing
-    left_out: int  #: number of points without a position
+    num_without_position: int  #: number of points without a position
 
 
-class Feature(NamedTuple):
+class ScaledColumn(NamedTuple):
     """Scaled column such as ``red/255`` or ``time-1700000000``."""
 
     column: str
@@ -40,10 +40,10 @@ class Feature(NamedTuple):
     divisor: float = 1.0
 
 
-def parse_feature(text: str, columns: Columns) -> Feature:
+def parse_feature(text: str, columns: CloudColumns) -> ScaledColumn:
     """Parse a feature; a column may itself be called ``red/255``."""
     if (column := columns.find_column(text)) is not None:
-        return Feature(column)
+        return ScaledColumn(column)
     name, divisor = text, 1.0
     # A name may contain slashes; only a number after the last one is a divisor.
     before, _, number = text.rpartition("/")
@@ -51,15 +51,19 @@ def parse_feature(text: str, columns: Columns) -> Feature:
         if before and 0 < float(number) < math.inf:
             name, divisor = before, float(number)
     if (column := columns.find_column(name)) is not None:
-        return Feature(column, 0.0, divisor)
+        return ScaledColumn(column, 0.0, divisor)
     match = _WITH_OFFSET.fullmatch(name)
     if match and match[2] and (column := columns.find_column(match[1])) is not None:
-        return Feature(column, float(match[2]), divisor)
-    return Feature(name, 0.0, divisor)
+        return ScaledColumn(column, float(match[2]), divisor)
+    return ScaledColumn(name, 0.0, divisor)
 
 
-def pick_columns(
-    columns: Columns, name: str, position: Sequence[str], features: Sequence[str], label: str | None
+def cloud_from_columns(
+    columns: CloudColumns,
+    name: str,
+    position: Sequence[str],
+    features: Sequence[str],
+    label: str | None,
 ) -> Cloud:
     """Select columns by name, leaving out points without a position.
 
@@ -75,7 +79,7 @@ def pick_columns(
             f"{name}: no point has a finite position ({', '.join(position)}).",
             next=f"--set position={_suggest_position(columns)}",
         )
-    left_out = int((~has_position).sum())
+    num_without_position = int((~has_position).sum())
     rows = np.flatnonzero(has_position)
 
     def location_of_row(row: int) -> str:
@@ -90,7 +94,7 @@ def pick_columns(
         values = _read_numbers(columns, feature.column, name, "feature")[has_position]
         table[:, i] = (values - feature.offset) / feature.divisor
         _check_feature(table[:, i], text, name, feature, location_of_row)
-    missing = np.isnan(table)
+    is_missing = np.isnan(table)
 
     labels: Array | None = None
     if label is not None:
@@ -101,10 +105,10 @@ def pick_columns(
         if labels.dtype != object:
             labels = labels.astype(np.float64)
         labels = labels[has_position]
-    return Cloud(xyz, np.where(missing, 0.0, table), missing, labels, left_out)
+    return Cloud(xyz, np.where(is_missing, 0.0, table), is_missing, labels, num_without_position)
 
 
-def _read_numbers(columns: Columns, column_name: str, name: str, key: str) -> F64:
+def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) -> F64:
     column = columns.find_column(column_name)
     if column is None:
         raise _missing_column_error(columns, column_name, name, key)
@@ -131,7 +135,9 @@ def _is_float(text: Any) -> bool:
     return True
 
 
-def _missing_column_error(columns: Columns, column_name: str, name: str, key: str) -> DamagedInput:
+def _missing_column_error(
+    columns: CloudColumns, column_name: str, name: str, key: str
+) -> DamagedInput:
     names = list(columns.values)
     duplicates = [
         candidate
@@ -150,7 +156,7 @@ def _missing_column_error(columns: Columns, column_name: str, name: str, key: st
     return DamagedInput(f"{name} {problem}, only {', '.join(names)[:500]}.", next=hint)
 
 
-def _suggest_position(columns: Columns) -> str:
+def _suggest_position(columns: CloudColumns) -> str:
     """Suggest two or three position columns as an option value."""
     numbers = [name for name, values in columns.values.items() if values.dtype != object]
     axes = []
@@ -179,7 +185,7 @@ def _check_position(xyz: F64, name: str, location_of_row: Callable[[int], str]) 
 
 
 def _check_feature(
-    values: F64, text: str, name: str, feature: Feature, location_of_row: Callable[[int], str]
+    values: F64, text: str, name: str, feature: ScaledColumn, location_of_row: Callable[[int], str]
 ) -> None:
     """Raise ``DamagedInput`` for large integers, and for values close together but far from 0."""
     infinite = np.isinf(values)

@@ -12,7 +12,7 @@ from kmip_data.arrays import I64, Array
 MAX_COLUMNS = 1_000
 
 
-class ReadOptions(NamedTuple):
+class CloudOptions(NamedTuple):
     """User options for properties that a file does not state."""
 
     position: tuple[str, ...] = ("x", "y", "z")  #: position columns
@@ -22,7 +22,7 @@ class ReadOptions(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class CloudColumns:
     """Named columns (N,) of a cloud of N points."""
 
     values: Mapping[str, Array]  #: (N,) each, in file order: numbers, or strings as objects

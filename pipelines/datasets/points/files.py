@@ -13,8 +13,8 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.columns import (
-    Columns,
-    ReadOptions,
+    CloudColumns,
+    CloudOptions,
     check_column_count,
     default_names,
     split_vector_columns,
@@ -38,7 +38,7 @@ _READ_ERRORS = (
 )  # fmt: skip
 
 
-def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Columns:
+def read_point_columns(path: Path, name: str, options: CloudOptions | None = None) -> CloudColumns:
     """Return the columns of a cloud in file order.
 
     Unnamed columns are called x, y, z, then ``3``, ``4``, … Raises ``DamagedInput`` if the file is
@@ -49,7 +49,7 @@ def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Co
         if suffix in _READERS:
             columns = _READERS[suffix](path)
         else:
-            columns = _READERS_WITH_OPTIONS[suffix](path, options or ReadOptions())
+            columns = _READERS_WITH_OPTIONS[suffix](path, options or CloudOptions())
     except _READ_ERRORS as error:
         problem = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {problem}") from error
@@ -58,7 +58,7 @@ def read_points(path: Path, name: str, options: ReadOptions | None = None) -> Co
     return columns
 
 
-def add_labels(columns: Columns, path: Path, name: str, options: ReadOptions) -> Columns:
+def add_labels(columns: CloudColumns, path: Path, name: str, options: CloudOptions) -> CloudColumns:
     """Add the labels of a separate file to the columns of a cloud.
 
     Raises ``DamagedInput`` if the file is damaged or does not have one label per point.
@@ -128,7 +128,7 @@ def _read_labels(path: Path, encoding: str) -> Array:
     return read_labels(data, path.name, encoding)
 
 
-def _read_npy(path: Path) -> Columns:
+def _read_npy(path: Path) -> CloudColumns:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if rows.dtype.names:
         check_column_count(len(rows.dtype.names))
@@ -142,7 +142,7 @@ def _read_npy(path: Path) -> Columns:
                 values |= split_vector_columns(field, column.reshape(-1, *inner_shape))
             else:
                 values[field] = column.reshape(-1)
-        return Columns(values)
+        return CloudColumns(values)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise ValueError(
             f"{rows.ndim} axes of {rows.dtype} instead of one row of numbers per point"
@@ -153,10 +153,10 @@ def _read_npy(path: Path) -> Columns:
             f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers; a point must be a row.",
             next=f"numpy.save({path.name!r}, numpy.load({path.name!r}).T), if a point is a column",
         )
-    return Columns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
+    return CloudColumns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
 
 
-def _read_bin(path: Path, options: ReadOptions) -> Columns:
+def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
     """Return the float32 columns of a binary file, named by the options."""
     size = path.stat().st_size
     if not options.bin:
@@ -177,7 +177,7 @@ def _read_bin(path: Path, options: ReadOptions) -> Columns:
         )
     check_column_count(width)
     rows = np.fromfile(path, "<f4").reshape(-1, width)
-    return Columns(dict(zip(options.bin, rows.T, strict=True)))
+    return CloudColumns(dict(zip(options.bin, rows.T, strict=True)))
 
 
 def _can_be_scan(path: Path, names: str) -> bool:
@@ -194,15 +194,15 @@ def _can_be_scan(path: Path, names: str) -> bool:
     return last_valid and bool(((features >= 0) & (features <= _MAX_BYTE_VALUE)).all())
 
 
-_READERS: Mapping[str, Callable[[Path], Columns]] = {
+_READERS: Mapping[str, Callable[[Path], CloudColumns]] = {
     ".npy": _read_npy,
     ".ply": read_ply,
     ".pcd": read_pcd,
     **dict.fromkeys((".las", ".laz"), read_las),
 }
 #: Readers that need options, because their files may be ambiguous.
-_READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, ReadOptions], Columns]] = {
+_READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, CloudOptions], CloudColumns]] = {
     ".bin": _read_bin,
     **dict.fromkeys((".asc", ".csv", ".pts", ".tsv", ".txt", ".xyz"), read_text),
 }
-SUFFIXES = (*_READERS, *_READERS_WITH_OPTIONS)
+CLOUD_SUFFIXES = (*_READERS, *_READERS_WITH_OPTIONS)

@@ -9,20 +9,22 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
+    cloud_from_columns,
     parse_feature,
-    pick_columns,
 )
-from kmip_data.pipelines.datasets.points.columns import Columns, ReadOptions, comparable_name
-from kmip_data.pipelines.datasets.points.files import LABEL, add_labels, read_points
-from kmip_data.pipelines.datasets.points.labels import LabelFacts
+from kmip_data.pipelines.datasets.points.columns import CloudColumns, CloudOptions, comparable_name
+from kmip_data.pipelines.datasets.points.files import LABEL, add_labels, read_point_columns
+from kmip_data.pipelines.datasets.points.labels import LabelStatistics
 
 DEFAULT_LABEL_COLUMNS = (LABEL, "labels")
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
 
 
-def load_cloud(path: Path, name: str, labels: Path | None, options: ReadOptions) -> Columns:
+def read_labelled_columns(
+    path: Path, name: str, labels: Path | None, options: CloudOptions
+) -> CloudColumns:
     """Read the columns of a cloud, including the columns of its label file."""
-    columns = read_points(path, name, options)
+    columns = read_point_columns(path, name, options)
     return columns if labels is None else add_labels(columns, labels, labels.name, options)
 
 
@@ -30,11 +32,11 @@ def load_cloud(path: Path, name: str, labels: Path | None, options: ReadOptions)
 class Survey:
     """Columns and labels of all clouds, collected one cloud at a time."""
 
-    options: ReadOptions
+    options: CloudOptions
     features: Sequence[str]
     #: Label column; empty for no labels, None for one of :data:`DEFAULT_LABEL_COLUMNS`.
-    label: str | None
-    labels: LabelFacts = field(default_factory=LabelFacts)
+    requested_label_column: str | None
+    label_statistics: LabelStatistics = field(default_factory=LabelStatistics)
     missing: set[str] = field(default_factory=set)  #: features with missing values
     unusable: dict[str, DamagedInput] = field(default_factory=dict)  #: error of each unusable file
     points: int = 0
@@ -44,32 +46,35 @@ class Survey:
     _unused_columns: dict[str, None] = field(default_factory=dict)
     _ignored: dict[str, str] = field(default_factory=dict)  #: reason per ignored part of a file
     _files_by_note: dict[str, list[str]] = field(default_factory=dict)
-    _num_left_out: dict[str, int] = field(default_factory=dict)  #: points without position per file
+    #: points without position per file
+    _num_without_position: dict[str, int] = field(default_factory=dict)
 
     def add(
         self, name: str, path: Path, labels: Path | None, check: Callable[[str, Cloud], None]
     ) -> None:
         """Read a cloud, or collect its error."""
         try:
-            columns = load_cloud(path, name, labels, self.options)
-            label = self.label
+            columns = read_labelled_columns(path, name, labels, self.options)
+            label = self.requested_label_column
             if label is None:
                 label = next(filter(None, map(columns.find_column, DEFAULT_LABEL_COLUMNS)), None)
-            cloud = pick_columns(columns, name, self.options.position, self.features, label or None)
+            cloud = cloud_from_columns(
+                columns, name, self.options.position, self.features, label or None
+            )
             check(name, cloud)
         except DamagedInput as error:
             self.unusable[name] = error
             return
 
         self.clouds += 1
-        self.points += len(cloud.xyz) + cloud.left_out
-        if cloud.left_out:
-            self._num_left_out[name] = cloud.left_out
+        self.points += len(cloud.xyz) + cloud.num_without_position
+        if cloud.num_without_position:
+            self._num_without_position[name] = cloud.num_without_position
         if cloud.label is not None:
             self._label_columns.append(label or "")
-            self.labels.add(cloud.label)
-        for feature, missing in zip(self.features, cloud.missing.T, strict=True):
-            if missing.any():
+            self.label_statistics.add(cloud.label)
+        for feature, is_missing in zip(self.features, cloud.is_missing.T, strict=True):
+            if is_missing.any():
                 self.missing.add(feature)
         if columns.note:
             self._files_by_note.setdefault(columns.note, []).append(name)
@@ -81,8 +86,8 @@ class Survey:
 
     def label_column(self) -> str | None:
         """Return the given label column, or the default one if all clouds have it."""
-        if self.label is not None:
-            return self.label or None
+        if self.requested_label_column is not None:
+            return self.requested_label_column or None
         all_equal = len({*map(comparable_name, self._label_columns)}) == 1
         if all_equal and len(self._label_columns) == self.clouds:
             return self._label_columns[0]
@@ -92,7 +97,11 @@ class Survey:
         """Return messages about unused columns and ignored parts of files, with reasons."""
         unused = list(self._unused_columns)
         messages = []
-        if self.label is None and self._label_columns and self.label_column() is None:
+        if (
+            self.requested_label_column is None
+            and self._label_columns
+            and self.label_column() is None
+        ):
             unused.append(self._label_columns[0])
         if unused:
             messages.append(f"{', '.join(dict.fromkeys(unused))}: not among --set feature=")
@@ -101,11 +110,11 @@ class Survey:
     def warnings(self) -> list[str]:
         """Return the readers' assumptions, and the number of points without a position."""
         messages = [f"{note}: {_list_files(names)}" for note, names in self._files_by_note.items()]
-        if self._num_left_out:
-            total = sum(self._num_left_out.values())
+        if self._num_without_position:
+            total = sum(self._num_without_position.values())
             messages.append(
                 f"{total:,} of {self.points:,} points have no position and are left out:"
-                f" {_list_files(self._num_left_out)}"
+                f" {_list_files(self._num_without_position)}"
             )
         return messages
 

@@ -10,16 +10,16 @@ from typing import Literal
 import numpy as np
 
 from kmip_data.arrays import Array
+from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import DamagedInput
 
 MAX_CLASSES = 65_536
-NO_CLASS = -1
 _MAX_VALUES_SHOWN = 20
 Task = Literal["classification", "regression"]
 
 
 @dataclass
-class LabelFacts:
+class LabelStatistics:
     """Values of the label column in all files."""
 
     counts: Counter[int | str] = field(default_factory=Counter)  #: points per integer or string
@@ -69,8 +69,10 @@ class LabelFacts:
             return "regression"
         return requested or "classification"
 
-    def classes(self, codes: Sequence[int], count: int | None, column: str) -> list[int | str]:
-        """Return the label of each class: ``codes`` if given, sorted strings, or integers from 0."""
+    def classes(
+        self, class_labels: Sequence[int], count: int | None, column: str
+    ) -> list[int | str]:
+        """Return the label of each class: ``class_labels`` if given, sorted strings, or integers from 0."""
         allowed = count or MAX_CLASSES
         if self.has_strings:
             names = sorted(map(str, self.counts))
@@ -83,8 +85,8 @@ class LabelFacts:
                     next=hint,
                 )
             return [*names]
-        if codes:
-            return [*codes]
+        if class_labels:
+            return [*class_labels]
         numbers = sorted(
             value for value in self.counts if isinstance(value, int) and value != NO_CLASS
         )
@@ -113,8 +115,8 @@ class LabelFacts:
         non_classes = (count for value, count in self.counts.items() if value not in class_set)
         return self.missing + sum(non_classes)
 
-    def advice(self, classes: Sequence[int | str], column: str) -> str:
-        """Return a hint if some classes never occur, otherwise an empty string."""
+    def suggest_classes(self, classes: Sequence[int | str], column: str) -> str:
+        """Suggest an option if some classes never occur, else return an empty string."""
         present = sorted(
             value for value in self.counts if value in set(classes) and isinstance(value, int)
         )

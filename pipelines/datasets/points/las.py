@@ -12,7 +12,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.points.columns import (
-    Columns,
+    CloudColumns,
     check_column_count,
     split_vector_columns,
 )
@@ -23,7 +23,7 @@ _VLR_HEADER_BYTES = 54  #: size of a variable length record's header
 _LAZ_POINTS_PER_BYTE = 256  #: upper bound of the compression; identical points take 1/82 byte each
 
 
-def read_las(path: Path) -> Columns:
+def read_las(path: Path) -> CloudColumns:
     """Return the dimensions of a LAS or LAZ file, with x, y and z scaled and vectors split."""
     require_extra("lidar", "A LAS or LAZ file")
     import laspy
@@ -54,7 +54,7 @@ def read_las(path: Path) -> Columns:
         raise ValueError(str(error) or "not a LAS file") from error
 
 
-def _las_columns(reader: Any, path: Path, size: int) -> Columns:
+def _las_columns(reader: Any, path: Path, size: int) -> CloudColumns:
     header = reader.header
     count = header.point_count
     min_size = header.offset_to_point_data + count * header.point_format.size
@@ -93,7 +93,7 @@ def _las_columns(reader: Any, path: Path, size: int) -> Columns:
         raise ValueError(f"{count:,} points are declared, but {row:,} can be read")
     if not all(np.isfinite(columns[axis]).all() for axis in "xyz" if axis in columns):
         raise ValueError("scale and offset of the header give positions that are not finite")
-    return Columns(columns)
+    return CloudColumns(columns)
 
 
 def _check_chunk_count(header: Any, path: Path) -> None:

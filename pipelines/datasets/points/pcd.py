@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import U8, Array
 from kmip_data.pipelines.datasets.points.columns import (
-    Columns,
+    CloudColumns,
     check_column_count,
     distinct_names,
     split_vector_columns,
@@ -24,7 +24,7 @@ _PADDING = "padding of the field "
 _MAX_LZF_RATIO = 88  #: a three-byte LZF reference expands to at most 264 bytes
 
 
-def read_pcd(path: Path) -> Columns:
+def read_pcd(path: Path) -> CloudColumns:
     """Return the fields of a PCD file, with packed colours also as red, green and blue."""
     with path.open("rb") as file:
         header = _read_header(file)
@@ -66,7 +66,7 @@ def read_pcd(path: Path) -> Columns:
         packed = colour_bytes.view("u4")  # PCL stores the four bytes as a float
         for shift, colour in ((16, "red"), (8, "green"), (0, "blue")):
             values.setdefault(colour, (packed >> shift).astype("u1"))
-    return Columns({name: array for name, array in values.items() if _PADDING not in name})
+    return CloudColumns({name: array for name, array in values.items() if _PADDING not in name})
 
 
 def _point_count(header: dict[str, list[str]]) -> int:

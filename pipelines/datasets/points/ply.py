@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from kmip_data.pipelines.datasets.points.columns import (
-    Columns,
+    CloudColumns,
     check_column_count,
     distinct_names,
 )
@@ -49,7 +49,7 @@ class _Element(NamedTuple):
     properties: list[_Property]
 
 
-def read_ply(path: Path) -> Columns:
+def read_ply(path: Path) -> CloudColumns:
     """Return the scalar properties of ``element vertex``; lists and other elements are ignored."""
     with path.open("rb") as file:
         order, elements = _read_header(file)
@@ -72,7 +72,7 @@ def read_ply(path: Path) -> Columns:
             for other in elements:
                 if other.name != name and other.rows:
                     ignored[f"element {other.name}"] = "no points"
-            return Columns(values, ignored)
+            return CloudColumns(values, ignored)
     raise ValueError("no element vertex")
 
 

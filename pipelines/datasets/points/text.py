@@ -19,8 +19,8 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.columns import (
-    Columns,
-    ReadOptions,
+    CloudColumns,
+    CloudOptions,
     check_column_count,
     comparable_name,
     default_names,
@@ -46,7 +46,7 @@ class _Layout(NamedTuple):
     width: int  #: number of fields
 
 
-def read_text(path: Path, options: ReadOptions) -> Columns:
+def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     """Return the columns of a text file; columns of strings are objects.
 
     Raises ``DamagedInput`` if the first line is ambiguous, ``ValueError`` if the number of fields
@@ -61,7 +61,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     first, data = _strip_point_count(data)
     lines = _sample_lines(data)
     if not lines:
-        return Columns({})
+        return CloudColumns({})
 
     # 2. Detect the separator, and names in the first line or in a comment above it.
     layout = _guess_layout(lines)
@@ -83,7 +83,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
         data = data.replace(b'"', b"")
     line_numbers = _check_widths(data, layout, first)
     if not data.strip():
-        return Columns({})
+        return CloudColumns({})
     frame = _parse_rows(data, layout)
     # Drop the empty column after a trailing separator.
     ends_empty = not any(row[-1:] != [""] for row in cells)
@@ -94,7 +94,7 @@ def read_text(path: Path, options: ReadOptions) -> Columns:
     names = [name or f"unnamed {i}" for i, name in enumerate(names)]
     values = {name: _typed_column(frame[i]) for i, name in enumerate(distinct_names(names))}
     note = "numbers have decimal commas" if layout.decimal == "," else ""
-    return Columns(values, note=note, lines=line_numbers)
+    return CloudColumns(values, note=note, lines=line_numbers)
 
 
 def _convert_to_utf8(data: bytes, name: str, encoding: str) -> bytes:
@@ -202,7 +202,7 @@ def _is_number(cell: str, decimal: str) -> bool:
 
 
 def _is_header(
-    cells: Sequence[Sequence[str]], layout: _Layout, options: ReadOptions, file: str
+    cells: Sequence[Sequence[str]], layout: _Layout, options: CloudOptions, file: str
 ) -> bool:
     """Return True if the first line has column names."""
     first = [cell.strip("\"'") for cell in cells[0]]
@@ -231,7 +231,7 @@ def _is_header(
     return any(_is_number(cell, layout.decimal) for row in below for cell in row)
 
 
-def _find_names(comments: Sequence[str], layout: _Layout, options: ReadOptions) -> list[str]:
+def _find_names(comments: Sequence[str], layout: _Layout, options: CloudOptions) -> list[str]:
     """Return the names in the last comment with one per column, preferring the position columns."""
     position = set(map(comparable_name, options.position))
     candidates = []
