@@ -248,22 +248,22 @@ class MoleculePipeline(Pipeline[P, S]):
     def split(self, records: RecordTable, params: S, raw: Path | None) -> Split:
         """Return a published split."""
         folder = require_raw(self.manifest, raw)
-        arrays = self.read_lists(folder, params.split_rule)
+        arrays = self.read_part_lists(folder, params.split_rule)
         lists = {part: part_rows.tolist() for part, part_rows in arrays.items()}
         rows = [int(key) for key in records.keys]
         return split_from_lists(lists, rows, "row numbers", params.split_rule)
 
-    def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
+    def read_part_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
         """Read the row numbers of each part of a split rule; together they must be ``rows`` rows."""
         path = folder / self.split_files[rule]
         if path.suffix == ".pt":
             lists = read_torch_file(path, NUMPY_GLOBALS)
         else:
             lists = read_pickle(path.read_bytes(), NUMPY_GLOBALS, name=path.name)
-        return check_partition(lists, rows, name=path.name)
+        return check_part_lists(lists, rows, name=path.name)
 
 
-def check_partition(
+def check_part_lists(
     lists: object,
     rows: int | None,
     *,

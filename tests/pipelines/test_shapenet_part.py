@@ -23,7 +23,7 @@ from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawCopy, RawNeededError, load_pipeline
-from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, read_split_lists
+from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, read_part_lists
 
 MANIFEST = load_manifest("shapenet-part")
 PIPELINE = load_pipeline(MANIFEST)
@@ -154,7 +154,7 @@ def published(tmp_path):
         name = f"shuffled_{part}_file_list.json"
         data = shared_data("shapenet_part_splits", name).read_bytes()
         (folder / "train_test_split" / name).write_bytes(data)
-    for keys in read_split_lists(folder).values():
+    for keys in read_part_lists(folder).values():
         for key in keys:
             (folder / f"{key.partition('@')[0]}.txt").touch()
     return folder
@@ -198,7 +198,7 @@ fails = partial(refused_folder, "shapenet-part", k=1)
 
 
 def test_bad_shapes_name_file_and_line(copy):
-    key = read_split_lists(copy)["train"][0]
+    key = read_part_lists(copy)["train"][0]
     path = copy / f"{key}.txt"
     sound = path.read_bytes().split(b"\n")
 

@@ -81,7 +81,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     def prepare(self, raw: RawCopy, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists name exactly the existing graphs, so that the archive is complete."""
         listed: set[str] = set()
-        for names in read_split_lists(raw.path).values():
+        for names in read_part_lists(raw.path).values():
             listed.update(f"{name}.edgelist" for name in names)
         paths = raw.path.glob("*/*/*.edgelist")
         existing_files = {path.relative_to(raw.path).as_posix() for path in paths}
@@ -96,7 +96,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
         """Assign the listed graphs (train, val, test) by file size."""
-        names = list(itertools.chain(*read_split_lists(prepared.path).values()))
+        names = list(itertools.chain(*read_part_lists(prepared.path).values()))
         sizes = {}
         for position in params.positions_to_build(len(names)):
             name = names[position]
@@ -125,7 +125,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists in their order."""
-        lists = read_split_lists(require_raw(self.manifest, raw))
+        lists = read_part_lists(require_raw(self.manifest, raw))
         keys = {}
         for part, names in lists.items():
             keys[part] = [name.rpartition("/")[2] for name in names]
@@ -171,7 +171,7 @@ def drop_isolated(edges: I32) -> tuple[int, I32]:
     return int(is_kept.sum()), renumbered
 
 
-def read_split_lists(folder: Path) -> dict[str, list[str]]:
+def read_part_lists(folder: Path) -> dict[str, list[str]]:
     """Return the graphs of each part, ``<type>/<family>/<SHA-256>``, in list order."""
     lists = {}
     digests = set()

@@ -11,7 +11,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBGraphsPipeline, OGBNodesPipeline
 from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
-from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
+from kmip_data.pipelines.datasets.ogb.pcqm4m import PCQM4MPipeline
 
 #: Pipelines of datasets other than tables of molecules.
 _PIPELINES: dict[str, type[AnyPipeline]] = {

@@ -19,7 +19,7 @@ from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawCopy, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.domains.molecules import (
-    check_partition,
+    check_part_lists,
     molecule_columns,
 )
 from kmip_data.pipelines.formats.numbers import NumberTable
@@ -33,7 +33,7 @@ from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipelin
 MAX_BYTES = 20_000_000_000  #: maximum size of a decompressed table
 MAX_ROWS = 2**31
 #: Split part -> name of its list.
-PART_FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
+LIST_NAMES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 #: Column key -> name of its table.
 _TABLE_NAMES = {
     "node/x": "node-feat",
@@ -128,7 +128,7 @@ def published_rule(manifest: Manifest) -> str:
 def read_part_lists(folder: Path, rule: str) -> dict[str, I64]:
     """Return the listed rows of each part."""
     lists = {}
-    for part, name in PART_FILES.items():
+    for part, name in LIST_NAMES.items():
         path = folder / "split" / rule / f"{name}.csv.gz"
         lists[part] = NumberTable(
             path, 1, MAX_BYTES, low=0, high=MAX_ROWS, allows_empty=True
@@ -136,9 +136,9 @@ def read_part_lists(folder: Path, rule: str) -> dict[str, I64]:
     return lists
 
 
-def read_split(folder: Path, rule: str, rows: int | None) -> dict[str, I64]:
+def read_complete_part_lists(folder: Path, rule: str, rows: int | None) -> dict[str, I64]:
     """Return the listed rows of each part; raises an error unless each row is in one part."""
-    return check_partition(read_part_lists(folder, rule), rows, name=f"split/{rule}")
+    return check_part_lists(read_part_lists(folder, rule), rows, name=f"split/{rule}")
 
 
 # --- Molecules ------------------------------------------------------------------------------------
@@ -179,12 +179,14 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
     def prepare(self, raw: RawCopy, params: BuildParams, workdir: Path) -> Prepared:
         """Convert the tables to memory-mapped arrays, and check the split."""
         nodes = store_graphs(raw.path, workdir / "graphs", self.schema(params), _UPPER_BOUNDS)
-        read_split(raw.path, published_rule(self.manifest), len(nodes))
+        read_complete_part_lists(raw.path, published_rule(self.manifest), len(nodes))
         return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "listed_numbers": {}})
 
     def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, which keep the molecules of a scaffold together."""
-        lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), None)
+        lists = read_complete_part_lists(
+            require_raw(self.manifest, raw), published_rule(self.manifest), None
+        )
         rows = [int(key) for key in records.keys]
         return split_from_lists(
             {part: listed.tolist() for part, listed in lists.items()},
@@ -223,7 +225,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         nodes = store_graphs(raw.path, workdir / "graph", schema_of(self.manifest))
         if len(nodes) != 1:
             raise DamagedInput(f"raw/num-node-list.csv.gz has {len(nodes):,} graphs, not one.")
-        read_split(raw.path, published_rule(self.manifest), int(nodes[0]))
+        read_complete_part_lists(raw.path, published_rule(self.manifest), int(nodes[0]))
         return Prepared(workdir)
 
     def records(
@@ -243,7 +245,9 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         """Split the nodes by the published lists."""
         nodes = int(records.node_counts[0])
         codes = np.empty(nodes, np.uint8)
-        lists = read_split(require_raw(self.manifest, raw), published_rule(self.manifest), nodes)
+        lists = read_complete_part_lists(
+            require_raw(self.manifest, raw), published_rule(self.manifest), nodes
+        )
         for code, rows in enumerate(lists.values()):
             codes[rows] = code
         note = self.manifest.layout.split_note

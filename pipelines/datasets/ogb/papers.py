@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
+from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART
@@ -30,9 +31,8 @@ from kmip_data.pipelines.parameters import PublishedSplitParams
 from kmip_data.pipelines.units_and_splits import OneGraphPipeline
 from kmip_data.runtime.parallel import prepare_ahead
 
-FEATURES = 128
+NUM_FEATURES = 128
 MAX_YEAR = 10_000
-UNKNOWN_CLASS = -1
 _SPLIT_RULE = "time"
 _DATA_FILE = "raw/data.npz"
 _LABEL_FILE = "raw/node-label.npz"
@@ -66,12 +66,12 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         """Return the columns of features, class and year; edges are sorted by target."""
         columns = (
             Column(
-                key="node/x", attribute="x", shape=(FEATURES,), stored=params.features,
+                key="node/x", attribute="x", shape=(NUM_FEATURES,), stored=params.features,
                 presented="float32", doc="mean of the vectors of the words of title and abstract",
             ),
             Column(
                 key="node/y", attribute="y", stored="int16", presented="int64",
-                low=UNKNOWN_CLASS, high=self.classes - 1, num_classes=self.classes,
+                low=NO_CLASS, high=self.classes - 1, num_classes=self.classes,
                 doc="subject, or -1 where it is not known",
             ),
             Column(
@@ -110,9 +110,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         raw = Path(prepared.facts["raw"])
         years = _open_years(NpzFile(raw / _DATA_FILE), nodes)
         _write_int16(years, nodes, workdir / "year", 0, MAX_YEAR)
-        _write_int16(
-            _open_labels(raw, nodes), nodes, workdir / "y", UNKNOWN_CLASS, self.classes - 1
-        )
+        _write_int16(_open_labels(raw, nodes), nodes, workdir / "y", NO_CLASS, self.classes - 1)
         count, room = external_edge_sort.sort_runs(
             prepared.path,
             nodes,
@@ -131,7 +129,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         edges = external_edge_sort.sorted_edges(folder, facts["edges"], facts["room"])
         features = FeatureStream(Path(facts["raw"]), nodes, np.dtype(params.features))
         columns: dict[str, Array | LazyColumn] = {
-            "node/x": LazyColumn((nodes, FEATURES), features.dtype, features),
+            "node/x": LazyColumn((nodes, NUM_FEATURES), features.dtype, features),
             "node/y": np.asarray(np.memmap(folder / "y", np.int16, "r")),
             "node/year": np.asarray(np.memmap(folder / "year", np.int16, "r"))[:, None],
         }
@@ -176,13 +174,13 @@ class FeatureStream:
     def _begin_reading(self, first: int, step: int) -> None:
         """Start reading at row ``first``, ``step`` rows at a time."""
         stream = _open_features(self._raw, self._nodes)
-        stream.skip(first * FEATURES)
+        stream.skip(first * NUM_FEATURES)
         bounds = [*range(first, self._nodes, max(step, 1)), self._nodes]
         self._next = (first, first + step)
 
         def feature_block(rows: tuple[int, int]) -> Array:
             start, stop = rows
-            values = stream.take((stop - start) * FEATURES).reshape(-1, FEATURES)
+            values = stream.take((stop - start) * NUM_FEATURES).reshape(-1, NUM_FEATURES)
             with np.errstate(over="ignore"):
                 stored = values.astype(self.dtype, copy=False)
             if not np.isfinite(stored).all():
@@ -199,7 +197,7 @@ class FeatureStream:
 
 
 def _open_features(raw: Path, nodes: int) -> ArrayStream:
-    stream = NpzFile(raw / _DATA_FILE).array("node_feat", "f", (nodes, FEATURES))
+    stream = NpzFile(raw / _DATA_FILE).array("node_feat", "f", (nodes, NUM_FEATURES))
     if stream.is_fortran_order:
         raise DamagedInput(
             f"{stream.name} is stored by columns.",
@@ -249,7 +247,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
 
 
 def _write_int16(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
-    """Write integers from ``low`` to ``high`` as int16, and NaN as ``UNKNOWN_CLASS``."""
+    """Write integers from ``low`` to ``high`` as int16, and NaN as ``NO_CLASS``."""
     with path.open("wb") as file:
         for start in range(0, nodes, _ROWS_PER_BLOCK):
             values = stream.take(min(_ROWS_PER_BLOCK, nodes - start))
@@ -265,7 +263,7 @@ def _write_int16(stream: ArrayStream, nodes: int, path: Path, low: int, high: in
                     expected=f"an integer from 0 to {high:,}",
                 )
             stored = filled.astype(np.int16)
-            stored[missing] = UNKNOWN_CLASS
+            stored[missing] = NO_CLASS
             file.write(stored.data)
 
 

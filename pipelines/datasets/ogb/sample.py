@@ -17,9 +17,9 @@ from kmip_data.arrays import I64, Array
 from kmip_data.files.small_files import csv_bytes
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.ogb.csv_pipelines import PART_FILES, published_rule
-from kmip_data.pipelines.datasets.ogb.papers import FEATURES
-from kmip_data.pipelines.datasets.ogb.smiles import PUBLISHED_PARTS, SPLIT_FILE, TABLE_FILE
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import LIST_NAMES, published_rule
+from kmip_data.pipelines.datasets.ogb.papers import NUM_FEATURES
+from kmip_data.pipelines.datasets.ogb.pcqm4m import PUBLISHED_PARTS, SPLIT_FILE, TABLE_FILE
 from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzip_bytes,
@@ -166,7 +166,7 @@ def write_split(folder: Path, rule: str, parts: dict[str, I64]) -> None:
     """Write the lists (n,) of a split."""
     (folder / "split" / rule).mkdir(parents=True)
     for part, rows in parts.items():
-        write_table(folder / "split" / rule / f"{PART_FILES[part]}.csv.gz", np.sort(rows))
+        write_table(folder / "split" / rule / f"{LIST_NAMES[part]}.csv.gz", np.sort(rows))
 
 
 def write_table(path: Path, values: Array) -> None:
@@ -237,8 +237,8 @@ def write_papers(folder: Path, nodes: int, classes: int, seed: int) -> None:
     is_known = stream(1, 0).random(nodes) < LABELLED_FRACTION
     label = np.where(is_known, node_class, np.nan).astype(np.float32)
     rng = stream(2)
-    centres = rng.standard_normal((classes, FEATURES), np.float32)
-    noise = rng.standard_normal((NUM_NOISE_ROWS, FEATURES), np.float32)
+    centres = rng.standard_normal((classes, NUM_FEATURES), np.float32)
+    noise = rng.standard_normal((NUM_NOISE_ROWS, NUM_FEATURES), np.float32)
     x = noise[stream(3, 0).integers(0, NUM_NOISE_ROWS, nodes)] + centres[node_class]
 
     # Draw the citations of each paper, in order.
@@ -262,5 +262,5 @@ def write_papers(folder: Path, nodes: int, classes: int, seed: int) -> None:
     )
     np.savez(folder / "raw/node-label.npz", node_label=label[:, None])
     part_code = np.digitize(year, [2018, 2019])
-    lists = {part: np.flatnonzero(is_known & (part_code == i)) for i, part in enumerate(PART_FILES)}
+    lists = {part: np.flatnonzero(is_known & (part_code == i)) for i, part in enumerate(LIST_NAMES)}
     write_split(folder, "time", lists)

@@ -68,7 +68,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     def prepare(self, raw: RawCopy, params: MoleculeParams, workdir: Path) -> Prepared:
         """Extract the used rows from the table, and check the split lists."""
         table = raw.path / TABLE_FILE
-        lists = self.read_lists(raw.path, next(iter(SPLIT_FILES)))
+        lists = self.read_part_lists(raw.path, next(iter(SPLIT_FILES)))
         listed = sum(map(len, lists.values()))
         rows = write_strings(workdir / "smiles", rows_with_contacts(table))
         if rows < listed:
@@ -76,7 +76,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
             remove_tree(workdir / "smiles")
             rows = write_strings(workdir / "smiles", rows_with_contacts(table, row_step=1))
         for rule in SPLIT_FILES:
-            self.read_lists(raw.path, rule, rows)
+            self.read_part_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
 
     def record_builder(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:

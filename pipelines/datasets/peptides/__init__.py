@@ -73,7 +73,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
             targets.append(self.parse_targets(fields, location))
 
         # 2. Check the published split, which may also scale the targets.
-        lists = self.read_lists(raw.path, "upstream", len(smiles))
+        lists = self.read_part_lists(raw.path, "upstream", len(smiles))
         y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
 
         # 3. Write what the workers read.

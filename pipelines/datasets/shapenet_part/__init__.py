@@ -123,7 +123,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
                 raise DamagedInput(f"{path.name}, line {line_number}: {problem}")
 
         # Only the complete published lists may have shapes in two lists; 35 are.
-        lists = read_split_lists(raw.path)
+        lists = read_part_lists(raw.path)
         num_shapes = sum(map(len, lists.values()))
         duplicates = [key for keys in lists.values() for key in keys if "@" in key]
         is_complete = not raw.sample and num_shapes == self.manifest.expected.graphs
@@ -143,7 +143,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         """Assign the listed shapes (train, val, test) by file size."""
         synsets = {category.synset for category in params.categories}
         keys = []
-        for part_keys in read_split_lists(prepared.path).values():
+        for part_keys in read_part_lists(prepared.path).values():
             keys += [key for key in part_keys if key[:8] in synsets]
         max_points = {}
         for position in params.positions_to_build(len(keys)):
@@ -176,7 +176,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists in their shuffled order."""
         return split_from_lists(
-            read_split_lists(require_raw(self.manifest, raw)), records.keys, "lists"
+            read_part_lists(require_raw(self.manifest, raw)), records.keys, "lists"
         )
 
     def folder_name_pieces(self, params: ShapeNetPartParams) -> list[str]:
@@ -192,7 +192,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 PIPELINE = ShapeNetPartPipeline
 
 
-def read_split_lists(folder: Path) -> dict[str, list[str]]:
+def read_part_lists(folder: Path) -> dict[str, list[str]]:
     """Return the keys of each part, ``<synset>/<shape>``, in list order.
 
     The published lists have 35 shapes in two lists. The second occurrence is a separate record,

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.domains.molecules import check_partition
+from kmip_data.pipelines.domains.molecules import check_part_lists
 from kmip_data.pipelines.formats.pickles import MAX_STACK, RefusedError, read_pickle, stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, PICKLED_TENSOR_GLOBALS, load_storage
 from kmip_data.pipelines.sample_writers import storage_bytes
@@ -192,9 +192,9 @@ def test_lists_of_other_values_are_refused_as_a_split(rows):
         nested = [nested, nested]
     value = {"nested": nested, "text": ["0"], "halves": [0.5], "huge": [10**5000]}[rows]
     with pytest.raises(DamagedInput, match="split: train"):
-        check_partition({"train": value, "val": [0], "test": [1]}, 3, name="split")
+        check_part_lists({"train": value, "val": [0], "test": [1]}, 3, name="split")
     with pytest.raises(DamagedInput, match="train, val, test"):
-        check_partition({10**5000: [0]}, 3, name="split")
+        check_part_lists({10**5000: [0]}, 3, name="split")
 
 
 def test_containers_in_containers_end_at_once(tmp_path):

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, I64, Array
-from kmip_data.pipelines.datasets.ogb.csv_pipelines import PART_FILES
-from kmip_data.pipelines.datasets.ogb.papers import FEATURES
+from kmip_data.pipelines.datasets.ogb.csv_pipelines import LIST_NAMES
+from kmip_data.pipelines.datasets.ogb.papers import NUM_FEATURES
 from kmip_data.pipelines.datasets.ogb.sample import (
     CITATIONS_PER_PAPER,
     LABELLED_FRACTION,
@@ -68,9 +68,9 @@ class Papers:
     def features(self) -> Iterator[F32]:
         """Yield rows of features around the centre of each class."""
         generator = Generator(PCG64([self.seed, 2]))
-        centres = generator.standard_normal((self.classes, FEATURES), np.float32)
+        centres = generator.standard_normal((self.classes, NUM_FEATURES), np.float32)
         # Drawing each number anew would take as long as deflating it.
-        noise = generator.standard_normal((NUM_NOISE_ROWS, FEATURES), np.float32)
+        noise = generator.standard_normal((NUM_NOISE_ROWS, NUM_FEATURES), np.float32)
         for generator, count, first in self._blocks(3, self.nodes, _BLOCK):
             x = noise[generator.integers(0, NUM_NOISE_ROWS, count)]
             x += centres[np.arange(first, first + count) % self.classes]
@@ -93,7 +93,7 @@ class Papers:
 
     def lists(self) -> Mapping[str, I64]:
         """Return the labelled nodes up to 2017, of 2018, and later ones."""
-        parts: dict[str, list[I64]] = {name: [] for name in PART_FILES.values()}
+        parts: dict[str, list[I64]] = {name: [] for name in LIST_NAMES.values()}
         first = 0
         for year, label in zip(self.years(), self.labels(), strict=True):
             is_known = ~np.isnan(label)
@@ -130,7 +130,7 @@ def write_papers(
         "edge_index": ((2, edges), itertools.chain(papers.ends(0), papers.ends(1))),
         "num_nodes_list": number(nodes),
         "num_edges_list": number(edges),
-        "node_feat": ((nodes, FEATURES), papers.features()),
+        "node_feat": ((nodes, NUM_FEATURES), papers.features()),
         "node_year": ((nodes, 1), papers.years()),
     }
     write_npz(opened, "raw/data.npz", arrays, compression)

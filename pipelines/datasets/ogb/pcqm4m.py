@@ -22,7 +22,7 @@ from kmip_data.pipelines.base import Prepared, RawCopy, Unit
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,
     MoleculePipeline,
-    check_partition,
+    check_part_lists,
     check_smiles_characters,
 )
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, read_torch_file
@@ -69,7 +69,7 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         gaps = array("d")
         rows = write_strings(workdir / "smiles", _read_smiles(raw.path / TABLE_FILE, gaps))
         y = np.frombuffer(gaps, np.float64)
-        parts = read_parts(raw.path / SPLIT_FILE, rows)
+        parts = read_published_lists(raw.path / SPLIT_FILE, rows)
         for part in ("train", "valid"):
             unknown = parts[part][np.isnan(y[parts[part]])]
             if len(unknown):
@@ -92,9 +92,9 @@ class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
         positions = np.asarray(params.positions_to_build(len(rows)), np.int64)
         return units_of_rows(rows[positions].tolist(), self.records_per_unit)
 
-    def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
+    def read_part_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
         """Combine the published lists by ``rule``; challenge rows are in no part."""
-        parts = read_parts(folder / SPLIT_FILE, rows)
+        parts = read_published_lists(folder / SPLIT_FILE, rows)
         if rule == "upstream":
             return {"train": parts["train"], "val": parts["valid"], "test": parts["test-dev"]}
         train, val = graphgps_lists(parts["train"])
@@ -117,10 +117,10 @@ def _read_smiles(path: Path, gaps: array[float]) -> Iterator[str]:
         yield smiles
 
 
-def read_parts(path: Path, rows: int | None) -> dict[str, I64]:
+def read_published_lists(path: Path, rows: int | None) -> dict[str, I64]:
     """Return the four published lists; raises an error unless each row is in one of them."""
     lists = read_torch_file(path, NUMPY_GLOBALS)
-    return check_partition(lists, rows, name=path.name, parts=PUBLISHED_PARTS)
+    return check_part_lists(lists, rows, name=path.name, parts=PUBLISHED_PARTS)
 
 
 def graphgps_lists(train: I64) -> tuple[I64, I64]:
