@@ -18,8 +18,8 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.datasets.superpixels import graph as ours
-from kmip_data.pipelines.datasets.superpixels.graph import segment_superpixels
+from kmip_data.pipelines.datasets.superpixels import picture_graphs as ours
+from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
 
 SMALL = {"superpixels": 40, "classes": 3}
 

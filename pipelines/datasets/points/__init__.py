@@ -69,7 +69,9 @@ class PointSource(StrictModel):
 
         Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
-        files, self._ignored_files = files_below(self.path, "--archive", CLOUD_SUFFIXES, LABEL_SUFFIXES)
+        files, self._ignored_files = files_below(
+            self.path, "--archive", CLOUD_SUFFIXES, LABEL_SUFFIXES
+        )
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return {f"{RAW_FOLDER}/{name}": path for name, path in files.items()}
@@ -258,7 +260,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
                 resolved["classes"] = params.classes or str(len(classes))
                 inferred = replace(inferred, classes=tuple(classes))
                 if not params.classes and (
-                    suggestion := survey.label_statistics.suggest_classes(classes, column)
+                    suggestion := survey.label_statistics.suggest_classes_option(classes, column)
                 ):
                     warnings.append(suggestion)
             inferred = replace(inferred, is_complete=not num_unlabelled)

@@ -115,7 +115,7 @@ class LabelStatistics:
         non_classes = (count for value, count in self.counts.items() if value not in class_set)
         return self.missing + sum(non_classes)
 
-    def suggest_classes(self, classes: Sequence[int | str], column: str) -> str:
+    def suggest_classes_option(self, classes: Sequence[int | str], column: str) -> str:
         """Suggest an option if some classes never occur, else return an empty string."""
         present = sorted(
             value for value in self.counts if value in set(classes) and isinstance(value, int)

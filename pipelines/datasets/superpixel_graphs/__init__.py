@@ -35,7 +35,7 @@ from kmip_data.pipelines.parameters import BuildParams
 COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
 
 
-class SuperpixelPipeline(GraphsInPartsPipeline):
+class LRGBSuperpixelPipeline(GraphsInPartsPipeline):
     """Pipeline of ``pascalvoc-sp`` and ``coco-sp``."""
 
     records_per_unit = 1_000  #: about 46 MB per shard
@@ -97,7 +97,7 @@ class SuperpixelPipeline(GraphsInPartsPipeline):
         return CardAdditions({"standardisation": constants})
 
 
-PIPELINE = SuperpixelPipeline
+PIPELINE = LRGBSuperpixelPipeline
 
 
 def classes_from_ids(labels: Array, location: str) -> Array:

@@ -23,7 +23,7 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.datasets.superpixels import graph
+from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.own_pipeline import (
     OwnParams,
@@ -66,7 +66,9 @@ class SuperpixelSource(StrictModel):
         """
         files: dict[str, Path] = {}
         for option, folder in ((IMAGE_FOLDER, self.images), (MASK_FOLDER, self.masks)):
-            pictures, ignored_files = files_below(folder, f"--{option}", graph.SUFFIXES)
+            pictures, ignored_files = files_below(
+                folder, f"--{option}", picture_graphs.PICTURE_SUFFIXES
+            )
             files |= {f"{option}/{name}": path for name, path in pictures.items()}
             self._ignored_files |= {
                 f"{option}/{name}": reason for name, reason in ignored_files.items()
@@ -88,7 +90,7 @@ class OwnSuperpixelParams(OwnParams):
         le=60_000,
         description="maximum number of superpixels per picture",
     )
-    edges: graph.EdgeRule = Field(
+    edges: picture_graphs.EdgeRule = Field(
         default="rag-boundary",
         description="rag-boundary: touching superpixels, with edge strength and length of their boundary; "
         "knn: the nearest centroids, with their distance",
@@ -115,7 +117,7 @@ class OwnSuperpixelParams(OwnParams):
         le=2**32,
         description="value of white in pictures of more than 8 bits (default: 1 for floats, 65535 for 16 bits)",
     )
-    exif: graph.Exif | None = Field(
+    exif: picture_graphs.Exif | None = Field(
         default=None,
         description="apply or ignore the EXIF orientation (default: inferred from the mask's size)",
     )
@@ -127,11 +129,11 @@ class OwnSuperpixelParams(OwnParams):
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
-        parse_class_count(self.classes, graph.MAX_CLASSES)
+        parse_class_count(self.classes, picture_graphs.MAX_CLASSES)
         return self
 
     @property
-    def codes(self) -> tuple[int, ...]:
+    def class_values(self) -> tuple[int, ...]:
         """Mask value of each class."""
         return parse_class_values(self.classes) or tuple(range(int(self.classes)))
 
@@ -160,7 +162,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
             feature_column("edge/attr", fields, "of the pair of superpixels"),
             class_column(
                 "node/y",
-                len(params.codes),
+                len(params.class_values),
                 f"class of the mask at the rounded centroid; {params.void}, which is no class, becomes 0",
             ),
         )
@@ -177,7 +179,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
 
         Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
         """
-        num_classes = len(params.codes)
+        num_classes = len(params.class_values)
         if params.class_name and len(params.class_name) != num_classes:
             num_names = len(params.class_name)
             raise UsageError(
@@ -194,7 +196,9 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
                 mask = self._read_mask(raw.path, *names)
                 mask_values = np.unique(mask)
                 self._read_picture(raw.path, names[0], mask, params)
-                graph.classes_from_values(mask, params.codes, params.void, names[1] or "")
+                picture_graphs.classes_from_values(
+                    mask, params.class_values, params.void, names[1] or ""
+                )
             except DamagedInput as error:
                 return mask_values, error
             return mask_values, None
@@ -205,13 +209,13 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
                 values |= {*mask_values.tolist()}
                 if error is not None:
                     unusable[picture] = error
-        invalid = values - {*params.codes, params.void, -1}
+        invalid = values - {*params.class_values, params.void, -1}
         if invalid and params.on_error == "stop":
             for error in unusable.values():
                 if "which is not a class" in error.message:
-                    error.next = graph.classes_option(values, params.void)
+                    error.next = picture_graphs.suggest_classes_option(values, params.void)
         self.stop_or_skip_all(unusable, len(pairs), params)
-        if values == {0, params.void} and params.void not in params.codes:
+        if values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
                 next=f"--set classes=0,{params.void}",
@@ -266,12 +270,16 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         """
         values = self._read_mask(folder, picture, mask)
         pixels = self._read_picture(folder, picture, values, params)
-        classes = graph.classes_from_values(values, params.codes, params.void, mask or "")
+        classes = picture_graphs.classes_from_values(
+            values, params.class_values, params.void, mask or ""
+        )
         # The steps of LRGB's script.
-        segments = graph.segment_superpixels(pixels, params.superpixels)
-        edge_index, attr = graph.connect_superpixels(pixels, segments, params.edges, params.k)
-        x = graph.superpixel_features(pixels, segments)
-        y = graph.superpixel_labels(classes, segments)
+        segments = picture_graphs.segment_superpixels(pixels, params.superpixels)
+        edge_index, attr = picture_graphs.connect_superpixels(
+            pixels, segments, params.edges, params.k
+        )
+        x = picture_graphs.superpixel_features(pixels, segments)
+        y = picture_graphs.superpixel_labels(classes, segments)
         edges = edge_index.astype(self.schema(params).index_dtype)
         record = GraphRecord(
             key=picture_key(picture),
@@ -288,11 +296,11 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
     def _read_mask(self, folder: Path, picture: str, mask: str | None) -> I64:
         if mask is None:
             raise _missing_mask_error(picture)
-        return graph.read_mask(folder / mask, mask)
+        return picture_graphs.read_mask(folder / mask, mask)
 
     def _read_picture(self, folder: Path, name: str, mask: I64, params: OwnSuperpixelParams) -> U8:
         """Read a picture, which must have the size of its mask."""
-        pixels = graph.read_picture(
+        pixels = picture_graphs.read_picture(
             folder / name,
             name,
             white=params.white,
@@ -319,8 +327,10 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
                 with contextlib.suppress(DamagedInput):
                     mask = self._read_mask(copy.path, *pairs[key])
                     picture = self._read_picture(copy.path, pairs[key][0], mask, params)
-                    segments = graph.segment_superpixels(picture, card.parameters["superpixels"])
-                    pictures[key] = graph.paint_borders(picture, segments)
+                    segments = picture_graphs.segment_superpixels(
+                        picture, card.parameters["superpixels"]
+                    )
+                    pictures[key] = picture_graphs.paint_borders(picture, segments)
         return pictures
 
     def folder_name_pieces(self, params: ResolvedSuperpixelParams) -> list[str]:
@@ -364,5 +374,6 @@ def picture_key(picture: str) -> str:
 def _missing_mask_error(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
     return DamagedInput(
-        f"{picture} has no mask: no {MASK_FOLDER}/{stem} with one of {', '.join(graph.SUFFIXES)}."
+        f"{picture} has no mask: no {MASK_FOLDER}/{stem} with one of"
+        f" {', '.join(picture_graphs.PICTURE_SUFFIXES)}."
     )

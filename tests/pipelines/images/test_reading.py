@@ -12,7 +12,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.superpixels import graph
+from kmip_data.pipelines.datasets.superpixels import picture_graphs
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(stolen) (w) file closefile\n%%EOF\n"
 
@@ -45,7 +45,7 @@ def test_only_the_usual_formats_are_opened_whatever_a_file_is_called(tmp_path, m
     path, opened, formats = tmp_path / "picture.jpg", set(), every_format()
     for form, data in formats.items():
         path.write_bytes(data)
-        for read in (graph.read_picture, graph.read_mask):
+        for read in (picture_graphs.read_picture, picture_graphs.read_mask):
             try:
                 read(path, "p")
                 opened.add(form)

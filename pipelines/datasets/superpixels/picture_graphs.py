@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+PICTURE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: Formats decoded, by content. Pillow supports forty more, and runs EPS as a program in Ghostscript.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID = 255  #: class of a pixel without one
 MAX_CLASSES = 255
 _MAX_VALUES_SHOWN = 20  #: values listed in a hint
@@ -135,31 +135,35 @@ def read_mask(path: Path, name: str) -> I64:
     return values.astype(np.int64)
 
 
-def classes_from_values(values: I64, codes: Sequence[int], void: int, name: str) -> U8:
-    """Return the class of each pixel, (H, W): the position of its value in ``codes``.
+def classes_from_values(values: I64, class_values: Sequence[int], void: int, name: str) -> U8:
+    """Return the class of each pixel, (H, W): the position of its value in ``class_values``.
 
-    Values ``void`` and -1 become :data:`VOID`, unless they are codes.
+    Values ``void`` and -1 become :data:`VOID`, unless they are among them.
     """
-    order = np.argsort(codes)
-    sorted_codes = np.asarray(codes)[order]
-    position = np.searchsorted(sorted_codes, values).clip(max=len(sorted_codes) - 1)
-    has_class = sorted_codes[position] == values
+    order = np.argsort(class_values)
+    sorted_values = np.asarray(class_values)[order]
+    position = np.searchsorted(sorted_values, values).clip(max=len(sorted_values) - 1)
+    has_class = sorted_values[position] == values
     is_invalid = ~has_class & (values != void) & (values != -1)
     if is_invalid.any():
         row, column = np.argwhere(is_invalid)[0]
         raise DamagedInput(
             f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class.",
-            next=classes_option(np.unique(values), void),
+            next=suggest_classes_option(np.unique(values), void),
         )
     return np.where(has_class, order[position], VOID).astype(np.uint8)
 
 
-def classes_option(values: Iterable[int], void: int) -> str:
+def suggest_classes_option(values: Iterable[int], void: int) -> str:
     """Suggest the option that makes the values of masks classes."""
-    codes = sorted({int(value) for value in values} - {void, -1})
-    if len(codes) < 2 or len(codes) > _MAX_VALUES_SHOWN or codes == list(range(codes[-1] + 1)):
-        return f"--set classes={max(2, min(max(codes, default=0) + 1, MAX_CLASSES))}"
-    return f"--set classes={','.join(map(str, codes))}"
+    classes = sorted({int(value) for value in values} - {void, -1})
+    if (
+        len(classes) < 2
+        or len(classes) > _MAX_VALUES_SHOWN
+        or classes == list(range(classes[-1] + 1))
+    ):
+        return f"--set classes={max(2, min(max(classes, default=0) + 1, MAX_CLASSES))}"
+    return f"--set classes={','.join(map(str, classes))}"
 
 
 def voc_palette() -> U8:
@@ -202,7 +206,7 @@ def _open_picture(path: Path, name: str) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(path, formats=FORMATS)
+            image = Image.open(path, formats=PILLOW_FORMATS)
             # Do not decode an image that declares a huge size.
             if math.prod(image.size) > MAX_PIXELS:
                 raise ValueError(f"{image.size} pixels are too many")  # noqa: TRY301
@@ -216,14 +220,14 @@ def _open_picture(path: Path, name: str) -> Iterator[Image.Image]:
     except UnidentifiedImageError as error:
         raise DamagedInput(
             f"{name} cannot be read as a picture: it is damaged, or in a format that Pillow does not support.",
-            expected=", ".join(FORMATS),
+            expected=", ".join(PILLOW_FORMATS),
             next="repair or replace the file; save a colour TIFF of floats or 32 bits as PNG, with "
             "skimage.util.img_as_ubyte",
         ) from error
     except Exception as error:  # decoders raise arbitrary errors on damaged files
         raise DamagedInput(
             f"{name} cannot be read as a picture: {type(error).__name__}: {error}",
-            expected=", ".join(FORMATS),
+            expected=", ".join(PILLOW_FORMATS),
         ) from error
 
 
