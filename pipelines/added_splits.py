@@ -62,7 +62,7 @@ def add_split(
     build: Build,
     pipeline: AnyPipeline,
     params: BaseSplitParams,
-    raw: Path | None,
+    raw_folder: Path | None,
     *,
     quiet: bool,
 ) -> str:
@@ -77,7 +77,7 @@ def add_split(
         refuse_occupied_folder(build.path, build_marker_content(card.key), build.remedy)
         records = read_record_table(build.path, card.shards, card.schema_)
         records = replace(records, given_parts=read_given_parts(build))
-        split = apply_split(pipeline, records, params, raw)
+        split = apply_split(pipeline, records, params, raw_folder)
         name = split.name
         if name not in card.splits:  # another process may have added it
             entry, classes = write_split(build.path, split, records, wanted)

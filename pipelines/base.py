@@ -206,11 +206,12 @@ class Pipeline(ABC, Generic[P, S]):
         """
         return Prepared(raw.path)
 
-    def split(self, records: RecordTable, params: S, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: S, raw_folder: Path | None) -> Split:
         """Apply a split rule to the records of a build.
 
-        By default, every key begins with the name of its part. ``raw`` is ``None`` if a split is
-        added to a finished build; a rule that reads raw files then raises :class:`RawNeededError`.
+        By default, every key begins with the name of its part. ``raw_folder`` is ``None`` if a split
+        is added to a finished build; a rule that reads raw files then raises
+        :class:`RawNeededError`.
         """
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
         for position, key in enumerate(records.keys):
@@ -286,17 +287,17 @@ def needs_no_worker(pipeline: AnyPipeline, raw: RawCopy) -> bool:
     return pipeline.one_unit and size <= pipeline.max_bytes_in_process
 
 
-def require_raw(manifest: Manifest, raw: Path | None) -> Path:
+def require_raw(manifest: Manifest, raw_folder: Path | None) -> Path:
     """Return the raw folder that a published split is read from.
 
-    Raises :class:`RawNeededError` if ``raw`` is ``None``; ``build`` then fetches the files.
+    Raises :class:`RawNeededError` if ``raw_folder`` is ``None``; ``build`` then fetches the files.
     """
-    if raw is None:
+    if raw_folder is None:
         raise RawNeededError(
             "The published split is read from the raw lists, which a finished build does not have.",
             next=f"kmip-data build {manifest.name}, with the same --split-rule",
         )
-    return raw
+    return raw_folder
 
 
 def load_pipeline(manifest: Manifest) -> AnyPipeline:

@@ -104,11 +104,11 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         graph = MappedGraphs(prepared.path / "graph")[0]
         yield record_of(unit.name, graph, self.schema(params))
 
-    def split(self, records: RecordTable, params: FP, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: FP, raw_folder: Path | None) -> Split:
         """Return the published split of a fold."""
         check_fold(self.manifest.name, params.fold, self.manifest.layout.folds)
         codes = self._part_codes(
-            require_raw(self.manifest, raw), params.fold, int(records.node_counts[0])
+            require_raw(self.manifest, raw_folder), params.fold, int(records.node_counts[0])
         )
         return Split(
             f"upstream-fold{params.fold}",

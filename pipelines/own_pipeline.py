@@ -166,7 +166,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return the class names given by the user."""
         return params.class_name
 
-    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
         """Divide records by the folders of their files, or else at random.
 
         Every part is in source order, and train is never empty.

@@ -126,7 +126,7 @@ def apply_split(
     pipeline: AnyPipeline,
     records: RecordTable,
     params: BaseSplitParams,
-    raw: Path | None,
+    raw_folder: Path | None,
 ) -> Split:
     """Apply the rule that ``params`` names: one of the dataset's rules, or ``stratified``.
 
@@ -137,9 +137,9 @@ def apply_split(
     (:func:`~kmip_data.graphs.split_rules.stratified_draw`).
     """
     if params.split_rule != "stratified":
-        return pipeline.split(records, params, raw)
+        return pipeline.split(records, params, raw_folder)
     rule = params.rule_of_part_sizes or type(params).model_fields["split_rule"].default
-    default = pipeline.split(records, params.model_copy(update={"split_rule": rule}), raw)
+    default = pipeline.split(records, params.model_copy(update={"split_rule": rule}), raw_folder)
     rest = default.name.removeprefix(default.rule)
     name = f"stratified-{rest}" if rest == default.name else f"stratified{rest}"
     seed = f"-seed{params.split_seed}"

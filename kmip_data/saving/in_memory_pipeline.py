@@ -263,10 +263,10 @@ class InMemoryPipeline(OwnGraphsPipeline):
             raise UsageError(f"The masks have different numbers of columns: {sorted(columns)}.")
         return [GraphSplitParams(fold=fold) for fold in range(columns.pop() if columns else 1)]
 
-    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
         """Return the user's split, of nodes if there is a single graph; by default the graph's masks."""
         if self._split is None or not isinstance(params, GraphSplitParams):
-            return super().split(records, params, raw)
+            return super().split(records, params, raw_folder)
         is_single_graph = len(records.keys) == 1
         count = int(records.node_counts[0]) if is_single_graph else len(records.keys)
         name = GIVEN_RULE

@@ -370,7 +370,9 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
             )
         return names
 
-    def split(self, records: RecordTable, params: CitySplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: CitySplitParams, raw_folder: Path | None
+    ) -> Split:
         """Split the intersections at random, or by blocks of the map."""
         return city_split(records, params)
 

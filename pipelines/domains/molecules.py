@@ -245,7 +245,7 @@ class MoleculePipeline(Pipeline[P, S]):
                     ) from error
                 yield SkippedRecord(key, f"{smiles[:80]}: {error}")
 
-    def split(self, records: RecordTable, params: S, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: S, raw_folder: Path | None) -> Split:
         """Return a published split."""
         folder = require_raw(self.manifest, raw)
         arrays = self.read_part_lists(folder, params.split_rule)

@@ -78,7 +78,7 @@ class Thirds(Pipeline):
 
     schema = sample = units = records = None
 
-    def split(self, built_records, params, raw):
+    def split(self, built_records, params, raw_folder):
         n = len(built_records.keys)
         parts = {"train": range(n // 3), "val": range(n // 3, n // 2), "test": range(n // 2, n)}
         return Split("upstream", "upstream", {}, parts)
@@ -135,7 +135,7 @@ def test_nodes_in_no_part_stay_excluded():
     labels = rng.integers(0, CLASSES, 2_000)
 
     class Nodes(Thirds):
-        def split(self, built_records, params, raw):
+        def split(self, built_records, params, raw_folder):
             return Split("random", "random", {}, part_codes=codes)
 
     built_records = replace(

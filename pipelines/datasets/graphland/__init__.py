@@ -163,10 +163,12 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         """Return the mean and deviation for converting predictions to the table's unit."""
         return CardAdditions({"roads": dict(prepared.facts)})
 
-    def split(self, records: RecordTable, params: GraphLandSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: GraphLandSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Read the published masks; streets without a target are in no part."""
         code = read_masks(
-            require_raw(self.manifest, raw), params.split_rule, int(records.node_counts[0])
+            require_raw(self.manifest, raw_folder), params.split_rule, int(records.node_counts[0])
         )
         code[np.isnan(records.read_column("node/y"))] = NO_PART
         note = "the published masks, without streets whose target is unknown"

@@ -270,7 +270,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         folds = 1 if masks is None else masks[:1].size
         return [GraphSplitParams(fold=fold) for fold in range(folds)]
 
-    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
         """Split graphs, or the nodes of a single graph, as given in the files or at random.
 
         Graphs and nodes without a label are in no part.
@@ -289,7 +289,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         if codes is None and divides_nodes:
             return self._draw_nodes(is_labelled, params)
         if codes is None:
-            drawn = super().split(records, params, raw)
+            drawn = super().split(records, params, raw_folder)
             parts = {
                 name: [row for row in rows if is_labelled[row]]
                 for name, rows in drawn.parts.items()

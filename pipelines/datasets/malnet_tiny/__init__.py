@@ -123,7 +123,9 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
                 edge_index=edges,
             )
 
-    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: PublishedSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Apply the published lists in their order."""
         lists = read_part_lists(require_raw(self.manifest, raw))
         keys = {}

@@ -182,7 +182,9 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
         read_complete_part_lists(raw.path, published_rule(self.manifest), len(nodes))
         return Prepared(workdir, {"sizes": {"graphs": len(nodes)}, "listed_numbers": {}})
 
-    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: PublishedSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Apply the published lists, which keep the molecules of a scaffold together."""
         lists = read_complete_part_lists(
             require_raw(self.manifest, raw), published_rule(self.manifest), None
@@ -241,7 +243,9 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
             graph["edge_index"] = both.T.astype(schema.index_dtype)
         yield record_of(unit.name, graph, schema)
 
-    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: PublishedSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Split the nodes by the published lists."""
         nodes = int(records.node_counts[0])
         codes = np.empty(nodes, np.uint8)

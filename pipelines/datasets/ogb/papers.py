@@ -140,9 +140,11 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
             edge_index=edges.astype(self.schema(params).index_dtype, copy=False),
         )
 
-    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: PublishedSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Apply the published lists; most nodes are in no part."""
-        codes = _part_codes(require_raw(self.manifest, raw), int(records.node_counts[0]))
+        codes = _part_codes(require_raw(self.manifest, raw_folder), int(records.node_counts[0]))
         if records.node_labels is not None:
             labels = records.node_labels[0]
             unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))

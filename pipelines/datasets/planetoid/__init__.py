@@ -48,10 +48,12 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
 
     SplitParams = PlanetoidSplitParams
 
-    def split(self, records: RecordTable, params: PlanetoidSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: PlanetoidSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Return the public split, or one drawn by class."""
         if params.split_rule != "per-class":
-            return super().split(records, params, raw)
+            return super().split(records, params, raw_folder)
         check_fold(self.manifest.name, params.fold, 1)
         assert records.node_labels is not None
         return Split(

@@ -365,12 +365,12 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             return SkippedRecord(key, f"{len(x)} points, too few for k = {params.k}")
         return record
 
-    def split(self, records: RecordTable, params: OwnSplitParams, raw: Path | None) -> Split:
+    def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
         """Split by folder, else at random, keeping the blocks of a cloud together.
 
         Blocks of a single cloud are split individually.
         """
-        split = super().split(records, params, raw)
+        split = super().split(records, params, raw_folder)
         if split.rule == "given":
             return split
         # Blocks of one cloud overlap by half, so separating them would leak test data.

@@ -153,7 +153,9 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
             if record is not None:
                 yield record
 
-    def split(self, records: RecordTable, params: S3DISSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: S3DISSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Test on one area, and validate on blocks or rooms drawn from the others."""
         # Keys include the room, so a split needs no raw files.
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}

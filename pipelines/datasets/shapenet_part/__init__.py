@@ -173,7 +173,9 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             if record is not None:
                 yield record
 
-    def split(self, records: RecordTable, params: PublishedSplitParams, raw: Path | None) -> Split:
+    def split(
+        self, records: RecordTable, params: PublishedSplitParams, raw_folder: Path | None
+    ) -> Split:
         """Apply the published lists in their shuffled order."""
         return split_from_lists(
             read_part_lists(require_raw(self.manifest, raw)), records.keys, "lists"

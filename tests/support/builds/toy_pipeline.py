@@ -109,8 +109,8 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
                 _obey(order)
             yield toy_record(key, int(nodes), params)
 
-    def split(self, records: RecordTable, params: ToySplitParams, raw: Path | None) -> Split:
-        if params.from_raw and raw is None:
+    def split(self, records: RecordTable, params: ToySplitParams, raw_folder: Path | None) -> Split:
+        if params.from_raw and raw_folder is None:
             raise RawNeededError("this rule needs the raw files")
         name = f"{params.level}-fold{params.fold}" + "-raw" * params.from_raw
         if params.level == "node":
