@@ -30,10 +30,10 @@ from kmip_data.pipelines.base import (
     require_raw,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import (
-    RawFiles,
     RawGraph,
-    conform_batches,
-    conform_graphs,
+    RawReader,
+    concatenate_graphs,
+    concatenate_in_batches,
     record_of,
     schema_of,
 )
@@ -74,11 +74,11 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
     SplitParams = FoldParams
 
     @abstractmethod
-    def read(self, raw: RawFiles) -> RawGraph:
+    def read(self, raw: RawReader) -> RawGraph:
         """Return the arrays of the one graph."""
 
     @abstractmethod
-    def masks(self, raw: RawFiles, fold: int) -> Sequence[Array]:
+    def masks(self, raw: RawReader, fold: int) -> Sequence[Array]:
         """Return the masks of train, val and test for a fold, each (N,)."""
 
     def schema(self, params: OneGraphParams) -> Schema:
@@ -87,11 +87,13 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     def prepare(self, raw: RawCopy, params: OneGraphParams, workdir: Path) -> Prepared:
         """Read and check the graph, and the masks of all folds."""
-        files = RawFiles(raw.path, self.manifest.name)
+        reader = RawReader(raw.path, self.manifest.name)
         layout = self.manifest.layout
-        with files.convert_item_errors():
-            graph = self.read(files)
-            arrays, rows = conform_graphs([graph], self.schema(params), layout, files.current_item)
+        with reader.convert_item_errors():
+            graph = self.read(reader)
+            arrays, rows = concatenate_graphs(
+                [graph], self.schema(params), layout, reader.current_item
+            )
         for fold in range(layout.folds):
             self._part_codes(raw.path, fold, len(arrays["x"]))
         write_graph_arrays(workdir / "graph", [(arrays, rows)])
@@ -124,7 +126,7 @@ class GraphWithMasksPipeline(OneGraphPipeline[OneGraphParams, FP]):
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 
     def _part_codes(self, folder: Path, fold: int, nodes: int) -> Array:
-        raw = RawFiles(folder, self.manifest.name)
+        raw = RawReader(folder, self.manifest.name)
         with raw.convert_item_errors():
             masks = self.masks(raw, fold)
             return part_codes_from_masks(masks, nodes, f"{raw.current_item}, fold {fold}")
@@ -175,7 +177,7 @@ class GraphsInPartsPipeline(MappedGraphsPipeline):
     """Pipeline of many graphs in published parts."""
 
     @abstractmethod
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Yield train, val and test."""
 
     def schema(self, params: BuildParams) -> Schema:
@@ -184,13 +186,13 @@ class GraphsInPartsPipeline(MappedGraphsPipeline):
 
     def prepare(self, raw: RawCopy, params: BuildParams, workdir: Path) -> Prepared:
         """Check each graph and append its arrays to files in which workers can seek."""
-        files = RawFiles(raw.path, self.manifest.name)
+        reader = RawReader(raw.path, self.manifest.name)
         schema = self.schema(params)
         sizes = {}
         listed_numbers = {}
-        with files.convert_item_errors():
-            for part in self.read(files):
-                batches = conform_batches(part.graphs, schema, self.manifest.layout, files)
+        with reader.convert_item_errors():
+            for part in self.read(reader):
+                batches = concatenate_in_batches(part.graphs, schema, self.manifest.layout, reader)
                 sizes[part.name] = write_graph_arrays(workdir / part.name, batches)
                 if part.listed_numbers is not None:
                     listed_numbers[part.name] = part.listed_numbers

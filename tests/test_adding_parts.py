@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawReader, RawGraph
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
@@ -39,12 +39,12 @@ class QM9(GraphsInPartsPipeline):
 
     records_per_unit = 50
 
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Yield the molecules of each part, in the order of the file."""
         for part in PARTS:
             yield PublishedPart(part, self._molecules(raw, part))
 
-    def _molecules(self, raw: RawFiles, part: str) -> Iterator[RawGraph]:
+    def _molecules(self, raw: RawReader, part: str) -> Iterator[RawGraph]:
         for line in raw.lines("qm9.txt"):
             name, energy, *charges = line.split()
             if name == part:

@@ -247,7 +247,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def split(self, records: RecordTable, params: S, raw_folder: Path | None) -> Split:
         """Return a published split."""
-        folder = require_raw(self.manifest, raw)
+        folder = require_raw(self.manifest, raw_folder)
         arrays = self.read_part_lists(folder, params.split_rule)
         lists = {part: part_rows.tolist() for part, part_rows in arrays.items()}
         rows = [int(key) for key in records.keys]

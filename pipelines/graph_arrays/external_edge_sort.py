@@ -66,7 +66,7 @@ def sort_runs(
 
     ``distinct`` sorts by target and source, and keeps each pair once. Writes ``folder/edge``, with
     sources in its first half and targets in its second. Returns the number of edges and the
-    capacity of each half (:func:`sorted_edges`).
+    capacity of each half (:func:`map_sorted_edges`).
     """
     bounds = np.load(runs / _BOUNDS, allow_pickle=False)
     source, target = (_map_edges(runs / name) for name in _RUNS)
@@ -90,7 +90,7 @@ def sort_runs(
     return count, capacity
 
 
-def sorted_edges(folder: Path, count: int, capacity: int) -> U32:
+def map_sorted_edges(folder: Path, count: int, capacity: int) -> U32:
     """Map the edges that :func:`sort_runs` wrote, (2, count)."""
     return _map_edges(folder / _EDGES).reshape(2, capacity)[:, :count]
 

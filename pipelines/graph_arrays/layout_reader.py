@@ -21,7 +21,7 @@ from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.graph_checks import all_in_range
-from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
+from kmip_data.pipelines.graph_arrays.reverse_edges import edges_in_both_directions
 
 BATCH_GRAPHS = 256  #: graphs checked at a time
 _COMMA_SEPARATED = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
@@ -29,18 +29,18 @@ RawGraph = Mapping[str, Any]  #: attributes of one graph, by name
 T = TypeVar("T")
 
 
-class RawFiles:
-    """Folder of raw files, with methods that keep track of the item being read.
+class RawReader:
+    """Reader of a folder of raw files that keeps track of the item being read.
 
-    ``current_item`` is that file, line or record. :meth:`path` and :meth:`track_items` set it, and
-    errors begin with it.
+    ``current_item`` is that file, line or record. :meth:`find_path` and :meth:`track_items` set it,
+    and errors begin with it.
     """
 
     def __init__(self, folder: Path, dataset: str) -> None:
         self.folder = folder
         self.current_item = dataset  #: the dataset until a file is opened
 
-    def path(self, pattern: str) -> Path:
+    def find_path(self, pattern: str) -> Path:
         """Return the only file whose name matches ``pattern``."""
         matching_files = sorted(self.folder.glob(pattern))
         if len(matching_files) != 1:
@@ -48,13 +48,13 @@ class RawFiles:
         self.current_item = matching_files[0].name
         return matching_files[0]
 
-    def arrays(self, pattern: str) -> NpzFile:
+    def open_npz(self, pattern: str) -> NpzFile:
         """Open the only ``.npz`` file that matches ``pattern``."""
-        return NpzFile(self.path(pattern))
+        return NpzFile(self.find_path(pattern))
 
     def lines(self, pattern: str, *, header: int = 0) -> Iterator[str]:
         """Yield the lines of a text file after ``header`` lines."""
-        lines = read_lines(self.path(pattern))[header:]
+        lines = read_lines(self.find_path(pattern))[header:]
         return self.track_items("line", lines, header + 1)
 
     def track_items(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
@@ -129,7 +129,7 @@ def column_of(key: str, form: ColumnLayout) -> Column:
     return Column(key=key, attribute=attribute, **values)
 
 
-def conform_graphs(
+def concatenate_graphs(
     graphs: Sequence[RawGraph],
     schema: Schema,
     layout: Layout,
@@ -165,7 +165,7 @@ def conform_graphs(
     counts = []
     for column in schema.columns:
         values = [np.asarray(graph[column.attribute]) for graph in graphs]
-        arrays[column.attribute] = conform_column(values, column, rows[column.level], where)
+        arrays[column.attribute] = concatenate_column(values, column, rows[column.level], where)
         counts.append(rows[column.level])
 
     # 3. Check or add reverse edges. Nodes are numbered across graphs, so one sort serves the batch.
@@ -176,7 +176,7 @@ def conform_graphs(
         _check_both_ways(batch_edges, sum(nodes), arrays.get("edge_attr"), where)
     if layout.undirected:
         batch_edges = edges + np.repeat(first, rows["edge"])
-        both_directions = undirected_edges(batch_edges.T, sum(nodes))
+        both_directions = edges_in_both_directions(batch_edges.T, sum(nodes))
         # They are sorted by source, hence by graph.
         ends = np.searchsorted(both_directions[0], last)
         rows["edge"] = np.diff(ends, prepend=0).tolist()
@@ -185,10 +185,10 @@ def conform_graphs(
     return arrays, np.array([*counts, rows["edge"]], np.int64).T
 
 
-def conform_column(
+def concatenate_column(
     values: Sequence[Array], column: Column, rows: Sequence[int], where: str
 ) -> Array:
-    """Concatenate a column's values (rows, …) of several graphs; raise as :func:`conform_graphs`."""
+    """Concatenate a column's values (rows, …) of several graphs; raise as :func:`concatenate_graphs`."""
     is_graph_level = column.level == "graph"
     for array, count in zip(values, rows, strict=True):
         shape = column.shape if is_graph_level else (count, *column.shape)
@@ -214,25 +214,27 @@ def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -
         raise DamagedInput(f"{where}: an edge without its reverse.")
 
 
-def conform_batches(
-    graphs: Iterable[RawGraph], schema: Schema, layout: Layout, raw: RawFiles
+def concatenate_in_batches(
+    graphs: Iterable[RawGraph], schema: Schema, layout: Layout, raw: RawReader
 ) -> Iterator[tuple[dict[str, Array], I64]]:
-    """Apply :func:`conform_graphs` to batches of graphs; an error names its graph."""
+    """Apply :func:`concatenate_graphs` to batches of graphs; an error names its graph."""
     named_graphs = ((raw.current_item, graph) for graph in graphs)
     while batch := list(islice(named_graphs, BATCH_GRAPHS)):
         try:
-            arrays = conform_graphs([graph for _, graph in batch], schema, layout, raw.current_item)
+            arrays = concatenate_graphs(
+                [graph for _, graph in batch], schema, layout, raw.current_item
+            )
         except Exception:
             # Check graph by graph to find the one at fault.
             for item, graph in batch:
                 raw.current_item = item
-                conform_graphs([graph], schema, layout, item)
+                concatenate_graphs([graph], schema, layout, item)
             raise
         yield arrays
 
 
 def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
-    """Return the record of a graph's arrays, as :func:`conform_graphs` returns them, edges (E, 2)."""
+    """Return the record of a graph's arrays, as :func:`concatenate_graphs` returns them, edges (E, 2)."""
     columns = {}
     for column in schema.columns:
         rows = graph[column.attribute]

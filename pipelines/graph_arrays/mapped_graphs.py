@@ -12,8 +12,8 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 
-_LAYOUT = "layout.json"
-_ENDS = "ends.npy"
+_DTYPES_FILE = "layout.json"
+_OFFSETS_FILE = "ends.npy"
 _STRINGS_PER_BATCH = 1_000
 
 
@@ -36,7 +36,7 @@ def write_graph_arrays(folder: Path, batches: Iterable[tuple[Mapping[str, Array]
                 files[name].write(np.ascontiguousarray(array).data)
             counts.append(rows)
     rows = np.concatenate(counts or [np.zeros((0, 0), np.int64)])
-    write_array_layout(folder, layout, rows)
+    write_array_index(folder, layout, rows)
     return len(rows)
 
 
@@ -52,15 +52,15 @@ def write_strings(folder: Path, strings: Iterable[str]) -> int:
     return write_graph_arrays(folder, batches())
 
 
-def write_array_layout(
+def write_array_index(
     folder: Path,
     layout: Mapping[str, tuple[str, Sequence[int]]],
     rows: I64,
 ) -> None:
     """Write dtype and trailing axes of each array, and the number of rows per graph, (G, arrays)."""
-    (folder / _LAYOUT).write_text(json.dumps(layout), "ascii")
+    (folder / _DTYPES_FILE).write_text(json.dumps(layout), "ascii")
     first = np.zeros((1, rows.shape[1]), np.int64)
-    np.save(folder / _ENDS, np.cumsum(np.concatenate([first, rows]), axis=0))
+    np.save(folder / _OFFSETS_FILE, np.cumsum(np.concatenate([first, rows]), axis=0))
 
 
 class MappedGraphs:
@@ -68,9 +68,9 @@ class MappedGraphs:
 
     def __init__(self, folder: Path) -> None:
         # Slicing an ndarray takes a twelfth of the time of slicing a memmap.
-        self._ends = np.asarray(np.load(folder / _ENDS, mmap_mode="r", allow_pickle=False))
+        self._ends = np.asarray(np.load(folder / _OFFSETS_FILE, mmap_mode="r", allow_pickle=False))
         self._arrays: dict[str, Array] = {}
-        layout = json.loads((folder / _LAYOUT).read_text("ascii"))
+        layout = json.loads((folder / _DTYPES_FILE).read_text("ascii"))
         for name, (dtype, shape) in layout.items():
             # Map each file once: a unit reads its graphs from the page cache.
             rows = np.empty(0, dtype)

@@ -26,7 +26,7 @@ def interleave_reverse_edges(edges: NDArray[Number]) -> NDArray[Number]:
     return both
 
 
-def undirected_edges(edges: Integers, nodes: int) -> I64:
+def edges_in_both_directions(edges: Integers, nodes: int) -> I64:
     """Return the distinct edges in both directions of (E, 2), sorted by source and target: (2, E').
 
     Same as PyTorch Geometric's ``ToUndirected``.

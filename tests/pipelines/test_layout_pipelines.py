@@ -17,10 +17,10 @@ from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.plan import build_key
 from kmip_data.pipelines.graph_arrays.layout_reader import (
-    RawFiles,
-    conform_batches,
-    conform_column,
-    conform_graphs,
+    RawReader,
+    concatenate_column,
+    concatenate_graphs,
+    concatenate_in_batches,
     schema_of,
 )
 
@@ -58,17 +58,17 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 def test_values_are_checked_before_the_cast_and_the_record_is_named(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    raw = RawFiles(tmp_path, "file")
+    raw = RawReader(tmp_path, "file")
     graphs = [a_graph() for _ in range(700)]
     graphs[555] = a_graph(**changes)
-    batches = conform_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
+    batches = concatenate_in_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
     with pytest.raises(DamagedInput, match=f"^file, graph 555: {message}"):
         list(batches)
 
 
 def test_a_batch_concatenates_its_graphs() -> None:
     graphs = [a_graph(), a_graph(x=np.array([[1], [2], [5]], np.int8)), a_graph(y=np.float32(2))]
-    arrays, rows = conform_graphs(graphs, SCHEMA, MANIFEST.layout, "file")
+    arrays, rows = concatenate_graphs(graphs, SCHEMA, MANIFEST.layout, "file")
     assert arrays["x"].dtype == np.uint8
     assert arrays["x"][:, 0].tolist() == [3, 4, 1, 2, 5, 3, 4]
     assert arrays["y"].tolist() == [0.5, 0.5, 2]
@@ -83,8 +83,8 @@ def test_a_batch_adds_reverse_edges_to_each_graph() -> None:
         graphs.append({"x": np.zeros((nodes, 1), int), "y": 0.5, "edge_index": edges})
     layout = MANIFEST.layout.model_copy(update={"both_ways": "", "undirected": True})
     schema = replace(SCHEMA, columns=tuple(c for c in SCHEMA.columns if c.level != "edge"))
-    arrays, rows = conform_graphs(graphs, schema, layout, "file")
-    alone = [conform_graphs([graph], schema, layout, "file") for graph in graphs]
+    arrays, rows = concatenate_graphs(graphs, schema, layout, "file")
+    alone = [concatenate_graphs([graph], schema, layout, "file") for graph in graphs]
     for name, array in arrays.items():
         assert np.array_equal(array, np.concatenate([one[name] for one, _ in alone])), name
     assert rows.tolist() == [count.tolist()[0] for _, count in alone]
@@ -104,7 +104,7 @@ def test_a_batch_adds_reverse_edges_to_each_graph() -> None:
 def test_reader_errors_name_the_record_without_python_terms(
     code: Any, message: str, tmp_path: Path
 ) -> None:
-    raw = RawFiles(tmp_path, "file")
+    raw = RawReader(tmp_path, "file")
 
     def read() -> None:
         with raw.convert_item_errors():
@@ -145,6 +145,6 @@ def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:
     column = next(column for column in SCHEMA.columns if column.key == "node/x")
     column = replace(column, shape=(7,))
     with pytest.raises(DamagedInput) as error:
-        conform_column([np.zeros((3, 6))], column, [3], "file")
+        concatenate_column([np.zeros((3, 6))], column, [3], "file")
     expected = error.value.expected
     assert expected == "layout.columns.node/x.shape = [7] of the manifest"

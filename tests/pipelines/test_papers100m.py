@@ -140,7 +140,7 @@ def test_sorted_runs_equal_a_slow_sort(tmp_path):
         if distinct:
             pairs = sorted({(a, b) for a, b in pairs} | {(b, a) for a, b in pairs})
         wanted = sorted(pairs, key=lambda pair: pair[1])
-        assert external_edge_sort.sorted_edges(folder, *size).T.tolist() == [
+        assert external_edge_sort.map_sorted_edges(folder, *size).T.tolist() == [
             list(pair) for pair in wanted
         ]
 

@@ -17,7 +17,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, release_pages
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 _GRAPHS_PER_RELEASE = 1_000  #: graphs read before pages of the file are released
@@ -28,9 +28,9 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 2_000  #: about 20 MB per shard of CIFAR10, 50 MB of PATTERN
 
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Read the memory-mapped file."""
-        path = raw.path(self.manifest.content.anchor)
+        path = raw.find_path(self.manifest.content.anchor)
         mapping = map_file(path)
         lists = read_torch_file(path, mapping=mapping)
         has_three_parts = isinstance(lists, list | tuple) and len(lists) == len(PARTS)

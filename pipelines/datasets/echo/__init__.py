@@ -17,7 +17,7 @@ import numpy as np
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 #: Dataset -> target column of y, by default 0.
@@ -30,15 +30,15 @@ class EchoPipeline(GraphsInPartsPipeline):
     records_per_unit = 10_000
     key = "{part}/{number:07d}"
 
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Read the graphs of each file."""
         for part in PARTS:
-            path = raw.path(f"*{part}*.pt")
+            path = raw.find_path(f"*{part}*.pt")
             yield PublishedPart(
                 part, self._convert_graphs(raw, raw.track_items("graph", stream_graphs(path)))
             )
 
-    def _convert_graphs(self, raw: RawFiles, graphs: Iterable[RawGraph]) -> Iterator[RawGraph]:
+    def _convert_graphs(self, raw: RawReader, graphs: Iterable[RawGraph]) -> Iterator[RawGraph]:
         column = _TARGET_COLUMNS.get(self.manifest.registered_name, 0)
         is_graph_task = "graph/y" in self.manifest.layout.columns
         for graph in graphs:

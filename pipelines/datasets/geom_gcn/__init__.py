@@ -15,7 +15,7 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
+from kmip_data.pipelines.graph_arrays.layout_reader import RawReader
 from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
 
 NODE_FILE = "out1_node_feature_label.txt"
@@ -25,11 +25,11 @@ EDGE_FILE = "out1_graph_edges.txt"
 class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
-    def read(self, raw: RawFiles) -> dict[str, Array]:
+    def read(self, raw: RawReader) -> dict[str, Array]:
         """Read nodes by number, and distinct edges sorted by first and second node."""
         columns = self.manifest.layout.columns
         (width,) = columns["node/x"].shape
-        nodes = len(read_lines(raw.path(NODE_FILE))) - 1
+        nodes = len(read_lines(raw.find_path(NODE_FILE))) - 1
         x = np.zeros((nodes, width), np.uint8)
         y = np.full(nodes, -1)
         for line in raw.lines(NODE_FILE, header=1):
@@ -50,9 +50,9 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
         edges = np.array(pairs, np.int64).reshape(-1, 2)
         return {"x": x, "y": y, "edge_index": np.unique(edges, axis=0).T}
 
-    def masks(self, raw: RawFiles, fold: int) -> list[Array]:
+    def masks(self, raw: RawReader, fold: int) -> list[Array]:
         """Read the train, val and test masks (N,) of a fold."""
-        arrays = raw.arrays(f"*_split_0.6_0.2_{fold}.npz")
+        arrays = raw.open_npz(f"*_split_0.6_0.2_{fold}.npz")
         return [arrays.load(f"{part}_mask") for part in PARTS]
 
 

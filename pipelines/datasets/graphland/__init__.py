@@ -35,7 +35,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
-from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
+from kmip_data.pipelines.graph_arrays.reverse_edges import edges_in_both_directions
 from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
 
@@ -141,7 +141,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         for feature_type in FEATURE_TYPES:
             mask = np.array(features.feature_types) == feature_type
             arrays[f"graph/x_{feature_type}_mask"] = mask.astype(np.uint8)
-        arrays["edges"] = undirected_edges(edges.T, len(y))
+        arrays["edges"] = edges_in_both_directions(edges.T, len(y))
         np.savez(workdir / _ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
 

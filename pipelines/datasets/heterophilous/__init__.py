@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from kmip_data.arrays import Array
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
+from kmip_data.pipelines.graph_arrays.layout_reader import RawReader
 from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
 
 
 class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):
     """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
 
-    def read(self, raw: RawFiles) -> dict[str, Array]:
+    def read(self, raw: RawReader) -> dict[str, Array]:
         """Read the arrays of the graph."""
-        arrays = raw.arrays("*.npz")
+        arrays = raw.open_npz("*.npz")
         return {
             "x": arrays.load("node_features"),
             "y": arrays.load("node_labels"),
             "edge_index": arrays.load("edges").T,
         }
 
-    def masks(self, raw: RawFiles, fold: int) -> list[Array]:
+    def masks(self, raw: RawReader, fold: int) -> list[Array]:
         """Read the train, val and test masks (N,) of a fold."""
-        arrays = raw.arrays("*.npz")
+        arrays = raw.open_npz("*.npz")
         return [arrays.load(f"{part}_masks")[fold] for part in PARTS]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_graphs
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
 
@@ -24,9 +24,9 @@ class LRIMPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 64
 
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Read the graphs of the only file, which the authors split by position."""
-        path = raw.path("lrim_*.pt")
+        path = raw.find_path("lrim_*.pt")
         total = sum(1 for _ in stream_graphs(path))
         graphs = map(_convert_graph, raw.track_items("graph", stream_graphs(path)))
         sizes = (ceil(0.8 * total), int(0.1 * total), total)

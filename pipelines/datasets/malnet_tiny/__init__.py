@@ -127,7 +127,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         self, records: RecordTable, params: PublishedSplitParams, raw_folder: Path | None
     ) -> Split:
         """Apply the published lists in their order."""
-        lists = read_part_lists(require_raw(self.manifest, raw))
+        lists = read_part_lists(require_raw(self.manifest, raw_folder))
         keys = {}
         for part, names in lists.items():
             keys[part] = [name.rpartition("/")[2] for name in names]

@@ -24,8 +24,8 @@ from kmip_data.pipelines.domains.molecules import (
 )
 from kmip_data.pipelines.formats.numbers import NumberTable
 from kmip_data.pipelines.graph_arrays.layout_reader import record_of, schema_of
-from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_array_layout
-from kmip_data.pipelines.graph_arrays.reverse_edges import undirected_edges
+from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_array_index
+from kmip_data.pipelines.graph_arrays.reverse_edges import edges_in_both_directions
 from kmip_data.pipelines.layout_pipelines import MappedGraphsPipeline
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline, split_from_lists
@@ -106,7 +106,7 @@ def store_graphs(
     )
     layout["edge_index"] = (schema.index_dtype, (2,))
     counts.append(edges * (len(take) // 2))
-    write_array_layout(folder, layout, np.stack(counts, axis=1))
+    write_array_index(folder, layout, np.stack(counts, axis=1))
     return nodes
 
 
@@ -187,7 +187,7 @@ class OGBGraphsPipeline(MappedGraphsPipeline):
     ) -> Split:
         """Apply the published lists, which keep the molecules of a scaffold together."""
         lists = read_complete_part_lists(
-            require_raw(self.manifest, raw), published_rule(self.manifest), None
+            require_raw(self.manifest, raw_folder), published_rule(self.manifest), None
         )
         rows = [int(key) for key in records.keys]
         return split_from_lists(
@@ -239,7 +239,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         if params.edges == "undirected":
             has_reverses = not schema_of(self.manifest).directed
             edges = graph["edge_index"][:: 1 + has_reverses]
-            both = undirected_edges(edges, len(graph["x"]))
+            both = edges_in_both_directions(edges, len(graph["x"]))
             graph["edge_index"] = both.T.astype(schema.index_dtype)
         yield record_of(unit.name, graph, schema)
 
@@ -250,7 +250,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         nodes = int(records.node_counts[0])
         codes = np.empty(nodes, np.uint8)
         lists = read_complete_part_lists(
-            require_raw(self.manifest, raw), published_rule(self.manifest), nodes
+            require_raw(self.manifest, raw_folder), published_rule(self.manifest), nodes
         )
         for code, rows in enumerate(lists.values()):
             codes[rows] = code

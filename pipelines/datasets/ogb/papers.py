@@ -126,7 +126,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         facts = prepared.facts
         folder = prepared.path
         nodes = facts["nodes"]
-        edges = external_edge_sort.sorted_edges(folder, facts["edges"], facts["room"])
+        edges = external_edge_sort.map_sorted_edges(folder, facts["edges"], facts["room"])
         features = FeatureStream(Path(facts["raw"]), nodes, np.dtype(params.features))
         columns: dict[str, Array | LazyColumn] = {
             "node/x": LazyColumn((nodes, NUM_FEATURES), features.dtype, features),

@@ -20,7 +20,7 @@ from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
+from kmip_data.pipelines.graph_arrays.layout_reader import RawReader
 from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
 from kmip_data.pipelines.parameters import check_fold
 
@@ -64,7 +64,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
             part_codes=split_per_class(records.node_labels[0], params.split_seed),
         )
 
-    def read(self, raw: RawFiles) -> dict[str, Array]:
+    def read(self, raw: RawReader) -> dict[str, Array]:
         """Read the graph like PyTorch Geometric's ``Planetoid``."""
         # 1. Test nodes come last. In CiteSeer some of them have no row, and zero features.
         test_nodes = _read_test_nodes(raw)
@@ -101,7 +101,7 @@ class PlanetoidPipeline(GraphWithMasksPipeline[PlanetoidSplitParams]):
             "edge_index": np.stack([source, target]),
         }
 
-    def masks(self, raw: RawFiles, fold: int) -> list[Bools]:
+    def masks(self, raw: RawReader, fold: int) -> list[Bools]:
         """Return the public split: nodes of ``x`` for train, the next 500 for val."""
         test_nodes = _read_test_nodes(raw)
         train = len(_read_matrix(raw, "y"))
@@ -169,20 +169,20 @@ _ALLOWED_GLOBALS = {
 }
 
 
-def _read_pickle(raw: RawFiles, name: str) -> Any:
-    path = raw.path(f"*.{name}")
+def _read_pickle(raw: RawReader, name: str) -> Any:
+    path = raw.find_path(f"*.{name}")
     return read_pickle(path.read_bytes(), _ALLOWED_GLOBALS, name=path.name)
 
 
-def _read_matrix(raw: RawFiles, name: str) -> Array:
+def _read_matrix(raw: RawReader, name: str) -> Array:
     matrix = _read_pickle(raw, name)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
         raise DamagedInput(f"{raw.current_item} is {type(matrix).__name__}, not a matrix.")
     return matrix
 
 
-def _read_test_nodes(raw: RawFiles) -> I64:
-    text = raw.path("*.test.index").read_text("ascii")
+def _read_test_nodes(raw: RawReader) -> I64:
+    text = raw.find_path("*.test.index").read_text("ascii")
     test_nodes = np.array(text.split(), np.int64)
     if not len(test_nodes) or len(np.unique(test_nodes)) != len(test_nodes) or test_nodes.min() < 0:
         raise DamagedInput(f"{raw.current_item} is not a list of distinct nodes.")

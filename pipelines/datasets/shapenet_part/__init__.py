@@ -178,7 +178,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     ) -> Split:
         """Apply the published lists in their shuffled order."""
         return split_from_lists(
-            read_part_lists(require_raw(self.manifest, raw)), records.keys, "lists"
+            read_part_lists(require_raw(self.manifest, raw_folder)), records.keys, "lists"
         )
 
     def folder_name_pieces(self, params: ShapeNetPartParams) -> list[str]:

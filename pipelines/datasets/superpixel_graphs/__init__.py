@@ -27,7 +27,7 @@ from kmip_data.pipelines.formats.tensors import (
     separate_graphs,
     stream_pickled,
 )
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.pipelines.parameters import BuildParams
 
@@ -47,7 +47,7 @@ class LRGBSuperpixelPipeline(GraphsInPartsPipeline):
         # Parts drawn from the same pictures.
         self.redrawn_parts = ("train", "val") if self.is_coco else ("val", "test")
 
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Read the graphs of each part from a memory-mapped file of up to 9 GB."""
         existing_files = sorted(path.name for path in raw.folder.glob("*") if path.stem in PARTS)
         suffix = ".pickle" if "train.pickle" in existing_files else ".pt"
@@ -60,11 +60,11 @@ class LRGBSuperpixelPipeline(GraphsInPartsPipeline):
         read = stream_pickled if suffix == ".pickle" else _read_collated_graphs
         has_ids = self.is_coco and suffix == ".pickle"
         for part, name in names.items():
-            graphs = raw.track_items("graph", read(raw.path(name)))
+            graphs = raw.track_items("graph", read(raw.find_path(name)))
             yield PublishedPart(part, self._convert_graphs(raw, graphs, has_ids=has_ids))
 
     def _convert_graphs(
-        self, raw: RawFiles, graphs: Iterable[Sequence[Array]], *, has_ids: bool
+        self, raw: RawReader, graphs: Iterable[Sequence[Array]], *, has_ids: bool
     ) -> Iterator[RawGraph]:
         for x, edge_attr, edge_index, y in graphs:
             yield {

@@ -20,7 +20,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles, RawGraph
+from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 from kmip_data.runtime.extras import require_extra
 
@@ -35,7 +35,7 @@ class ZincPipeline(GraphsInPartsPipeline):
 
     records_per_unit = 20_000  #: about 12 MB per shard
 
-    def read(self, raw: RawFiles) -> Iterator[PublishedPart]:
+    def read(self, raw: RawReader) -> Iterator[PublishedPart]:
         """Read the molecules of each file; for ``zinc`` only those that the file's index lists."""
         for part in PARTS:
             listed_numbers = None
@@ -47,9 +47,9 @@ class ZincPipeline(GraphsInPartsPipeline):
 PIPELINE = ZincPipeline
 
 
-def _read_index(raw: RawFiles, part: str) -> list[int]:
+def _read_index(raw: RawReader, part: str) -> list[int]:
     """Return the numbers of the benchmark's molecules in the file of a part."""
-    text = ",".join(read_lines(raw.path(f"{part}.index"))).removesuffix(",")
+    text = ",".join(read_lines(raw.find_path(f"{part}.index"))).removesuffix(",")
     entries = text.split(",") if text else []  # a part of a small sample may be empty
     numbers = [
         int(raw.parse_indices(entry, 10**9, 1)[0]) for entry in raw.track_items("entry", entries, 1)
@@ -61,11 +61,11 @@ def _read_index(raw: RawFiles, part: str) -> list[int]:
 
 
 def _read_molecules(
-    raw: RawFiles, part: str, listed_numbers: list[int] | None
+    raw: RawReader, part: str, listed_numbers: list[int] | None
 ) -> Iterator[RawGraph]:
     """Yield the listed molecules of a part's file, or all of them, in the order of the file."""
     missing = set(listed_numbers or ())
-    path = raw.path(f"{part}.[jp]*")
+    path = raw.find_path(f"{part}.[jp]*")
     for number, item in enumerate(raw.track_items("molecule", _read_items(path))):
         if listed_numbers is not None and number not in missing:
             continue

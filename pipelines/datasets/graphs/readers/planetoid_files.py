@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
-from kmip_data.pipelines.graph_arrays.layout_reader import RawFiles
+from kmip_data.pipelines.graph_arrays.layout_reader import RawReader
 
 _EXPECTED = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
 _FILE_ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -58,7 +58,7 @@ def read(
             next="--archive FOLDER with all eight files",
         )
 
-    raw = RawFiles((folder / min(dataset_files)).parent, name)
+    raw = RawReader((folder / min(dataset_files)).parent, name)
     planetoid = PlanetoidPipeline(load_manifest("cora"))
     with raw.convert_item_errors():
         arrays = planetoid.read(raw)
