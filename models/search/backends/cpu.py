@@ -1,7 +1,7 @@
 """Compiled search on all CPU cores, by one of three scans chosen for the size and data of each graph.
 
-*exact* scores every key by the rule, for small graphs and few queries. *bytes* filters keys in 8
-bits, on processors that multiply bytes. *flat* filters in float32, if bytes separate too few keys.
+*exact* scores every key by the rule, for small graphs and few queries. *byte* filters keys in 8
+bits, on processors that multiply bytes. *float* filters in float32, if bytes separate too few keys.
 The choice is in the debug log; the results are equal.
 """
 
@@ -23,7 +23,7 @@ from kmip_data.models.search.problem import SearchProblem, row_ranges
 from kmip_data.runtime.parallel import run_in_ranges
 
 if TYPE_CHECKING:
-    from kmip_data.models.search.cpu.sorted_keys import ByLength
+    from kmip_data.models.search.cpu.sorted_keys import KeysByLength
 
 NAME = "cpu"
 AUTO = "chosen by auto on the CPU"
@@ -32,21 +32,21 @@ RANK = {"cpu": 10}
 log = logging.getLogger(__name__)
 
 #: Searches the queries ``start:stop``, called with (queries, scores, indices, failed, start, stop).
-#: Returns the cost, in leaves of 16 keys of the flat scan.
+#: Returns the cost, in leaves of 16 keys of the float scan.
 Scan = Callable[..., float]
 
 # Thresholds between the scans, measured in ADR 0100 and 0220.
 _MIN_FILTER_QUERIES = 64
-_MIN_FLAT_KEYS = 3000  # plus 40 per k
-_MIN_FLAT_KEYS_PER_K = 40
+_MIN_FLOAT_KEYS = 3000  # plus 40 per k
+_MIN_FLOAT_KEYS_PER_K = 40
 _MIN_BYTE_KEYS = 800  # plus 8 per k and 12,000 / (d + 4)
 _MIN_BYTE_KEYS_PER_K = 8
 _MIN_BYTE_VALUES = 12_000
 _MIN_GROUPED_KEYS = 1000  # keys from which equal rows are grouped, for many heads; 3000 for one
 _MAX_DISTINCT_FRACTION = 0.85  # of distinct rows in the first quarter of the keys, for grouping
-_BYTE_LEAF_COST = 0.25  # cost of a leaf of bytes, relative to a leaf of the flat scan
+_BYTE_LEAF_COST = 0.25  # cost of a leaf of bytes, relative to a leaf of the float scan
 _SCORE_COST = 5  # cost of scoring a key that passes the byte filter, in the same unit
-_FLAT_CANDIDATES_PER_K = 8  # keys that pass the flat filter, too
+_FLOAT_CANDIDATES_PER_K = 8  # keys that pass the float filter, too
 _MAX_TIED_FRACTION = 0.3  # of sampled queries that the filter fails to rank; above, search exactly
 _MAX_SAMPLED_QUERIES = 128  # one query in 64 is sampled
 _MIN_PAIRS_PER_RANGE = 100_000  # fewest pairs per thread
@@ -122,7 +122,7 @@ def _search_distinct_rows(graphs: _Operands) -> Bools:
     quarter[:, 1] = quarter[:, 0] + sizes[has_equal_rows] // 4
     sample = group_rows(keys, _head_graph_rows(1, quarter))
     max_distinct = _MAX_DISTINCT_FRACTION * (sizes[has_equal_rows] // 4)
-    has_equal_rows[has_equal_rows] = sample.counts <= max_distinct
+    has_equal_rows[has_equal_rows] = sample.group_counts <= max_distinct
     if not has_equal_rows.any():
         return has_equal_rows
 
@@ -189,11 +189,11 @@ def _min_filter_keys(dim: int, k: int) -> float:
     from kmip_data.models.search.cpu.byte_scan import MAX_DIM
     from kmip_data.models.search.cpu.simd import multiplies_bytes
 
-    flat_keys = float(_MIN_FLAT_KEYS + _MIN_FLAT_KEYS_PER_K * k)
+    float_keys = float(_MIN_FLOAT_KEYS + _MIN_FLOAT_KEYS_PER_K * k)
     if not multiplies_bytes() or dim > MAX_DIM:
-        return flat_keys
+        return float_keys
     byte_keys = _MIN_BYTE_KEYS + _MIN_BYTE_KEYS_PER_K * k + _MIN_BYTE_VALUES / (dim + 4)
-    return min(flat_keys, byte_keys)
+    return min(float_keys, byte_keys)
 
 
 def _search_exactly(graphs: _Operands) -> None:
@@ -244,8 +244,8 @@ def _search_large_graph(queries: F32, keys: F32, scores: F32, indices: I64) -> N
 def _choose_scan(queries: F32, keys: F32, k: int) -> tuple[Scan | None, float]:
     """Return the filter for these keys and its cost per query; ``None``: search exactly.
 
-    Bytes, if supported, are chosen if they cost less than a flat scan of all keys and can rank the
-    sampled queries. Otherwise few keys are searched exactly, and many by the flat filter, unless it
+    Bytes, if supported, are chosen if they cost less than a float scan of all keys and can rank the
+    sampled queries. Otherwise few keys are searched exactly, and many by the float filter, unless it
     cannot rank the sample either.
     """
     from kmip_data.models.search.cpu.byte_scan import MAX_DIM
@@ -257,21 +257,21 @@ def _choose_scan(queries: F32, keys: F32, k: int) -> tuple[Scan | None, float]:
         scan = _make_byte_scan(keys, sorted_keys, k)
         cost, tied = _try_on_sample(scan, queries, k)
         if tied <= _MAX_TIED_FRACTION and cost < len(keys) / 16:
-            _log_scan("bytes", queries, keys, cost, tied)
+            _log_scan("byte", queries, keys, cost, tied)
             return scan, cost
-        # Too few keys for the flat filter.
-        if len(keys) < _MIN_FLAT_KEYS + _MIN_FLAT_KEYS_PER_K * k:
+        # Too few keys for the float filter.
+        if len(keys) < _MIN_FLOAT_KEYS + _MIN_FLOAT_KEYS_PER_K * k:
             _log_scan("exact", queries, keys, cost, tied)
             return None, cost
 
-    scan = _make_flat_scan(keys, sorted_keys)
+    scan = _make_float_scan(keys, sorted_keys)
     cost, tied = _try_on_sample(scan, queries, k)
     can_rank = tied <= _MAX_TIED_FRACTION
-    _log_scan("flat" if can_rank else "exact", queries, keys, cost, tied)
+    _log_scan("float" if can_rank else "exact", queries, keys, cost, tied)
     return (scan if can_rank else None), cost
 
 
-def _make_byte_scan(keys: F32, sorted_keys: ByLength, k: int) -> Scan:
+def _make_byte_scan(keys: F32, sorted_keys: KeysByLength, k: int) -> Scan:
     """Return the scan with an 8-bit filter."""
     from kmip_data.models.search.cpu.byte_scan import encode_as_bytes, search_bytes
 
@@ -281,20 +281,20 @@ def _make_byte_scan(keys: F32, sorted_keys: ByLength, k: int) -> Scan:
         queries: F32, scores: F32, indices: I64, failed: Bools, start: int, stop: int
     ) -> float:
         leaves, scored = search_bytes(codes, queries, keys, scores, indices, failed, start, stop)
-        extra = max(0, scored - _FLAT_CANDIDATES_PER_K * k * (stop - start))
+        extra = max(0, scored - _FLOAT_CANDIDATES_PER_K * k * (stop - start))
         return float(_BYTE_LEAF_COST * leaves + _SCORE_COST * extra)
 
     return scan
 
 
-def _make_flat_scan(keys: F32, sorted_keys: ByLength) -> Scan:
+def _make_float_scan(keys: F32, sorted_keys: KeysByLength) -> Scan:
     """Return the scan with a float32 filter."""
-    from kmip_data.models.search.cpu.filter_scan import pack_keys, search_flat
+    from kmip_data.models.search.cpu.float_scan import pack_keys, search_floats
 
     packed_keys = pack_keys(keys, sorted_keys)
 
     def scan(queries: F32, *arguments: Any) -> float:
-        return float(search_flat(packed_keys, queries, keys, *arguments))
+        return float(search_floats(packed_keys, queries, keys, *arguments))
 
     return scan
 

@@ -28,11 +28,11 @@ from kmip_data.models.search.cpu.simd import (
     splat_lanes,
     store_lanes,
 )
-from kmip_data.models.search.cpu.sorted_keys import ByLength
+from kmip_data.models.search.cpu.sorted_keys import KeysByLength
 from kmip_data.runtime.parallel import njit_nogil
 
-OUT = np.float32(np.inf)  #: floor of an abandoned query, which no product reaches
-LAST = 0xFFFFFFFF
+INFINITY = np.float32(np.inf)  #: floor of an abandoned query, which no product reaches
+LOW_32_BITS = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF
 _EMPTY = np.int64(-(2**63))
 #: Candidates above which sorting is faster than counting ranks: for k = 5,000, 3.4 times.
@@ -69,8 +69,8 @@ def top_k_threshold(
     """
     # NaN after the last value reaches nothing.
     store_lanes(values, stop, splat_lanes(np.float32(np.nan)))
-    low = integer_of_float(-OUT)
-    high = integer_of_float(OUT) + 1
+    low = integer_of_float(-INFINITY)
+    high = integer_of_float(INFINITY) + 1
     reach_low = stop - start
     # Bisect over the bits of the float, which always terminates.
     while reach_low > k + spare and high - low > 1:
@@ -88,53 +88,55 @@ def top_k_threshold(
     return float_of_integer(low)
 
 
-UNIT = 2.0**-24  #: largest relative error of rounding to float32
+UNIT_ROUNDOFF = 2.0**-24  #: largest relative error of rounding to float32
 #: Space beyond 3 k for candidates that the filter cannot separate from the k-th best.
-SPARE_CANDIDATES = 192
+SPARE_CAPACITY = 192
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Pointers to the state of B queries."""
 
-    unit: Pointer  #: (B, d) float32, queries scaled to length 1
-    product: Pointer  #: (B, space) float32, products of the candidates
-    position: Pointer  #: (B, space) int32, positions of the candidates in the order by length
+    unit_queries: Pointer  #: (B, d) float32, queries scaled to length 1
+    product: Pointer  #: (B, capacity) float32, products of the candidates
+    position: Pointer  #: (B, capacity) int32, positions of the candidates in the order by length
     filled: Pointer  #: (B,) int64, number of candidates
-    due: Pointer  #: (B,) int64, number of candidates at which to prune
-    floor: Pointer  #: (B,) float32, smallest product that passes
-    limit: Pointer  #: (B,) float32, smallest length of a key that passes
+    prune_at: Pointer  #: (B,) int64, number of candidates at which to prune
+    floor: Pointer  #: (B,) float32, smallest product that passes; of bytes, smallest score
+    limit: (
+        Pointer  #: (B,) float32, smallest length of a key that passes; of bytes, smallest product
+    )
     slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
-    line: Pointer  #: (16,) float32, scratch
-    packed: Pointer  #: (space + 8,) int64, scratch of :func:`write_best`
+    scratch: Pointer  #: (16,) float32, products of 16 keys
+    packed: Pointer  #: (capacity + 8,) int64, scratch of :func:`write_best`
     k: int
-    space: int
+    capacity: int
     margin: np.float32  #: how far a computed product may exceed a key's length
 
 
 @njit_nogil(error_model="numpy")
-def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
+def new_block(rows: int, dim: int, k: int) -> tuple[QueryBlock, Any]:
     """Return a block of ``rows`` queries, and its arrays, which must outlive it."""
-    space = 3 * k + SPARE_CANDIDATES
+    capacity = 3 * k + SPARE_CAPACITY
     # Zero rows stand for missing queries.
-    reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)
+    reals = np.zeros(rows * (dim + capacity + 3) + 32, np.float32)
     wholes = np.empty(rows * 2, np.int64)
-    positions = np.empty(rows * space, np.int32)
-    packed = np.empty(space + 8, np.int64)
-    state = reals[rows * space + 16 :]
-    block = Block(
-        unit=pointer_to_elements(state[rows * 3 + 16 :]),
+    positions = np.empty(rows * capacity, np.int32)
+    packed = np.empty(capacity + 8, np.int64)
+    state = reals[rows * capacity + 16 :]
+    block = QueryBlock(
+        unit_queries=pointer_to_elements(state[rows * 3 + 16 :]),
         product=pointer_to_elements(reals),
         position=pointer_to_elements(positions),
         filled=pointer_to_elements(wholes),
-        due=pointer_to_elements(wholes[rows:]),
+        prune_at=pointer_to_elements(wholes[rows:]),
         floor=pointer_to_elements(state),
         limit=pointer_to_elements(state[rows:]),
         slack=pointer_to_elements(state[rows * 2 :]),
-        line=pointer_to_elements(state[rows * 3 :]),
+        scratch=pointer_to_elements(state[rows * 3 :]),
         packed=pointer_to_elements(packed),
         k=k,
-        space=space,
-        margin=np.float32(8 * (dim + 8) * UNIT),
+        capacity=capacity,
+        margin=np.float32(8 * (dim + 8) * UNIT_ROUNDOFF),
     )
     return block, (reals, wholes, positions, packed)
 
@@ -152,23 +154,23 @@ def _rule_slack(length: float, dim: int, scale: float, longest: float) -> float:
         return np.inf
     # 2. E1, the error of a filter product: d roundings of the sum, 2 of the operands, and a margin of
     #    2.
-    filtered = (dim + 4) * UNIT * 1.1
+    filtered = (dim + 4) * UNIT_ROUNDOFF * 1.1
     # 3. E2, the rounding error of a score, in units of the filter, where |q| = |longest key| = 1.
-    ruled = (1.1 * UNIT * length * longest + 2.0**-148) / (length * scale)
+    ruled = (1.1 * UNIT_ROUNDOFF * length * longest + 2.0**-148) / (length * scale)
     # 4. With E = E1 + E2: if k products reach tau, k scores reach tau - E, and a key below tau - 2 E
     #    scores less than all of them.
     return 2.2 * (filtered + ruled)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def set_floor(block: Block, i: int, value: np.float32) -> None:
+def set_floor(block: QueryBlock, i: int, value: np.float32) -> None:
     """Let only products of at least ``value`` pass."""
     block.floor[i] = value
-    block.limit[i] = value - block.margin if value > block.margin else -OUT
+    block.limit[i] = value - block.margin if value > block.margin else -INFINITY
 
 
 @njit_nogil(error_model="numpy")
-def least_passing_length(block: Block, i: int) -> np.float32:
+def least_passing_length(block: QueryBlock, i: int) -> np.float32:
     """Return the length below which no key passes for any of the four queries from ``i`` on."""
     first = min(block.limit[i], block.limit[i + 1])
     second = min(block.limit[i + 2], block.limit[i + 3])
@@ -177,11 +179,11 @@ def least_passing_length(block: Block, i: int) -> np.float32:
 
 @njit_nogil(error_model="numpy")
 def load_queries(
-    block: Block,
+    block: QueryBlock,
     queries: F32,
     first: int,
     count: int,
-    sorted_keys: ByLength,
+    sorted_keys: KeysByLength,
 ) -> None:
     """Load ``count`` queries (R, d) into a block, and abandon those that no filter can rank."""
     dim = queries.shape[1]
@@ -196,27 +198,27 @@ def load_queries(
         if length > 0 and scale > 0:
             slack = _rule_slack(length, dim, scale, longest)
         for c in range(dim):
-            block.unit[i * dim + c] = queries[first + i, c] / length if length > 0 else 0.0
+            block.unit_queries[i * dim + c] = queries[first + i, c] / length if length > 0 else 0.0
         block.slack[i] = slack
         block.filled[i] = 0
-        block.due[i] = block.k + 1
+        block.prune_at[i] = block.k + 1
         # Products are within ±1, so a filter with a slack of 1 or more would exclude almost nothing.
-        set_floor(block, i, -OUT if slack < 1 else OUT)
+        set_floor(block, i, -INFINITY if slack < 1 else INFINITY)
     # Let nothing pass for missing queries in the last tile of four.
     for i in range(count, (count + 3) & ~3):
         block.filled[i] = 0
-        set_floor(block, i, OUT)
+        set_floor(block, i, INFINITY)
 
 
 @njit_nogil(error_model="numpy")
-def prune_candidates(block: Block, i: int, spare: int) -> None:
+def prune_candidates(block: QueryBlock, i: int, spare: int) -> None:
     """Raise a query's floor to just below its k-th best product, and drop the candidates below it.
 
     The floor may be up to ``spare`` ranks lower, which saves bisections. If too many candidates
     remain, for example ties, the query is abandoned.
     """
     k = block.k
-    base = i * block.space
+    base = i * block.capacity
     n = block.filled[i]
     floor = block.floor[i]
 
@@ -239,40 +241,40 @@ def prune_candidates(block: Block, i: int, spare: int) -> None:
     #    would overflow into the next query's space.
     n = to - base
     least = 16 + k // 2
-    if block.space - n - 32 < least:
-        floor = OUT
+    if block.capacity - n - 32 < least:
+        floor = INFINITY
         n = 0
-    room = block.space - n - 32
+    room = block.capacity - n - 32
     block.filled[i] = n
-    block.due[i] = n + min(max(least, n // 2), room)
+    block.prune_at[i] = n + min(max(least, n // 2), room)
     set_floor(block, i, floor)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def add_candidates(block: Block, i: int, products: Register, position: int) -> None:
+def add_candidates(block: QueryBlock, i: int, products: Register, position: int) -> None:
     """Add those of the 16 keys from ``position`` on whose products reach a query's floor."""
     hits = at_least(products, splat_lanes(block.floor[i]))
     if not hits:
         return
-    store_lanes(block.line, 0, products)
-    to = i * block.space + block.filled[i]
+    store_lanes(block.scratch, 0, products)
+    to = i * block.capacity + block.filled[i]
     while hits:
         lane = simd.lowest_bit(hits)
         hits &= hits - 1
-        block.product[to] = block.line[lane]
+        block.product[to] = block.scratch[lane]
         block.position[to] = position + lane
         to += 1
-    block.filled[i] = to - i * block.space
-    if block.filled[i] >= block.due[i]:
+    block.filled[i] = to - i * block.capacity
+    if block.filled[i] >= block.prune_at[i]:
         prune_candidates(block, i, block.k // 8)
 
 
 @njit_nogil(error_model="numpy")
 def score_candidates(
-    block: Block,
+    block: QueryBlock,
     i: int,
     start: int,
-    number: Pointer,
+    key_row: Pointer,
     queries: Pointer,
     query: int,
     keys: Pointer,
@@ -282,13 +284,13 @@ def score_candidates(
 
     ``queries`` and ``keys`` point to rows; the query is row ``query``.
     """
-    base = i * block.space
+    base = i * block.capacity
     last = base + block.filled[i] - 1
     # A float64 sum in index order is a chain of dependent additions, so eight candidates share a
     # register.
     for j in range(base + start, last + 1, 8):
         for lane in range(8):
-            block.packed[lane] = number[block.position[min(j + lane, last)]] * dim
+            block.packed[lane] = key_row[block.position[min(j + lane, last)]] * dim
         sums = splat_lanes(0.0)
         for c in range(0, dim, 8):
             at = query * dim + c
@@ -298,27 +300,27 @@ def score_candidates(
 
 @njit_nogil(error_model="numpy")
 def write_best(
-    block: Block,
+    block: QueryBlock,
     i: int,
-    number: Pointer,
+    key_row: Pointer,
     scores: Pointer,
     indices: Pointer,
     to: int,
 ) -> None:
     """Write the k best of a query's scored candidates, the best first, from position ``to`` on."""
     # 1. Pack each score and row into one integer, which orders by score, then by lower row.
-    base = i * block.space
+    base = i * block.capacity
     count = block.filled[i]
     packed = block.packed
     for j in range(count):
-        row = np.int64(number[block.position[base + j]])
-        packed[j] = (integer_of_float(block.product[base + j]) << 32) | (LAST - row)
+        row = np.int64(key_row[block.position[base + j]])
+        packed[j] = (integer_of_float(block.product[base + j]) << 32) | (LOW_32_BITS - row)
     if count > _MIN_SORTED_CANDIDATES:
         carray(packed, (count,)).sort()
         for j in range(block.k):
             best = packed[count - 1 - j]
             scores[to + j] = float_of_integer(best >> 32)
-            indices[to + j] = LAST - (best & LAST)
+            indices[to + j] = LOW_32_BITS - (best & LOW_32_BITS)
         return
 
     # 2. The rank of a candidate is the number of better ones; unlike sorting, this needs no branches.
@@ -332,4 +334,4 @@ def write_best(
             rank += count_bits(better)
         if rank < block.k:
             scores[to + rank] = float_of_integer(value >> 32)
-            indices[to + rank] = LAST - (value & LAST)
+            indices[to + rank] = LOW_32_BITS - (value & LOW_32_BITS)

@@ -18,21 +18,21 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 MAX_PROBES = 32  #: probes in the hash table after which a row forms its own group
 
 
-class Groups(NamedTuple):
+class EqualRowGroups(NamedTuple):
     """Groups of equal rows in T pieces, each of one head, in the order of their first rows."""
 
     pieces: I64  #: (T, 3) head, start and stop of the rows
-    before: I64  #: (T + 1,) number of rows in earlier pieces
-    counts: I64  #: (T,) number of groups
+    rows_before: I64  #: (T + 1,) number of rows in earlier pieces
+    group_counts: I64  #: (T,) number of groups
     members: I32  #: (R,) rows within their piece, ascending within each group
     #: (R + T,) start of each group in its piece's ``members``, then the end of the last group; those
-    #: of piece t start at ``before[t] + t``
+    #: of piece t start at ``rows_before[t] + t``
     starts: I32
 
     @property
     def ptr(self) -> I64:
         """(T + 1,) number of groups in earlier pieces."""
-        return np.concatenate([[0], np.cumsum(self.counts)])
+        return np.concatenate([[0], np.cumsum(self.group_counts)])
 
 
 @functools.cache
@@ -41,22 +41,22 @@ def _hash_factors(dim: int) -> I64:
     return np.random.default_rng(0).integers(-(2**63), 2**63 - 1, dim)
 
 
-def group_rows(rows: F32, pieces: I64) -> Groups:
+def group_rows(rows: F32, pieces: I64) -> EqualRowGroups:
     """Group bitwise equal rows within each of the pieces (T, 3) of ``rows`` (H, N, d)."""
     sizes = pieces[:, 2] - pieces[:, 1]
-    before = np.concatenate([[0], np.cumsum(sizes)])
-    total = int(before[-1])
+    rows_before = np.concatenate([[0], np.cumsum(sizes)])
+    total = int(rows_before[-1])
     counts = np.zeros(len(pieces), np.int64)
     members = np.empty(total, np.int32)
     starts = np.empty(total + len(pieces), np.int32)
-    groups = Groups(pieces, before, counts, members, starts)
+    groups = EqualRowGroups(pieces, rows_before, counts, members, starts)
     bits = rows.view(np.int32)
     factors = _hash_factors(rows.shape[2])
     run_in_ranges(functools.partial(_group_equal_rows, bits, factors, groups), len(pieces))
     return groups
 
 
-def first_rows(rows: F32, groups: Groups) -> F32:
+def first_rows(rows: F32, groups: EqualRowGroups) -> F32:
     """Gather the first row of each group, (1, U, d), piece after piece."""
     ptr = groups.ptr
     distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
@@ -69,8 +69,8 @@ def first_rows(rows: F32, groups: Groups) -> F32:
 def expand_to_all_queries(
     distinct_scores: F32,
     distinct_indices: I64,
-    query_groups: Groups,
-    key_groups: Groups,
+    query_groups: EqualRowGroups,
+    key_groups: EqualRowGroups,
     scores: F32,
     indices: I64,
 ) -> None:
@@ -98,7 +98,7 @@ def expand_to_all_queries(
 def _group_equal_rows(
     bits: I32,
     factors: I64,
-    groups: Groups,
+    groups: EqualRowGroups,
     start: int,
     stop: int,
 ) -> None:
@@ -117,7 +117,7 @@ def _group_equal_rows(
         head = groups.pieces[piece, 0]
         first = groups.pieces[piece, 1]
         size = groups.pieces[piece, 2] - first
-        offset = groups.before[piece]
+        offset = groups.rows_before[piece]
         starts = groups.starts[offset + piece : offset + piece + size + 1]
 
         # 1. Hash into a table at most half full, by the upper bits, which depend on all factors.
@@ -167,13 +167,13 @@ def _group_equal_rows(
             starts[number[i]] -= 1
             groups.members[offset + starts[number[i]]] = i
         starts[count] = size
-        groups.counts[piece] = count
+        groups.group_counts[piece] = count
 
 
 @njit_nogil(error_model="numpy")
 def _gather_first_rows(
     rows: F32,
-    groups: Groups,
+    groups: EqualRowGroups,
     ptr: I64,
     distinct: F32,
     start: int,
@@ -182,8 +182,8 @@ def _gather_first_rows(
     for piece in range(start, stop):
         head = groups.pieces[piece, 0]
         first = groups.pieces[piece, 1]
-        offset = groups.before[piece]
-        for group in range(groups.counts[piece]):
+        offset = groups.rows_before[piece]
+        for group in range(groups.group_counts[piece]):
             row = first + groups.members[offset + groups.starts[offset + piece + group]]
             for c in range(rows.shape[2]):
                 distinct[0, ptr[piece] + group, c] = rows[head, row, c]
@@ -193,8 +193,8 @@ def _gather_first_rows(
 def _expand_results(
     distinct_scores: F32,
     distinct_indices: I64,
-    query_groups: Groups,
-    key_groups: Groups,
+    query_groups: EqualRowGroups,
+    key_groups: EqualRowGroups,
     query_ptr: I64,
     key_ptr: I64,
     scores: F32,
@@ -208,14 +208,14 @@ def _expand_results(
         head = query_groups.pieces[piece, 0]
         first_query = query_groups.pieces[piece, 1]
         first_key = key_groups.pieces[piece, 1]
-        offset = query_groups.before[piece]
+        offset = query_groups.rows_before[piece]
         starts = query_groups.starts[offset + piece :]
-        key_offset = key_groups.before[piece]
+        key_offset = key_groups.rows_before[piece]
         key_starts = key_groups.starts[key_offset + piece :]
-        few = min(k, key_groups.counts[piece])
+        few = min(k, key_groups.group_counts[piece])
         wanted = min(k, key_groups.pieces[piece, 2] - first_key)
 
-        for query in range(query_groups.counts[piece]):
+        for query in range(query_groups.group_counts[piece]):
             result = query_ptr[piece] + query
             begin = offset + starts[query]
             row = first_query + query_groups.members[begin]

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu import simd
-from kmip_data.models.search.cpu.candidates import LAST, float_of_integer
+from kmip_data.models.search.cpu.candidates import LOW_32_BITS, float_of_integer
 from kmip_data.models.search.cpu.simd import (
     Pointer,
     Register,
@@ -35,7 +35,7 @@ _MAX_STATE = 512  # best keys per query times tiles searched together
 _EMPTY = np.int64(-(2**63))
 
 
-class _Memory(NamedTuple):
+class _Scratch(NamedTuple):
     """Pointers to the scratch memory of a range of queries."""
 
     block: Pointer  #: (room, d) float64, keys
@@ -47,7 +47,7 @@ class _Memory(NamedTuple):
 
 # Numba compiles each function once by itself and once in every caller. Inlining small functions as
 # source, and omitting wrappers of internal ones, cuts the compile time from 9.5 s to 7.4 s.
-_part = njit_nogil(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_internal = njit_nogil(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _inlined = njit_nogil(error_model="numpy", inline="always")
 
 
@@ -131,16 +131,16 @@ def _score_keys(
         left_3 = multiply_add(value, left, left_3)
         right_3 = multiply_add(value, right, right_3)
     # 2. Pack score and row into one integer, with rows counted backwards so that lower ones win ties.
-    low = splat_lanes(LAST - row)
+    low = splat_lanes(LOW_32_BITS - row)
     store_lanes(fresh, to * 8, pack_scores(left_0, low))
     store_lanes(fresh, other * 8, pack_scores(right_0, low))
-    low = splat_lanes(LAST - row - 1)
+    low = splat_lanes(LOW_32_BITS - row - 1)
     store_lanes(fresh, (to + 1) * 8, pack_scores(left_1, low))
     store_lanes(fresh, (other + 1) * 8, pack_scores(right_1, low))
-    low = splat_lanes(LAST - row - 2)
+    low = splat_lanes(LOW_32_BITS - row - 2)
     store_lanes(fresh, (to + 2) * 8, pack_scores(left_2, low))
     store_lanes(fresh, (other + 2) * 8, pack_scores(right_2, low))
-    low = splat_lanes(LAST - row - 3)
+    low = splat_lanes(LOW_32_BITS - row - 3)
     store_lanes(fresh, (to + 3) * 8, pack_scores(left_3, low))
     store_lanes(fresh, (other + 3) * 8, pack_scores(right_3, low))
 
@@ -154,7 +154,7 @@ def _is_any_above(fresh: Pointer, start: int, limit: Register) -> bool:
     return bool(simd.above(top, limit) != 0)
 
 
-@_part
+@_internal
 def _merge_into_best(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
     """Merge ``size`` registers of fresh scores into the best so far at the same offset."""
     if size == MIN_GROUP:
@@ -170,14 +170,14 @@ def _merge_into_best(best: Pointer, fresh: Pointer, start: int, size: int) -> No
     _merge_bitonic(best, start, size)
 
 
-@_part
+@_internal
 def _load_queries(
     queries: F32,
     head: int,
     first: int,
     rows: int,
     size: int,
-    memory: _Memory,
+    scratch: _Scratch,
 ) -> None:
     """Load queries column by column, zero-padded to whole tiles, and reset their best keys."""
     dim = queries.shape[2]
@@ -187,14 +187,14 @@ def _load_queries(
             value = 0.0
             if row < rows:
                 value = np.float64(queries[head, first + row, c])
-            memory.wide[offset + c * TILE] = value
+            scratch.wide[offset + c * TILE] = value
     for half in range((rows + 7) // 8):
-        memory.filled[half] = 0
+        scratch.filled[half] = 0
         for i in range(half * size, (half + 1) * size):
-            store_lanes(memory.best, i * 8, splat_lanes(_EMPTY))
+            store_lanes(scratch.best, i * 8, splat_lanes(_EMPTY))
 
 
-@_part
+@_internal
 def _load_as_float64(
     keys: F32,
     head: int,
@@ -211,9 +211,9 @@ def _load_as_float64(
         block[j] = 0.0
 
 
-@_part
+@_internal
 def _search_tile(
-    memory: _Memory,
+    scratch: _Scratch,
     tile: int,
     halves: int,
     size: int,
@@ -223,9 +223,9 @@ def _search_tile(
     row: int,
 ) -> None:
     """Search ``width`` keys from ``row`` on for a tile of queries."""
-    fresh = memory.fresh
-    best = memory.best
-    filled = memory.filled
+    fresh = scratch.fresh
+    best = scratch.best
+    filled = scratch.filled
     for group in range(0, width, MIN_GROUP):
         # 1. Score 16 keys, after the fresh scores of each half of the queries.
         count = min(MIN_GROUP, width - group)
@@ -234,9 +234,9 @@ def _search_tile(
         for j in range(0, count, 4):
             key = group + j
             _score_keys(
-                memory.wide,
+                scratch.wide,
                 tile * dim,
-                memory.block,
+                scratch.block,
                 key * dim,
                 dim,
                 row + key,
@@ -258,9 +258,9 @@ def _search_tile(
                     filled[half] = 0
 
 
-@_part
+@_internal
 def _write_results(
-    memory: _Memory,
+    scratch: _Scratch,
     rows: int,
     size: int,
     few: int,
@@ -271,11 +271,11 @@ def _write_results(
     to: int,
 ) -> None:
     """Write the results of ``rows`` queries from position ``to`` on."""
-    best = memory.best
-    fresh = memory.fresh
+    best = scratch.best
+    fresh = scratch.fresh
     for half in range((rows + 7) // 8):
-        if memory.filled[half]:
-            for i in range(half * size + memory.filled[half], (half + 1) * size):
+        if scratch.filled[half]:
+            for i in range(half * size + scratch.filled[half], (half + 1) * size):
                 store_lanes(fresh, i * 8, splat_lanes(_EMPTY))
             _merge_into_best(best, fresh, half * size, size)
 
@@ -284,7 +284,7 @@ def _write_results(
         for i in range(few):
             value = best[offset + i * 8]
             scores[to + row * k + i] = float_of_integer(value >> 32)
-            indices[to + row * k + i] = LAST - (value & LAST) + low
+            indices[to + row * k + i] = LOW_32_BITS - (value & LOW_32_BITS) + low
 
 
 @njit_nogil(error_model="numpy")
@@ -319,7 +319,7 @@ def search_rows(
     bests = np.empty(tiles * TILE * most, np.int64)
     freshes = np.empty(tiles * TILE * most, np.int64)
     counts = np.zeros(2 * tiles, np.int64)
-    memory = _Memory(
+    scratch = _Scratch(
         pointer_to_elements(blocks),
         pointer_to_elements(wides),
         pointer_to_elements(bests),
@@ -350,14 +350,14 @@ def search_rows(
             size *= 2
 
         # 3. All tiles read a block of keys while it is in the cache.
-        _load_queries(queries, head, first, rows, size, memory)
+        _load_queries(queries, head, first, rows, size, scratch)
         for begin in range(low, high, room):
             width = min(room, high - begin)
-            _load_as_float64(keys, head, begin, width, memory.block)
+            _load_as_float64(keys, head, begin, width, scratch.block)
             for tile in range((rows + TILE - 1) // TILE):
-                _search_tile(memory, tile, (rows + 7) // 8, size, few, dim, width, begin - low)
+                _search_tile(scratch, tile, (rows + 7) // 8, size, few, dim, width, begin - low)
         to = (head * scores.shape[1] + first) * k
-        _write_results(memory, rows, size, few, low, k, to_scores, to_indices, to)
+        _write_results(scratch, rows, size, few, low, k, to_scores, to_indices, to)
         query += rows
 
     simd.keep_alive((blocks, wides, bests, freshes, counts))

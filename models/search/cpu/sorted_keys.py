@@ -15,7 +15,7 @@ from kmip_data.runtime.parallel import njit_nogil
 LEAF = 16  #: keys of one SIMD register
 
 
-class ByLength(NamedTuple):
+class KeysByLength(NamedTuple):
     """Order of shifted keys by length, and their scale."""
 
     order: I64  #: (M,) rows, the longest key first
@@ -24,10 +24,10 @@ class ByLength(NamedTuple):
     scale: float  #: length of the longest shifted key
     longest: float  #: length of the longest unshifted key
     factor: float  #: scales the longest shifted key to length 1
-    reach: F32  #: (M / 16,) bound on the scaled lengths of each 16 keys and all later ones
+    max_length: F32  #: (M / 16,) bound on the scaled lengths of each 16 keys and all later ones
 
 
-def sort_by_length(keys: F32) -> ByLength:
+def sort_by_length(keys: F32) -> KeysByLength:
     """Sort keys (M, d) by length, M ≥ 1; takes about 8 · M bytes besides the result."""
     centre = np.zeros(keys.shape[1])
     length = np.empty(len(keys))
@@ -35,8 +35,10 @@ def sort_by_length(keys: F32) -> ByLength:
     order = np.argsort(-length)
     scale = float(length[order[0]])
     factor = 1 / scale if scale else 0.0
-    reach = length[order[::LEAF]] * factor * (1 + 1e-6)  # more than the rounding
-    return ByLength(order, length, centre, scale, longest, factor, reach.astype(np.float32))
+    max_length = length[order[::LEAF]] * factor * (1 + 1e-6)  # more than the rounding
+    return KeysByLength(
+        order, length, centre, scale, longest, factor, max_length.astype(np.float32)
+    )
 
 
 @njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")

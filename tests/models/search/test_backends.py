@@ -1,4 +1,4 @@
-"""Every backend (on a CPU exact_scan, byte_scan, filter_scan) gives the answer of the rule, bit for bit."""
+"""Every backend (on a CPU exact_scan, byte_scan, float_scan) gives the answer of the rule, bit for bit."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check(problem, backend: str) -> None:
     assert_same(result, slow_search(queries, keys, k, query_ptr, key_ptr))
 
 
-WAYS = ["exact", "bytes", "flat", "distinct"]
+WAYS = ["exact", "byte", "float", "distinct"]
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
@@ -86,13 +86,13 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "exact":
         monkeypatch.setattr(cpu, "_MIN_FILTER_QUERIES", 2**60)
         return
-    monkeypatch.setattr(cpu, "_MIN_FLAT_KEYS", 0)
-    for name in ("_MIN_FILTER_QUERIES", "_MIN_FLAT_KEYS_PER_K"):
+    monkeypatch.setattr(cpu, "_MIN_FLOAT_KEYS", 0)
+    for name in ("_MIN_FILTER_QUERIES", "_MIN_FLOAT_KEYS_PER_K"):
         monkeypatch.setattr(cpu, name, 1)
     monkeypatch.setattr(
         cpu, "_MAX_TIED_FRACTION", 1.0
     )  # rows that fail are searched exactly, one by one
-    monkeypatch.setattr(cpu, "_BYTE_LEAF_COST", -1e18 if way == "bytes" else np.inf)
+    monkeypatch.setattr(cpu, "_BYTE_LEAF_COST", -1e18 if way == "byte" else np.inf)
 
 
 at_random = settings(
@@ -277,7 +277,7 @@ def test_equal_rows_are_searched_once(caplog) -> None:
     )
     groups = equal_rows.group_rows(keys.numpy(), pieces)
     distinct = [len(np.unique(keys[head, low:high], axis=0)) for head, low, high in pieces]
-    assert groups.counts.tolist() == distinct
+    assert groups.group_counts.tolist() == distinct
     searched = sum(distinct) - sum(distinct[1::3])
     assert f"2 graphs have {searched} distinct queries and {searched} distinct keys" in caplog.text
 
@@ -290,7 +290,7 @@ def test_colliding_rows_do_not_change_the_result(monkeypatch) -> None:
     colliding = values[mixed >> 56 == 3][:100]
     rows = torch.from_numpy(np.concatenate([colliding, colliding[::-1]]))[None, :, None]
     groups = equal_rows.group_rows(rows.numpy(), np.array([[0, 0, 200]]))
-    assert 100 < groups.counts[0] <= 200
+    assert 100 < groups.group_counts[0] <= 200
     problem = (rows, rows, 5, [0, 200], [0, 200])
     check(problem, "cpu")
 
@@ -308,7 +308,7 @@ def test_queries_that_are_given_up_leave_their_neighbours_alone(monkeypatch) -> 
     keys = 0.1 * distinct[:, rows] + 0.3
     queries = torch.randn(2, 150, 16, generator=generator)[:, rows]
     expected = topk_inner_product(queries, keys, 10, backend="dense")
-    for way in ("bytes", "flat"):
+    for way in ("byte", "float"):
         with monkeypatch.context() as patch:
             force(patch, way)
             assert_same(topk_inner_product(queries, keys, 10, backend="cpu"), expected)
@@ -330,8 +330,8 @@ def test_adversarial_layouts_and_extreme_sizes_equal_the_dense_search(monkeypatc
     cases = [*((layout, 7, 3) for layout in LAYOUTS), *(("plain", *each) for each in sizes)]
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         check_each(check_case, cases)
-    assert "flat scan of 4500 keys" in caplog.text
-    assert not simd.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
+    assert "float scan of 4500 keys" in caplog.text
+    assert not simd.multiplies_bytes() or "byte scan of 4500 keys" in caplog.text
 
 
 def test_the_smallest_byte_filtered_graphs_equal_the_dense_search(caplog) -> None:
@@ -350,12 +350,12 @@ def test_the_smallest_byte_filtered_graphs_equal_the_dense_search(caplog) -> Non
     cases = [*((layout, 1101, 10) for layout in LAYOUTS), ("plain", 1500, 40), ("plain", 1063, 1)]
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         check_each(check_case, cases)
-    assert "bytes scan of 1101 keys" in caplog.text
-    assert "bytes scan of 1500 keys" in caplog.text
+    assert "byte scan of 1101 keys" in caplog.text
+    assert "byte scan of 1500 keys" in caplog.text
     assert "exact scan of 1101 keys" in caplog.text
 
 
-@pytest.mark.parametrize("way", ["flat", "bytes"])
+@pytest.mark.parametrize("way", ["float", "byte"])
 def test_keys_that_are_longer_by_less_than_rounding_do_not_hide_the_first(monkeypatch, way) -> None:
     """Keys are searched by falling length; of equal scores the first four win, which are shorter by 8e-6."""
     force(monkeypatch, way)
@@ -389,10 +389,10 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     assert (codes.error * 0.999 < largest).all()
     assert (largest <= codes.error).all()
     lengths = np.linalg.norm(scaled, axis=1)
-    assert (lengths <= np.repeat(codes.sorted_keys.reach, 16)[:6000]).all()
+    assert (lengths <= np.repeat(codes.sorted_keys.max_length, 16)[:6000]).all()
 
     # 2. The search finds what the rule finds; without the bound it does not.
-    force(monkeypatch, "bytes")
+    force(monkeypatch, "byte")
     queries = adversary("plain", 4500, 10)[1:, :500]
     operands = queries, torch.from_numpy(keys)[None], 10
     expected = topk_inner_product(*operands, backend="dense")

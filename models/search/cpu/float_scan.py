@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I32, I64, Bools
 from kmip_data.models.search.cpu import candidates, simd
-from kmip_data.models.search.cpu.candidates import OUT, Block, add_candidates
+from kmip_data.models.search.cpu.candidates import INFINITY, QueryBlock, add_candidates
 from kmip_data.models.search.cpu.simd import (
     Pointer,
     load_lanes,
@@ -21,7 +21,7 @@ from kmip_data.models.search.cpu.simd import (
     pointer_to_elements,
     splat_lanes,
 )
-from kmip_data.models.search.cpu.sorted_keys import LEAF, ByLength
+from kmip_data.models.search.cpu.sorted_keys import LEAF, KeysByLength
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 BLOCK = 64  # queries per block, which share the cache
@@ -32,11 +32,11 @@ class PackedKeys(NamedTuple):
     """Keys in float32, the longest first."""
 
     points: F32  #: flat (leaves, d, 16) shifted and scaled keys, followed by NaN
-    number: I32  #: (M,) row of each key in its graph
-    sorted_keys: ByLength
+    key_row: I32  #: (M,) row of each key in its graph
+    sorted_keys: KeysByLength
 
 
-def pack_keys(keys: F32, sorted_keys: ByLength) -> PackedKeys:
+def pack_keys(keys: F32, sorted_keys: KeysByLength) -> PackedKeys:
     """Shift, scale and pack keys (M, d)."""
     count, dim = keys.shape
     points = np.full(-(-count // LEAF) * dim * LEAF, np.nan, np.float32)
@@ -47,7 +47,7 @@ def pack_keys(keys: F32, sorted_keys: ByLength) -> PackedKeys:
 @njit_nogil(error_model="numpy")
 def _pack_leaves(
     keys: F32,
-    sorted_keys: ByLength,
+    sorted_keys: KeysByLength,
     points: F32,
     start: int,
     stop: int,
@@ -62,7 +62,7 @@ def _pack_leaves(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: Block, i: int) -> None:
+def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: QueryBlock, i: int) -> None:
     """Multiply a leaf of 16 keys by four queries, and add the candidates."""
     zero = splat_lanes(np.float32(0))
     dots_0 = zero
@@ -72,13 +72,13 @@ def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: Block, i: int) -
     base = i * dim
     for column in range(dim):
         keys = load_lanes(points, (leaf * dim + column) * 16)
-        unit = splat_lanes(block.unit[base + column])
+        unit = splat_lanes(block.unit_queries[base + column])
         dots_0 = multiply_add(unit, keys, dots_0)
-        unit = splat_lanes(block.unit[base + dim + column])
+        unit = splat_lanes(block.unit_queries[base + dim + column])
         dots_1 = multiply_add(unit, keys, dots_1)
-        unit = splat_lanes(block.unit[base + 2 * dim + column])
+        unit = splat_lanes(block.unit_queries[base + 2 * dim + column])
         dots_2 = multiply_add(unit, keys, dots_2)
-        unit = splat_lanes(block.unit[base + 3 * dim + column])
+        unit = splat_lanes(block.unit_queries[base + 3 * dim + column])
         dots_3 = multiply_add(unit, keys, dots_3)
     add_candidates(block, i, dots_0, leaf * 16)
     add_candidates(block, i + 1, dots_1, leaf * 16)
@@ -87,7 +87,7 @@ def _multiply_leaf(points: Pointer, leaf: int, dim: int, block: Block, i: int) -
 
 
 @njit_nogil(error_model="numpy")
-def search_flat(
+def search_floats(
     packed: PackedKeys,
     queries: F32,
     keys: F32,
@@ -105,13 +105,13 @@ def search_flat(
     dim = keys.shape[1]
     k = scores.shape[1]
     visited = 0
-    reach = packed.sorted_keys.reach
-    leaves = len(reach)
+    max_length = packed.sorted_keys.max_length
+    leaves = len(max_length)
     block, memory = candidates.new_block(BLOCK, dim, k)
     points = pointer_to_elements(packed.points)
-    number = pointer_to_elements(packed.number)
-    query_rows = pointer_to_elements(queries)
-    key_rows = pointer_to_elements(keys)
+    key_row = pointer_to_elements(packed.key_row)
+    query_values = pointer_to_elements(queries)
+    key_values = pointer_to_elements(keys)
     to_scores = pointer_to_elements(scores)
     to_indices = pointer_to_elements(indices)
     step = max(1, _CACHED_VALUES // (16 * dim))  # leaves
@@ -125,7 +125,7 @@ def search_flat(
         for leaf in range(0, leaves, step):
             last = min(leaf + step, leaves)
             for i in range(0, count, 4):
-                if reach[leaf] < candidates.least_passing_length(block, i):
+                if max_length[leaf] < candidates.least_passing_length(block, i):
                     continue
                 visited += min(4, count - i) * (last - leaf)
                 for j in range(leaf, last):
@@ -134,12 +134,14 @@ def search_flat(
         # Drop candidates below the final floor, then score and rank the rest by the rule.
         for i in range(count):
             query = first + i
-            if block.floor[i] != OUT:
+            if block.floor[i] != INFINITY:
                 candidates.prune_candidates(block, i, 0)
-            failed[query] = block.floor[i] == OUT
-            if block.floor[i] != OUT:
-                candidates.score_candidates(block, i, 0, number, query_rows, query, key_rows, dim)
-                candidates.write_best(block, i, number, to_scores, to_indices, query * k)
+            failed[query] = block.floor[i] == INFINITY
+            if block.floor[i] != INFINITY:
+                candidates.score_candidates(
+                    block, i, 0, key_row, query_values, query, key_values, dim
+                )
+                candidates.write_best(block, i, key_row, to_scores, to_indices, query * k)
 
     simd.keep_alive(memory)
     return visited
