@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks.table import Row
 from benchmarks.turns import compare
 from kmip_data.models.search.backends import dense
-from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.problem import make_problem
 
 QUERIES = 400
 
@@ -29,7 +29,7 @@ def _row(count: int, dim: int, repeats: int) -> Row:
     generator = torch.Generator().manual_seed(0)
     keys = torch.randn(2, count, dim, generator=generator)
     queries = torch.randn(2, QUERIES, dim, generator=generator)
-    problem = check_problem(queries, keys, 10)
+    problem = make_problem(queries, keys, 10)
     unproved = []
 
     def counted(few: Tensor, all_keys: Tensor, wanted: int) -> Tensor:

@@ -171,10 +171,10 @@ def _attend_by_formula(
             "The reference does not support legacy padding, which repeats the first key.",
             next="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
         )
-    query_starts = problem.check_ptr("query_ptr", query_ptr, queries.shape[1])
+    query_starts = problem.parse_pointers("query_ptr", query_ptr, queries.shape[1])
     if key_ptr is None and keys.shape[1] == queries.shape[1]:
         key_ptr = query_ptr
-    key_starts = problem.check_ptr("key_ptr", key_ptr, keys.shape[1])
+    key_starts = problem.parse_pointers("key_ptr", key_ptr, keys.shape[1])
     if len(query_starts) != len(key_starts):
         raise UsageError(
             f"query_ptr has {len(query_starts) - 1} graphs, key_ptr {len(key_starts) - 1}.",
@@ -210,7 +210,7 @@ def _pointer_tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
         return None
     if isinstance(ptr, Tensor):
         return problem.check_strided(name, ptr, meta=rows.device.type == "meta")
-    return torch.tensor(problem.check_ptr(name, ptr, rows.shape[1]))
+    return torch.tensor(problem.parse_pointers(name, ptr, rows.shape[1]))
 
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -438,7 +438,7 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Ptr) -> tuple[Tensor, list[int]]:
     """Zero-pad each graph to the longest; return the rows and new pointers."""
-    checked = problem.check_ptr("ptr", ptr, x.shape[0])
+    checked = problem.parse_pointers("ptr", ptr, x.shape[0])
     rows, starts = keep_alive_for_capture(_padded_positions(checked, x.device))
     zeros = x.new_zeros(starts[-1], x.shape[1])
     return zeros.index_copy(0, rows, x), starts

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.edge_list import EdgeList
-from kmip_data.models.search.problem import check_ptr, check_strided
+from kmip_data.models.search.problem import check_strided, parse_pointers
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 MAX_NODE_RANGES = 16  #: node ranges of a table, each processed by one thread
@@ -192,7 +192,7 @@ BatchOrPointers = Tensor | Sequence[int] | GraphBatch | None
 def batch_pointers(ptr: BatchOrPointers, rows: int) -> tuple[int, ...]:
     """Return the checked (G + 1) pointers of a batch, or from its ``ptr``; None means one graph."""
     starts = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
-    return check_ptr("ptr", starts, rows)
+    return parse_pointers("ptr", starts, rows)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # the checks read values
@@ -303,13 +303,13 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
         is_sorted = (graph_index.diff() >= 0).all()
         agrees = (pointers_on_device(graph_index, len(host_ptr) - 1) == batch.ptr).all()
         torch._assert_async(is_sorted & agrees, "batch and ptr contradict each other")  # noqa: SLF001 -- no wait
-        return torch.tensor(check_ptr("ptr", host_ptr, count)), graph_index
+        return torch.tensor(parse_pointers("ptr", host_ptr, count)), graph_index
 
     # 2. Otherwise: use the pointers, or derive them from the graph indices.
     starts = getattr(batch, "ptr", None)
     if starts is None and graph_index is not None:
         starts = graph_pointers(batch, count)
-    ptr = torch.tensor(check_ptr("ptr", starts, count))
+    ptr = torch.tensor(parse_pointers("ptr", starts, count))
     if len(ptr) == 2 and graph_index is None:
         return ptr, torch.zeros(count, dtype=torch.int64, device=device)
 

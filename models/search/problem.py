@@ -106,7 +106,7 @@ def check_k(k: int) -> None:
         raise UsageError(f"k must be an integer of at least 1, not {k!r}.")
 
 
-def check_problem(
+def make_problem(
     queries: Tensor,
     keys: Tensor,
     k: int,
@@ -132,9 +132,9 @@ def check_problem(
     key_rows = keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr
-    starts = check_ptr("query_ptr", query_ptr, rows)
+    starts = parse_pointers("query_ptr", query_ptr, rows)
     shared = key_ptr is query_ptr and rows == key_rows
-    key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
+    key_starts = starts if shared else parse_pointers("key_ptr", key_ptr, key_rows)
     if len(starts) != len(key_starts):
         raise UsageError(
             "query_ptr and key_ptr split into different numbers of graphs:"
@@ -151,7 +151,7 @@ def check_problem(
     return SearchProblem(queries, keys, k, starts, key_starts, has_int32_indices)
 
 
-def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
+def parse_pointers(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
     """Return pointers (G + 1) as a tuple, after checking that they ascend from 0 to ``rows``."""
     if ptr is None:
         return (0, rows)
@@ -171,7 +171,7 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     return tuple(starts.tolist())
 
 
-def memory_error(problem: SearchProblem, error: BaseException) -> OutOfResources:
+def search_memory_error(problem: SearchProblem, error: BaseException) -> OutOfResources:
     """Return an error that states the size of the result and ways to need less memory."""
     rows = problem.queries.shape[1]
     keys = problem.keys.shape[1]

@@ -2,15 +2,15 @@
 
 A backend is one module in ``kmip_data.models.search.backends``, discovered automatically, with
 
-- ``NAME``, and ``AUTO``, which tells ``kmip-data doctor`` when ``auto`` chooses it,
-- ``RANK``: priority for ``auto`` by device type; without one, the backend runs only by name
-  (priorities are fixed, as measured speeds lie far apart, see ADR 0280),
+- ``NAME``, and ``AUTO_NOTE``, which tells ``kmip-data doctor`` when ``auto`` chooses it,
+- ``AUTO_PRIORITY``: priority for ``auto`` by device type; without one, the backend runs only by
+  name (priorities are fixed, as measured speeds lie far apart, see ADR 0280),
 - ``why_unusable(device_type) -> str | None``: why it cannot run on a device type (cheap, without
   heavy imports),
 - ``why_refused(problem) -> str | None``: why it does not support this problem,
 - ``search(problem) -> (scores, indices)``: search by the rule of
   :mod:`kmip_data.models.search.rule`,
-- ``CHECKS_VALUES = True`` if it detects NaN and infinity itself; else they are checked before.
+- ``CHECKS_FINITE = True`` if it detects NaN and infinity itself; else they are checked before.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kmip_data.models.search.problem import (
     NotFinite,
     SearchProblem,
     check_finite,
-    check_problem,
-    memory_error,
+    make_problem,
+    search_memory_error,
 )
 from kmip_data.registry import import_modules_in
 from kmip_data.runtime.memory import is_out_of_memory
@@ -89,7 +89,7 @@ def topk_inner_product(
         Out of memory; the message states the amount needed.
     """
     if not torch.compiler.is_compiling():
-        return search_checked(check_problem(queries, keys, k, query_ptr, key_ptr), backend)
+        return search_checked(make_problem(queries, keys, k, query_ptr, key_ptr), backend)
 
     pointers = [None if ptr is None else torch.as_tensor(ptr) for ptr in (query_ptr, key_ptr)]
     scores, indices = search_op(queries, keys, k, *pointers, backend)
@@ -107,7 +107,7 @@ def search_op(
 ) -> tuple[Tensor, Tensor]:
     """Like :func:`topk_inner_product`, as an operator; indices (H, N, k) are int32 if M < 2³¹."""
     fits_int32 = keys.shape[1] < 2**31
-    problem = check_problem(queries, keys, k, query_ptr, key_ptr, has_int32_indices=fits_int32)
+    problem = make_problem(queries, keys, k, query_ptr, key_ptr, has_int32_indices=fits_int32)
     return search_checked(problem, backend)
 
 
@@ -144,13 +144,13 @@ def search_checked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor
         while True:
             module = choose_backend(problem, backend)
             try:
-                if device_type == "cuda" and not getattr(module, "CHECKS_VALUES", False):
+                if device_type == "cuda" and not getattr(module, "CHECKS_FINITE", False):
                     check_finite(problem.queries, problem.keys)
                 scores, indices = module.search(problem)
                 return scores, indices.int() if problem.has_int32_indices else indices
             except Exception as error:
                 if is_out_of_memory(error):
-                    raise memory_error(problem, error) from error
+                    raise search_memory_error(problem, error) from error
                 if backend != "auto" or isinstance(error, NotFinite) or _is_lost(problem.device):
                     raise
                 # If a kernel fails to compile, load or launch, fall back to a slower backend.
@@ -210,7 +210,7 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     for device in device_types:
         for name, module in sorted(all_backends().items()):
             reason = _why_skipped(module, device)
-            rows.append(BackendStatus(name, device, reason is None, reason or module.AUTO))
+            rows.append(BackendStatus(name, device, reason is None, reason or module.AUTO_NOTE))
     return rows
 
 
@@ -250,9 +250,9 @@ def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
     device = problem.device.type
     if name != "auto":
         return usable_backend(name, device, problem)
-    ranked = [module for module in all_backends().values() if device in module.RANK]
+    ranked = [module for module in all_backends().values() if device in module.AUTO_PRIORITY]
     reasons: list[str] = []
-    for module in sorted(ranked, key=lambda module: -module.RANK[device]):
+    for module in sorted(ranked, key=lambda module: -module.AUTO_PRIORITY[device]):
         reason = _why_skipped(module, device) or module.why_refused(problem)
         if reason is None:
             description = f"{module.NAME} on {device}"

@@ -136,7 +136,7 @@ def _compile(dims: tuple[int, ...]) -> None:
 def shaped(ordered: bool, tiles: int, staged: int) -> Iterator[None]:
     """Force the order of keys and the tiles of a warp, which plans otherwise use only for many rows."""
     chosen = {"_MIN_ORDERED_KEYS": 1 if ordered else 10**9, "_MAX_BUCKETS_PER_ROW": 10**9}
-    plan.make_plan.cache_clear()
+    plan.make_search_plan.cache_clear()
     with patch.multiple(plan, **chosen, _choose_tiles=lambda *_, **__: (tiles, staged)):
         yield
-    plan.make_plan.cache_clear()
+    plan.make_search_plan.cache_clear()

@@ -12,7 +12,7 @@ import torch
 
 from kmip_data.errors import UsageError
 from kmip_data.models.search import topk_inner_product
-from kmip_data.models.search.problem import SearchProblem, check_problem
+from kmip_data.models.search.problem import SearchProblem, make_problem
 
 KINDS = ("coarse", "near one", "extreme", "any bits", "mixed")
 EXTREMES = [0.0, -0.0, 2.0**-149, -(2.0**-149), 1e-30, -1e-30, 1e19, -1e19, 3e38, -3e38]
@@ -38,7 +38,7 @@ def problems(
         tensors = [torch.from_numpy(np.ascontiguousarray(row)).to(device) for row in rows]
         name = f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}"
         try:
-            yield name, check_problem(*tensors, k, queries, keys)
+            yield name, make_problem(*tensors, k, queries, keys)
         except UsageError:  # numbers that every search refuses
             continue
 

@@ -167,11 +167,11 @@ PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
 def _planned(record: Recorder, case: Case, **changes: Any) -> float:
     """Return the milliseconds of a search whose plan is made with ``changes``."""
     search = searching(TINY[0] if record.dry else case, record.device)
-    plan.make_plan.cache_clear()
+    plan.make_search_plan.cache_clear()
     try:
         with patch.multiple(plan, **changes) if changes else contextlib.nullcontext():
             if record.dry:
                 return milliseconds(search, record.device, most=DRY_SECONDS)
             return _replayed(search, record.device)
     finally:
-        plan.make_plan.cache_clear()
+        plan.make_search_plan.cache_clear()

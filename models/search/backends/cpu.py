@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kmip_data.models.search.cpu.sorted_keys import KeysByLength
 
 NAME = "cpu"
-AUTO = "chosen by auto on the CPU"
-RANK = {"cpu": 10}
+AUTO_NOTE = "chosen by auto on the CPU"
+AUTO_PRIORITY = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 
 NAME = "cuda"
-AUTO = f"chosen by auto up to d = {MAX_DIM}, k = {MAX_K}"
-RANK = {"cuda": 30}
-CHECKS_VALUES = True
+AUTO_NOTE = f"chosen by auto up to d = {MAX_DIM}, k = {MAX_K}"
+AUTO_PRIORITY = {"cuda": 30}
+CHECKS_FINITE = True
 
 _MIN_CAPABILITY = (8, 0)  # compute capability with asynchronous copies
 _MAX_ROWS = 2**31 - 2**13  # rows of all heads and padded graphs, which have 32-bit indices

@@ -25,8 +25,8 @@ from kmip_data.models.search.rule import (
 )
 
 NAME = "dense"
-AUTO = "chosen by auto if no other backend fits"
-RANK = {"cpu": 1, "cuda": 1}
+AUTO_NOTE = "chosen by auto if no other backend fits"
+AUTO_PRIORITY = {"cpu": 1, "cuda": 1}
 
 MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch memory per tile
 # Scratch memory of a scored pair: float64 sum, float32 score, two int64 keys, topk's scratch.

@@ -27,8 +27,8 @@ from kmip_data.models.search import rule
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "keops"
-AUTO = "only by name"
-RANK: dict[str, int] = {}  # on some machines with a GPU, importing it kills the process
+AUTO_NOTE = "only by name"
+AUTO_PRIORITY: dict[str, int] = {}  # on some machines with a GPU, importing it kills the process
 
 _MAX_KEYS = 2**24  # KeOps passes indices as float32
 

@@ -22,7 +22,13 @@ from torch import Tensor
 from kmip_data.arrays import I64
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.atomic_writes import write_file
-from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, get_plan
+from kmip_data.models.search.gpu.plan import (
+    NARROW_INDEX,
+    SCRATCH_MEMBERS,
+    Launch,
+    Program,
+    get_search_plan,
+)
 from kmip_data.models.search.problem import NotFinite, SearchProblem
 from kmip_data.runtime.memory import keep_alive_for_capture
 
@@ -48,15 +54,15 @@ def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[T
         tensor.clone() if tensor.data_ptr() % 8 else tensor
         for tensor in (problem.queries, problem.keys)
     ]
-    plan = keep_alive_for_capture(get_plan(problem, device.processors))
+    plan = keep_alive_for_capture(get_search_plan(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     tensors = (*rows, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
     members[: len(tensors)] = [tensor.data_ptr() for tensor in tensors]
-    members[IN_SCRATCH] += scratch.data_ptr()
-    members[NARROW] = problem.has_int32_indices
-    device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
-    plan.laid_out = True
+    members[SCRATCH_MEMBERS] += scratch.data_ptr()
+    members[NARROW_INDEX] = problem.has_int32_indices
+    device.launch(plan.program, plan.launches[int(plan.has_tables) :], members)
+    plan.has_tables = True
     return scores, indices
 
 

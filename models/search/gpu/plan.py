@@ -18,18 +18,18 @@ MAX_K = 120  #: largest supported k
 Launch = tuple[str, int, int, int]  #: kernel, its grid in blocks (x, y), and threads per block
 
 # Members of ``struct Search`` (kernels/common.cuh) in order, 8 bytes each.
-POINTERS = (
+STRUCT_POINTERS = (
     "queries", "keys", "starts", "key_starts", "not_finite", "scores", "indices",  # buffers of one search
     "graphs", "sample_tiles", "tiles",  # tables of the plan
     "centre", "longest", "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge",
     "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory
 )  # fmt: skip
-NUMBERS = (
+STRUCT_NUMBERS = (
     "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
     "sample_tile_count", "tile_count", "k", "sample", "ordered", "rows_per_block",
 )  # fmt: skip
-IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
-NARROW = len(POINTERS)
+SCRATCH_MEMBERS = slice(STRUCT_POINTERS.index("centre"), len(STRUCT_POINTERS))
+NARROW_INDEX = len(STRUCT_POINTERS)
 
 # Constants shared with the kernels.
 _BATCH = 16
@@ -71,11 +71,11 @@ class SearchPlan:
     starts: Tensor  #: (2, G + 1) int64 first query and key of each graph, on the device
     members: I64  #: members of ``struct Search``; offsets of arrays in scratch memory
     scratch_bytes: int
-    laid_out: bool = False  #: True once the tables are complete
+    has_tables: bool = False  #: True once the tables are complete
 
 
 @functools.lru_cache(maxsize=64)
-def make_plan(
+def make_search_plan(
     shape: tuple[int, int, int, int],
     k: int,
     ptrs: tuple[tuple[int, ...], tuple[int, ...]],
@@ -150,7 +150,7 @@ def make_plan(
     values = scratch | numbers
     for name, offset in offsets.items():
         values[name] = tables.data_ptr() + offset
-    members = np.array([values.get(name, 0) for name in (*POINTERS, *NUMBERS)])
+    members = np.array([values.get(name, 0) for name in (*STRUCT_POINTERS, *STRUCT_NUMBERS)])
     return SearchPlan(
         program,
         _list_launches(program, numbers, blocks),
@@ -161,12 +161,12 @@ def make_plan(
     )
 
 
-def get_plan(problem: SearchProblem, processors: int) -> SearchPlan:
+def get_search_plan(problem: SearchProblem, processors: int) -> SearchPlan:
     """Return the plan of a problem on its device."""
     stream = 0
     if problem.device.type == "cuda":
         stream = torch.cuda.current_stream(problem.device).cuda_stream
-    return make_plan(
+    return make_search_plan(
         (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim),
         problem.k,
         (problem.query_ptr, problem.key_ptr),

@@ -23,7 +23,7 @@ from torch import Tensor
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.search.gpu.launch import KERNELS, search_on_gpu
-from kmip_data.models.search.problem import NotFinite, check_problem
+from kmip_data.models.search.problem import NotFinite, make_problem
 from tools.gpu import fuzz
 
 needs_compiler = pytest.mark.skipif(
@@ -57,10 +57,10 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(plan, "_MIN_ORDERED_KEYS", 1 if ordered else 10**9)
         monkeypatch.setattr(plan, "_MAX_BUCKETS_PER_ROW", 10**9)
         monkeypatch.setattr(plan, "_choose_tiles", lambda *_, **__: (tiles, staged))
-        plan.make_plan.cache_clear()
+        plan.make_search_plan.cache_clear()
 
     yield choose
-    plan.make_plan.cache_clear()
+    plan.make_search_plan.cache_clear()
 
 
 def assert_dense(
@@ -81,7 +81,7 @@ def check(
     ptrs: Any = (None, None),
 ) -> None:
     device.launched.clear()
-    result = search_on_gpu(check_problem(queries, keys, k, *ptrs), device)
+    result = search_on_gpu(make_problem(queries, keys, k, *ptrs), device)
     assert len(device.launched) <= 11
     assert_dense(result, queries, keys, k, *ptrs)
 
@@ -177,7 +177,7 @@ def test_indices_can_be_int32(device) -> None:
     queries, keys, ptrs = normal(2, 60, 10), normal(2, 500, 10), ((0, 20, 60), (0, 100, 500))
     best = topk_inner_product(queries, keys, 10, query_ptr=ptrs[0], key_ptr=ptrs[1])[1]
     _, indices = search_on_gpu(
-        check_problem(queries, keys, 10, *ptrs, has_int32_indices=True), device
+        make_problem(queries, keys, 10, *ptrs, has_int32_indices=True), device
     )
     assert indices.dtype == torch.int32
     assert torch.equal(indices, best.int())
@@ -235,10 +235,10 @@ def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
         expected = topk_inner_product(
             queries, keys, k, query_ptr=graphs[0], key_ptr=graphs[1], backend="dense"
         )
-        good = check_problem(queries.clone(), keys.clone(), k, *graphs)
+        good = make_problem(queries.clone(), keys.clone(), k, *graphs)
         queries[0, [3, 31]] = bad
         keys[1, 7, 2] = bad
-        scores, indices = search_on_gpu(check_problem(queries, keys, k, *graphs), device)
+        scores, indices = search_on_gpu(make_problem(queries, keys, k, *graphs), device)
         lost = torch.zeros(2, 50, dtype=torch.bool)
         lost[0, [3, 31]] = lost[1, :20] = True
         assert torch.equal(indices[~lost], expected[1][~lost])
@@ -268,7 +268,7 @@ def test_unaligned_and_half_precision_rows_equal_rule(device) -> None:
 
 def test_errors_found_in_inference_are_raised_in_training(device) -> None:
     """A new run clears the errors of the previous run."""
-    one = check_problem(normal(1, 30, 10), normal(1, 30, 10), 10)
+    one = make_problem(normal(1, 30, 10), normal(1, 30, 10), 10)
     launch._flag_of_device.cache_clear()
     with torch.inference_mode():
         search_on_gpu(one, device)
@@ -282,7 +282,7 @@ def test_errors_found_in_inference_are_raised_in_training(device) -> None:
 
 def test_plan_tables_are_computed_once(device, monkeypatch) -> None:
     rows, ptr = normal(1, 60, 10), (0, 20, 60)
-    plan.make_plan.cache_clear()
+    plan.make_search_plan.cache_clear()
     for times in (1, 2):
         check(device, rows, rows, 5, (ptr, ptr))
         assert ("lay_out" in device.launched) == (times == 1)
@@ -311,7 +311,10 @@ def test_kernel_struct_matches_host_layout() -> None:
     body = re.sub(
         r"//.*", "", text[text.index("struct Search {") :].partition("{")[2].partition("};")[0]
     )
-    assert tuple(re.findall(r"(\w+)(?=[,;])", body)) == (*plan.POINTERS, *plan.NUMBERS)
+    assert tuple(re.findall(r"(\w+)(?=[,;])", body)) == (
+        *plan.STRUCT_POINTERS,
+        *plan.STRUCT_NUMBERS,
+    )
     for name, value in {
         "KEY_BUCKETS": plan._KEY_BUCKETS,
         "QUERY_BUCKETS": plan._QUERY_BUCKETS,
@@ -330,9 +333,11 @@ def test_scratch_memory_stays_below_its_bound() -> None:
         heads, rows, graphs, dim, k = case
         many = heads * rows >= 10**6
         ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
-        whole = plan.make_plan((heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132)
-        placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
-        starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
+        whole = plan.make_search_plan(
+            (heads, rows, rows, dim), k, (ptr, ptr), torch.device("cpu"), 132
+        )
+        placed = dict(zip(plan.STRUCT_POINTERS, whole.members.tolist(), strict=False))
+        starts = sorted({placed[name] for name in plan.STRUCT_POINTERS[plan.SCRATCH_MEMBERS]})
         assert all(
             second - first >= plan._ALIGNMENT_BYTES for first, second in itertools.pairwise(starts)
         )

@@ -125,9 +125,13 @@ def test_launch_plans_equal_the_measured_plans() -> None:
         ptrs = tuple(
             tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]
         )
-        launch_plan = plan.make_plan(shape, k, ptrs, torch.device("cpu"), 132)
+        launch_plan = plan.make_search_plan(shape, k, ptrs, torch.device("cpu"), 132)
         members = dict(
-            zip((*plan.POINTERS, *plan.NUMBERS), launch_plan.members.tolist(), strict=True)
+            zip(
+                (*plan.STRUCT_POINTERS, *plan.STRUCT_NUMBERS),
+                launch_plan.members.tolist(),
+                strict=True,
+            )
         )
         threads = sum(x * y * each for _, x, y, each in launch_plan.launches)
         counts = (

@@ -74,7 +74,7 @@ class FakeCuda:
         (members,) = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[:1]
         places = np.ctypeslib.as_array(ctypes.cast(members, ctypes.POINTER(ctypes.c_int64)), (9,))
         indices = ctypes.cast(
-            int(places[plan.POINTERS.index("indices")]), ctypes.POINTER(ctypes.c_int64)
+            int(places[plan.STRUCT_POINTERS.index("indices")]), ctypes.POINTER(ctypes.c_int64)
         )
         np.ctypeslib.as_array(indices, (2 * 60 * 5,))[:] = -1
         return (self.results.CUDA_SUCCESS,)
@@ -89,10 +89,10 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=0))
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
-    monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
+    monkeypatch.setattr(cuda, "AUTO_PRIORITY", {"cpu": 99})
     monkeypatch.setattr(cuda, "why_unusable", lambda _: None)
     monkeypatch.setattr(topk, "_disabled", {})
-    caches = (topk._warn_once, launch.get_device, launch.nvrtc_version, plan.make_plan)
+    caches = (topk._warn_once, launch.get_device, launch.nvrtc_version, plan.make_search_plan)
     for each in caches:
         each.cache_clear()
     yield FakeCuda(monkeypatch)
@@ -169,7 +169,7 @@ def test_machine_code_is_compiled_once_and_its_damage_named(fake, tmp_path, capl
         for _ in range(2):
             assert bool((search()[1] == -1).all())  # of the fake
             assert (fake.launched, fake.compiled) == (6, 1)
-            launch.get_device.cache_clear(), plan.make_plan.cache_clear()
+            launch.get_device.cache_clear(), plan.make_search_plan.cache_clear()
             fake.launched = 0
         (kept,) = (tmp_path / "kernels").iterdir()
         kept.write_bytes(b"damaged")

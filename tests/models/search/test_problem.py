@@ -10,7 +10,7 @@ from support.cases import check_each
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.search import topk_inner_product
-from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.problem import make_problem
 from kmip_data.models.search.topk import search_checked
 
 ROWS = torch.ones(2, 5, 3)
@@ -69,7 +69,7 @@ def test_narrow_indices_are_the_same_numbers() -> None:
     def check_case(case) -> None:
         backend, rows = case
         scores, indices = search_checked(
-            check_problem(rows, rows, 4, [0, 2, len(rows[0])], has_int32_indices=True), backend
+            make_problem(rows, rows, 4, [0, 2, len(rows[0])], has_int32_indices=True), backend
         )
         assert indices.dtype == torch.int32
         expected = topk_inner_product(rows, rows, 4, query_ptr=[0, 2, len(rows[0])])

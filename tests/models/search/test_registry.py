@@ -20,7 +20,7 @@ from kmip_data.models.search import (
     topk_inner_product,
 )
 from kmip_data.models.search.backends import keops
-from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.problem import make_problem
 from kmip_data.models.training import self_check
 
 
@@ -37,10 +37,10 @@ def test_status_names_every_backend_with_a_reason() -> None:
 def test_auto_takes_the_cpu_search_for_float32_and_the_dense_for_float64(caplog) -> None:
     def chosen(dim: int, dtype: torch.dtype = torch.float32) -> str:
         rows = torch.ones(1, 4, dim, dtype=dtype)
-        return str(topk.choose_backend(check_problem(rows, rows, 2)).NAME)
+        return str(topk.choose_backend(make_problem(rows, rows, 2)).NAME)
 
     assert chosen(10) == chosen(64) == "cpu"
-    assert not keops.RANK  # taken by name only
+    assert not keops.AUTO_PRIORITY  # taken by name only
     with caplog.at_level(logging.DEBUG, logger="kmip_data.models.search.topk"):
         assert chosen(10, torch.float64) == "dense"
     assert "not cpu: takes float32" in caplog.text
@@ -49,7 +49,7 @@ def test_auto_takes_the_cpu_search_for_float32_and_the_dense_for_float64(caplog)
 #: Of a module: a backend whose results are zeros; its second search hangs, in a process that tries
 #: it.
 ZEROS = """
-NAME, AUTO, RANK = 'zeros', 'for a test', {'cpu': 99}
+NAME, AUTO_NOTE, AUTO_PRIORITY = 'zeros', 'for a test', {'cpu': 99}
 why_unusable = why_refused = lambda _: None
 def search(problem):
     scores, indices = problem.new_result()
@@ -111,10 +111,13 @@ def test_keops_refuses_a_search_with_a_broken_compiler(tmp_path) -> None:
 
 def test_a_missing_fast_gpu_search_is_warned_of_once(monkeypatch, caplog):
     fast = SimpleNamespace(
-        NAME="fast", RANK={"cuda": 2}, why_unusable=lambda _: "it is not installed"
+        NAME="fast", AUTO_PRIORITY={"cuda": 2}, why_unusable=lambda _: "it is not installed"
     )
     slow = SimpleNamespace(
-        NAME="slow", RANK={"cuda": 1}, why_unusable=lambda _: None, why_refused=lambda _: None
+        NAME="slow",
+        AUTO_PRIORITY={"cuda": 1},
+        why_unusable=lambda _: None,
+        why_refused=lambda _: None,
     )
     monkeypatch.setattr(topk, "all_backends", lambda: {"fast": fast, "slow": slow})
     problem = SimpleNamespace(device=torch.device("cuda"))

@@ -36,7 +36,7 @@ typedef unsigned long long u64;
 #define PRIME 2654435761ull
 #define POWER(exponent) (__longlong_as_double((long long)(1023 + (exponent)) << 52))
 
-// All members take 8 bytes, in the order of POINTERS and NUMBERS in plan.py. H heads, G graphs, N queries, M keys.
+// All members take 8 bytes, in the order of STRUCT_POINTERS and STRUCT_NUMBERS in plan.py. H heads, G graphs, N queries, M keys.
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
   const long long *starts, *key_starts;  // (G): where queries and keys of each graph begin, the last one empty
