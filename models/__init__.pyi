@@ -1,7 +1,7 @@
 # The public names, each imported on use: type checkers and lazy_loader read this file.
 from .attention.bigbird import BigBirdAttention as BigBirdAttention
 from .attention.exphormer import ExphormerAttention as ExphormerAttention
-from .attention.exphormer import ExphormerEdges as ExphormerEdges
+from .attention.exphormer import ExphormerInitialState as ExphormerInitialState
 from .attention.kmip import KMIPAttention as KMIPAttention
 from .attention.kmip import kmip_attention as kmip_attention
 from .attention.multihead import KMIPMultiheadAttention as KMIPMultiheadAttention

@@ -30,7 +30,7 @@ from kmip_data.drawing.style import (
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.study import ProjectionCollector, collect_projections
-from kmip_data.models.attention.kmip import attend_to_top_k
+from kmip_data.models.attention.kmip import kmip_attention_with_weights
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.metric_text import format_metric_with_unit
 from kmip_data.models.training.run.finished_run import OpenedRun, open_run
@@ -210,7 +210,7 @@ def search_chosen_keys(
     layers = []
     for layer, (projections,) in zip(collector.layers, collector.calls, strict=True):
         queries, keys, values = projections
-        attended = attend_to_top_k(
+        attended = kmip_attention_with_weights(
             queries.float(),
             keys.float(),
             values.float(),

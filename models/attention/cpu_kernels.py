@@ -24,22 +24,21 @@ def forward(
     values: Array,
     scores: Array,
     indices: Array,
-    keep: Array,
+    dropout_mask: Array,
     scale: float,
 ) -> tuple[Array, Array]:
     """Return the softmax-weighted sum of the chosen values (H, N, v), and the weights (H, N, k).
 
     Values are (H, M, v) float32 or float64, scores (H, N, k) have the same dtype, and indices (H,
-    N, k) are int32 or int64 rows of values; −1: no key. ``keep`` (H, N, k) bool is the dropout mask
-    of the weights; size 0: no mask. The returned weights are unmasked. ``scale`` multiplies the
-    scores.
+    N, k) are int32 or int64 rows of values; −1: no key. ``dropout_mask`` (H, N, k) bool selects the
+    kept weights; size 0: all. The returned weights are unmasked. ``scale`` multiplies the scores.
     """
     heads, rows, k = indices.shape
     out = np.empty((heads, rows, values.shape[2]), values.dtype)
     weights = np.empty(indices.shape, values.dtype)
     factor = values.dtype.type(scale)
 
-    work = partial(_forward, values, scores, indices, keep, factor, weights, out)
+    work = partial(_forward, values, scores, indices, dropout_mask, factor, weights, out)
     run_in_ranges(work, heads * rows, grain=max(1, MIN_PAIRS_PER_RANGE // k))
     return out, weights
 
@@ -51,7 +50,7 @@ def backward(
     values: Array,
     indices: Array,
     weights: Array,
-    keep: Array,
+    dropout_mask: Array,
     scale: float,
 ) -> tuple[Array, Array, Array]:
     """Return the gradients of queries, keys and values from the output's gradient (H, N, v).
@@ -68,7 +67,7 @@ def backward(
     grad_keys = np.zeros(keys.shape, keys.dtype)
     grad_values = np.zeros(values.shape, keys.dtype)
 
-    pairs = (indices, weights, keep)
+    pairs = (indices, weights, dropout_mask)
     query_work = partial(
         _backward_queries, grad, keys, values, *pairs, factor, grad_scores, grad_queries
     )
@@ -90,7 +89,7 @@ def _forward(
     values: Array,
     scores: Array,
     indices: Array,
-    keep: Array,
+    dropout_mask: Array,
     scale: float,
     weights: Array,
     out: Array,
@@ -120,7 +119,7 @@ def _forward(
             if key < 0:
                 continue
             weights[head, row, slot] /= total
-            if keep.shape[0] > 0 and not keep[head, row, slot]:
+            if dropout_mask.shape[0] > 0 and not dropout_mask[head, row, slot]:
                 continue
             for channel in range(out.shape[2]):
                 out[head, row, channel] += weights[head, row, slot] * values[head, key, channel]
@@ -133,7 +132,7 @@ def _backward_queries(
     values: Array,
     indices: Array,
     weights: Array,
-    keep: Array,
+    dropout_mask: Array,
     scale: float,
     grad_scores: Array,
     grad_queries: Array,
@@ -149,7 +148,7 @@ def _backward_queries(
         for slot in range(k):
             product = nothing
             key = indices[head, row, slot]
-            if key >= 0 and (keep.shape[0] == 0 or keep[head, row, slot]):
+            if key >= 0 and (dropout_mask.shape[0] == 0 or dropout_mask[head, row, slot]):
                 for channel in range(values.shape[2]):
                     product += grad[head, row, channel] * values[head, key, channel]
             grad_scores[head, row, slot] = product
@@ -172,7 +171,7 @@ def _backward_keys(
     queries: Array,
     indices: Array,
     weights: Array,
-    keep: Array,
+    dropout_mask: Array,
     grad_scores: Array,
     grad_keys: Array,
     grad_values: Array,
@@ -193,7 +192,7 @@ def _backward_keys(
                 grad_score = grad_scores[head, row, slot]
                 for channel in range(queries.shape[2]):
                     grad_keys[head, key, channel] += grad_score * queries[head, row, channel]
-                if keep.shape[0] > 0 and not keep[head, row, slot]:
+                if dropout_mask.shape[0] > 0 and not dropout_mask[head, row, slot]:
                     continue
                 for channel in range(grad.shape[2]):
                     grad_values[head, key, channel] += (

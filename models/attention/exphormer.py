@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import MAX_COMPLETE_NODES
-from kmip_data.models.attention.overflow import check_weights
+from kmip_data.models.attention.overflow import check_attention_weights
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.edge_list import EdgeList
 from kmip_data.models.layers.linear import Linear
@@ -18,16 +18,16 @@ from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 class ExphormerState(NamedTuple):
-    """State passed from layer to layer; only ``virtual`` changes."""
+    """State passed from layer to layer; only ``virtual_states`` change."""
 
-    virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
+    virtual_states: Tensor  #: (V, G, d) states of each graph's V virtual nodes
     #: (1 + 2V, d) features of expander edges, then of edges to and from each virtual node
     edge_features: Tensor
     edges: Tensor | None  #: encoded features of the graph's edges; None: ignore these edges
     expander: Edges | None  #: expander edges, if used
 
 
-class ExphormerEdges(nn.Module):
+class ExphormerInitialState(nn.Module):
     """Initial state of Exphormer's attention (upstream ``ExpanderEdgeFixer``).
 
     Parameters
@@ -70,13 +70,13 @@ class ExphormerEdges(nn.Module):
     def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[ExphormerState]:
         """Return the first layer's state for encoded edge features ``e``, of each edge or (1, d)."""
         edge_features = self.expander_edge.weight
-        virtual = edge_features.new_empty(0, batch.num_graphs, edge_features.shape[1])
+        virtual_states = edge_features.new_empty(0, batch.num_graphs, edge_features.shape[1])
         if self.virtual_nodes:
             edge_features = torch.cat([edge_features, self.edge_in.weight, self.edge_out.weight])
-            virtual = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
+            virtual_states = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
         expander = read_expander_edges(batch, self_loops=self.self_loops) if self.expander else None
         edges = e if self.real_edges else None
-        return (ExphormerState(virtual, edge_features, edges, expander),)
+        return (ExphormerState(virtual_states, edge_features, edges, expander),)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # which graphs are complete depends on the data
@@ -164,13 +164,13 @@ class ExphormerAttention(nn.Module):
     --------
     >>> import torch
     >>> from torch_geometric.data import Data
-    >>> from kmip_data.models import ExphormerAttention, ExphormerEdges, read_batch
+    >>> from kmip_data.models import ExphormerAttention, ExphormerInitialState, read_batch
     >>> x, ring = torch.randn(4, 8), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     >>> batch = read_batch(Data(x=x, edge_index=ring))
-    >>> begin, attention = ExphormerEdges(8, expander=False), ExphormerAttention(8, heads=2)
+    >>> begin, attention = ExphormerInitialState(8, expander=False), ExphormerAttention(8, heads=2)
     >>> (carried,) = begin(torch.ones(1, 8), batch)
     >>> x, carried = attention(x, batch, carried)
-    >>> x.shape, carried.virtual.shape
+    >>> x.shape, carried.virtual_states.shape
     (torch.Size([4, 8]), torch.Size([3, 1, 8]))
     """
 
@@ -208,14 +208,14 @@ class ExphormerAttention(nn.Module):
             features = self.edge(carried.edges)
             if features.ndim == 2 and len(features) == 1:
                 # All edges share their features: multiply the N queries instead of the E edges.
-                sums.append(self._attend_along(batch.edges, q * features, k, v))
+                sums.append(self._attend_over_edges(batch.edges, q * features, k, v))
             else:
-                sums.append(self._attend_along(batch.edges, q, k, v, features))
+                sums.append(self._attend_over_edges(batch.edges, q, k, v, features))
         if carried.expander is not None:
-            sums.append(self._attend_along(carried.expander, q * edge_features[:1], k, v))
-        if count := len(carried.virtual):
+            sums.append(self._attend_over_edges(carried.expander, q * edge_features[:1], k, v))
+        if count := len(carried.virtual_states):
             nodes = batch.nodes_to_graphs
-            virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
+            virtual_q, virtual_k, virtual_v = self._project(carried.virtual_states)
             edge_in, edge_out = edge_features[1:, None].split(count)
 
             # 2. From virtual nodes (V, G, d) to nodes; edge values are (V, N, d).
@@ -228,7 +228,7 @@ class ExphormerAttention(nn.Module):
             messages, weights = self._weigh_messages(pairs, v)
             messages = _sum_in_graphs(messages, nodes)
             weights = _sum_in_graphs(weights, nodes)
-            carried = carried._replace(virtual=self._divide_by_head(messages, weights))
+            carried = carried._replace(virtual_states=self._divide_by_head(messages, weights))
 
         # 4. Normalise over all kinds of edges together.
         messages, weights = sums[0]
@@ -242,7 +242,7 @@ class ExphormerAttention(nn.Module):
         root = math.sqrt(x.shape[-1] / self.heads)
         return self.query(x) / root, self.key(x), self.value(x)
 
-    def _attend_along(
+    def _attend_over_edges(
         self,
         edges: Edges,
         q: Tensor,
@@ -278,7 +278,7 @@ class ExphormerAttention(nn.Module):
     def _divide_by_head(self, messages: Tensor, weights: Tensor) -> Tensor:
         """Divide messages (…, d) by the sums of weights (…, H), and project the output."""
         # Scores are clamped, so a weight is finite unless products overflow to both sides: NaN.
-        check_weights(weights)
+        check_attention_weights(weights)
         mean = self._split_heads(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 

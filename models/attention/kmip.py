@@ -18,7 +18,7 @@ from kmip_data.models.attention.operators import (
     is_in_func_transform,
     pointers_from_graph_index,
 )
-from kmip_data.models.attention.overflow import check_weights
+from kmip_data.models.attention.overflow import check_attention_weights
 from kmip_data.models.layers.batch import BatchOrPointers, GraphBatch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
@@ -26,7 +26,7 @@ from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive_for_capture
 
 Ptr = Tensor | Sequence[int] | None
-REFERENCE = "reference"  #: backend that evaluates the formula in torch operations
+REFERENCE_BACKEND = "reference"  #: backend that evaluates the formula in torch operations
 
 
 def kmip_attention(  # noqa: PLR0913 -- options, by keyword
@@ -78,7 +78,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         the result of an overflow is undefined, and the next search or attention on the device
         raises the error.
     """
-    return attend_to_top_k(
+    return kmip_attention_with_weights(
         queries,
         keys,
         values,
@@ -99,7 +99,7 @@ class AttentionResult(NamedTuple):
     indices: Tensor  #: (H, N, k) int32 or int64 rows of the chosen keys; −1: none
 
 
-def attend_to_top_k(  # noqa: PLR0913 -- options, by keyword
+def kmip_attention_with_weights(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -115,14 +115,14 @@ def attend_to_top_k(  # noqa: PLR0913 -- options, by keyword
     queries, keys, values = _check_operands(queries, keys, values)
     require_known_backend(backend)
     problem.check_k(k)
-    if backend == REFERENCE:
+    if backend == REFERENCE_BACKEND:
         return _attend_by_formula(
             queries, keys, values, k, query_ptr, key_ptr, dropout, repeat=repeat_first_key
         )
     if is_in_func_transform(queries, keys, values):
         raise UsageError(
             "torch.func and forward-mode derivatives cannot differentiate k-MIP attention's kernels.",
-            next=f"backend={REFERENCE!r} for grad, vjp and jvp; instead of vmap, concatenate the batch"
+            next=f"backend={REFERENCE_BACKEND!r} for grad, vjp and jvp; instead of vmap, concatenate the batch"
             " along the rows of one tensor (heads, rows, d) and pass query_ptr, or along the heads",
         )
 
@@ -139,18 +139,18 @@ def attend_to_top_k(  # noqa: PLR0913 -- options, by keyword
         scores, indices = _repeat_first_key(scores, indices)
 
     # 2. Dropout.
-    keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
+    dropout_mask = torch.rand_like(scores) >= dropout if dropout > 0 else None
 
     # 3. Attend to the chosen keys.
     scale = 1 / math.sqrt(queries.shape[2])
     kept_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
-    out, weights = attend(queries, keys, values, scores, indices, scale, keep, kept_scale)
+    out, weights = attend(queries, keys, values, scores, indices, scale, dropout_mask, kept_scale)
     return AttentionResult(out, weights, indices)
 
 
 def require_known_backend(backend: str) -> None:
     """Raise ``UsageError``, with the most similar name, if the backend does not exist."""
-    if not isinstance(backend, str) or backend not in {"auto", REFERENCE}:
+    if not isinstance(backend, str) or backend not in {"auto", REFERENCE_BACKEND}:
         get_backend(backend)
 
 
@@ -183,7 +183,7 @@ def _attend_by_formula(
     attended = reference.attend_by_graph(
         queries, keys, values, k, query_starts, key_starts, dropout
     )
-    check_weights(attended[1])
+    check_attention_weights(attended[1])
     return AttentionResult(*attended)
 
 
@@ -366,7 +366,7 @@ class KMIPAttention(nn.Module):
 
         # 3. Search and attend.
         queries, keys, values = self.project(x, rows)
-        attended = attend_to_top_k(
+        attended = kmip_attention_with_weights(
             queries,
             keys,
             values,

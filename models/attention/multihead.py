@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import (
-    attend_to_top_k,
+    kmip_attention_with_weights,
     pointers_from_mask,
     require_known_backend,
 )
@@ -153,7 +153,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         queries, keys, values = self._project_rows(
             query_rows.pack(query), key_rows.pack(key), key_rows.pack(value)
         )
-        attended = attend_to_top_k(
+        attended = kmip_attention_with_weights(
             queries,
             keys,
             values,

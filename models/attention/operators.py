@@ -22,7 +22,7 @@ from kmip_data.models.attention import torch_kernels
 from kmip_data.models.kernels import can_use_triton_kernels
 from kmip_data.models.search.problem import check_largest_scores
 
-MAX_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
+MAX_TRITON_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
 
 
 @torch.library.custom_op("kmip_data::pointers", mutates_args=())
@@ -51,22 +51,22 @@ def attend(
     scores: Tensor,
     indices: Tensor,
     scale: float,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the softmax-weighted sum of the chosen values (H, N, v), in their dtype, and the weights.
 
     Queries are (H, N, d), keys (H, M, d), values (H, M, v). Scores and indices (H, N, k) are inner
     products and rows of ``keys`` (int32 or int64) from the search; index −1: no key. Scores are
-    multiplied by ``scale``, and differentiated as queries · keys. ``keep`` (H, N, k) bool is the
-    dropout mask, whose kept weights are multiplied by ``kept_scale``; None: no dropout. Rows
-    without keys are zero. The returned weights (H, N, k) precede dropout and have no gradient.
+    multiplied by ``scale``, and differentiated as queries · keys. ``dropout_mask`` (H, N, k) bool
+    selects the kept weights, which are multiplied by ``kept_scale``; None: no dropout. Rows without
+    keys are zero. The returned weights (H, N, k) precede dropout and have no gradient.
     """
     dtype = _accumulation_dtype(values.dtype)
     scores = scores.to(dtype)
-    inputs = values.to(dtype), scores, indices, keep, scale
+    inputs = values.to(dtype), scores, indices, dropout_mask, scale
     out, weights = _run_kernel("forward", values, indices, inputs)
-    if keep is not None:
+    if dropout_mask is not None:
         out *= kept_scale
     return out.to(values.dtype), weights
 
@@ -93,13 +93,13 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- a custom operator has no keywo
     indices: Tensor,
     weights: Tensor,
     scale: float,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values in :func:`attend`, from ``grad`` (H, N, v)."""
-    grad = grad if keep is None else grad * kept_scale
+    grad = grad if dropout_mask is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
-    grads = _run_kernel("backward", values, indices, (*rows, indices, weights, keep, scale))
+    grads = _run_kernel("backward", values, indices, (*rows, indices, weights, dropout_mask, scale))
     grad_queries, grad_keys, grad_values = grads
     return (
         grad_queries.to(queries.dtype),
@@ -125,17 +125,17 @@ def _(
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     # Save one weight and one index per pair. The backward pass needs no scores or gathered rows.
-    queries, keys, values, _, indices, scale, keep, kept_scale = inputs
+    queries, keys, values, _, indices, scale, dropout_mask, kept_scale = inputs
     _, weights = output
     ctx.mark_non_differentiable(weights)
-    ctx.save_for_backward(queries, keys, values, indices, weights, keep)
+    ctx.save_for_backward(queries, keys, values, indices, weights, dropout_mask)
     ctx.scale = scale
     ctx.kept_scale = kept_scale
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: object) -> tuple[Tensor | None, ...]:
-    *saved, keep = ctx.saved_tensors
-    grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
+    *saved, dropout_mask = ctx.saved_tensors
+    grads = attend_backward(grad, *saved, ctx.scale, dropout_mask, ctx.kept_scale)
     return *grads, None, None, None, None, None  # no gradients of scores, indices and options
 
 
@@ -190,7 +190,7 @@ def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
 
     These are Triton kernels in float32 if they run, else torch operations.
     """
-    fits_triton = _accumulation_dtype(values.dtype) == torch.float32 and k <= MAX_K
+    fits_triton = _accumulation_dtype(values.dtype) == torch.float32 and k <= MAX_TRITON_K
     if not fits_triton or not can_use_triton_kernels("attention", values.device):
         return torch_kernels
     from kmip_data.models.attention.gpu import launch

@@ -11,7 +11,7 @@ from kmip_data.models.search.problem import check_finite, overflow_error
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
-def check_weights(weights: Tensor) -> None:
+def check_attention_weights(weights: Tensor) -> None:
     """Raise if weights (H, N, k) contain NaN, the result of overflowing products.
 
     Waits for the GPU; skipped during capture.

@@ -17,17 +17,17 @@ def forward(
     values: Tensor,
     scores: Tensor,
     indices: Tensor,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` (H, N, k) may be None."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``dropout_mask`` may be None."""
     if not is_capturing(scores):
         check_largest_scores(scores, indices)
     missing = indices < 0
     scaled = (scores * scale).masked_fill_(missing, -torch.inf)
     weights = torch.softmax(scaled, -1)
     weights.masked_fill_(missing, 0)  # also clears the NaN of rows without any key
-    kept = weights if keep is None else weights * keep
+    kept = weights if dropout_mask is None else weights * dropout_mask
     heads, rows, _ = indices.shape
     _, keys, width = values.shape
     out = values.new_empty((heads, rows, width))
@@ -43,17 +43,17 @@ def backward(
     values: Tensor,
     indices: Tensor,
     weights: Tensor,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``keep`` (H, N, k) may be None.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``dropout_mask`` may be None.
 
     On a GPU, ``index_add_`` has a fixed order only under ``torch.use_deterministic_algorithms``.
     """
     grad_queries = torch.empty_like(queries)
     grad_keys = torch.zeros_like(keys).flatten(0, 1)
     grad_values = torch.zeros_like(values).flatten(0, 1)
-    kept = weights if keep is None else weights * keep
+    kept = weights if dropout_mask is None else weights * dropout_mask
     width = max(queries.shape[2], values.shape[2])
     for block, chosen in _row_blocks(indices, keys.shape[1], width):
         # 1. Values: multiply the output's gradient by the weights after dropout.
@@ -66,8 +66,8 @@ def backward(
         # 2. Backpropagate through the softmax to the scores.
         products = _gather_chosen_rows(values, chosen) * grad_out
         grad_weight = products.sum(-1)
-        if keep is not None:
-            grad_weight *= keep[:, block]
+        if dropout_mask is not None:
+            grad_weight *= dropout_mask[:, block]
         mean = (grad_weight * weight).sum(-1, keepdim=True)
         grad_score = weight * (grad_weight - mean) * scale
 

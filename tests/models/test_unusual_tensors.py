@@ -15,7 +15,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.models import (
     BigBirdAttention,
     ExphormerAttention,
-    ExphormerEdges,
+    ExphormerInitialState,
     KMIPAttention,
     KMIPMultiheadAttention,
     PerformerAttention,
@@ -60,7 +60,7 @@ def k_mip(**options: Any) -> KMIPAttention:
 
 def exphormer(x: Tensor) -> Any:
     batch = read_batch(Data(x=torch.ones(6, 8), edge_index=torch.tensor([[0, 1], [1, 2]])))
-    (carried,) = ExphormerEdges(8, expander=False)(torch.ones(1, 8), batch)
+    (carried,) = ExphormerInitialState(8, expander=False)(torch.ones(1, 8), batch)
     return ExphormerAttention(8, heads=2)(x, batch, carried)
 
 

@@ -19,9 +19,9 @@ from kmip_data.models.attention.gpu.kernels import (
 from kmip_data.models.search.gpu.launch import not_finite_flag
 
 SEGMENT = 512  #: most pairs summed by one program; several programs share popular keys
-_MAX_ROWS = 16  # queries per program
-_MAX_CHANNELS = 16  # channels per step
-_MAX_GATHERED = 2048  # gathered numbers per step
+_QUERIES_PER_PROGRAM = 16  # at most
+_CHANNELS_PER_STEP = 16  # at most
+_GATHERED_PER_STEP = 2048  # gathered numbers, at most
 _PARALLEL_PAIRS = 16  # pairs added in parallel before the reduction
 # Products and sums are not contracted, so that the interpreter and the GPU agree.
 _OPTIONS = {"enable_fp_fusion": False}
@@ -31,10 +31,10 @@ def forward(
     values: Tensor,
     scores: Tensor,
     indices: Tensor,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` (H, N, k) may be None.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``dropout_mask`` may be None.
 
     If a row's largest score overflows, the next search or attention on the device raises the error.
     """
@@ -48,7 +48,7 @@ def forward(
             attend_rows[grid](
                 scores.contiguous(),
                 indices.contiguous(),
-                _mask_as_bytes(keep),
+                _mask_as_bytes(dropout_mask),
                 *_rows_with_strides(values),
                 weights,
                 out,
@@ -69,10 +69,10 @@ def backward(
     values: Tensor,
     indices: Tensor,
     weights: Tensor,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``keep`` (H, N, k) may be None."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``dropout_mask`` may be None."""
     heads, rows, k = indices.shape
     _, num_keys, dim = keys.shape
     width = values.shape[2]
@@ -95,7 +95,7 @@ def backward(
             *_rows_with_strides(values),
             indices,
             weights,
-            _mask_as_bytes(keep),
+            _mask_as_bytes(dropout_mask),
             grad_scores,
             grad_queries,
             rows,
@@ -107,7 +107,7 @@ def backward(
         )
         pairs = sort_pairs_by_key(indices, num_keys, SEGMENT)
         grad_keys, grad_values = _key_gradients(
-            pairs, num_keys, grad_scores, queries, weights, keep, grad
+            pairs, num_keys, grad_scores, queries, weights, dropout_mask, grad
         )
     return grad_queries, grad_keys, grad_values
 
@@ -135,7 +135,7 @@ def _key_gradients(
     grad_scores: Tensor,
     queries: Tensor,
     weights: Tensor,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     grad: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return each key's Σ grad_score · query and Σ weight · gradient: (H, M, d) and (H, M, v)."""
@@ -155,7 +155,7 @@ def _key_gradients(
         grad_scores,
         *_rows_with_strides(queries),
         weights,
-        _mask_as_bytes(keep),
+        _mask_as_bytes(dropout_mask),
         *_rows_with_strides(grad),
         grad_keys,
         grad_values,
@@ -184,8 +184,10 @@ def _tile_sizes(k: int, width: int) -> dict[str, int]:
     # A program holds rows · slots · channels gathered numbers in registers. The softmax needs all
     # slots at once; channels come next, and rows take the rest.
     slots = max(2, triton.next_power_of_2(k))
-    channels = min(_MAX_CHANNELS, triton.next_power_of_2(width), max(4, _MAX_GATHERED // slots))
-    rows = max(1, min(_MAX_ROWS, _MAX_GATHERED // (slots * channels)))
+    channels = min(
+        _CHANNELS_PER_STEP, triton.next_power_of_2(width), max(4, _GATHERED_PER_STEP // slots)
+    )
+    rows = max(1, min(_QUERIES_PER_PROGRAM, _GATHERED_PER_STEP // (slots * channels)))
     return {"BQ": rows, "BK": slots, "BC": channels, "num_warps": 4, **_OPTIONS}
 
 
@@ -202,5 +204,5 @@ def _rows_with_strides(tensor: Tensor) -> tuple[Tensor, int, int]:
     return tensor, tensor.stride(0), tensor.stride(1)
 
 
-def _mask_as_bytes(keep: Tensor | None) -> Tensor | None:
-    return None if keep is None else keep.contiguous().view(torch.uint8)
+def _mask_as_bytes(dropout_mask: Tensor | None) -> Tensor | None:
+    return None if dropout_mask is None else dropout_mask.contiguous().view(torch.uint8)

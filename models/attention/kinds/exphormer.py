@@ -77,11 +77,11 @@ class ExphormerComponent(MultiHeadComponent):
         return (6 + 3 * links) * dim
 
     def build_initial_state(self, dim: int) -> nn.Module:
-        """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerEdges`."""
-        from kmip_data.models.attention.exphormer import ExphormerEdges
+        """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerInitialState`."""
+        from kmip_data.models.attention.exphormer import ExphormerInitialState
 
         options = self.model_dump(include={"virtual_nodes", "self_loops", "real_edges"})
-        return ExphormerEdges(dim, expander=self.expander > 0, **options)
+        return ExphormerInitialState(dim, expander=self.expander > 0, **options)
 
     def build(self, layer: LayerInfo) -> nn.Module:
         """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""

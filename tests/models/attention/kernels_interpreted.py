@@ -50,24 +50,28 @@ def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> 
     )
 
 
-def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> None:
+def assert_exact(operands: tuple[Tensor, ...], dropout_mask: Tensor | None = None) -> None:
     """Output and gradients of the kernels, of operands of any strides, equal float64's by autograd."""
     queries, keys, values, scores, indices = operands
     scale = 0.3
     exact = [rows.double().requires_grad_() for rows in (queries, keys, values)]
-    expected, _ = attend_to_pairs(*exact, scores, indices, scale, keep, kept_scale=1.0)
+    expected, _ = attend_to_pairs(*exact, scores, indices, scale, dropout_mask, kept_scale=1.0)
     grad = (
         torch.randn(expected.shape).transpose(0, 1).contiguous().transpose(0, 1)
     )  # rows of all heads
-    out, weights = launch.forward(values, scores, indices.int(), keep, scale)
+    out, weights = launch.forward(values, scores, indices.int(), dropout_mask, scale)
     tolerance = dict(rtol=1e-5, atol=2e-6)
     torch.testing.assert_close(out.double(), expected.detach(), **tolerance)
-    slopes = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
+    slopes = launch.backward(
+        grad, queries, keys, values, indices.int(), weights, dropout_mask, scale
+    )
     gradients = torch.autograd.grad(expected, exact, grad.double())
     for mine, theirs in zip(slopes, gradients, strict=True):
         size = max([1.0, *theirs.abs().flatten().tolist()])
         torch.testing.assert_close(mine.double() / size, theirs / size, **tolerance)
-    again = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
+    again = launch.backward(
+        grad, queries, keys, values, indices.int(), weights, dropout_mask, scale
+    )
     assert all(torch.equal(a, b) for a, b in zip(slopes, again, strict=True))
 
 
@@ -113,8 +117,8 @@ def test_queries_with_many_keys_equal_the_formula(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
     monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
     values = torch.ones(1, 1, 1)
-    assert operators.kernels_for(values, operators.MAX_K) is launch
-    assert operators.kernels_for(values, operators.MAX_K + 1) is torch_kernels
+    assert operators.kernels_for(values, operators.MAX_TRITON_K) is launch
+    assert operators.kernels_for(values, operators.MAX_TRITON_K + 1) is torch_kernels
 
 
 @pytest.mark.parametrize(

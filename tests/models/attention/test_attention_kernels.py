@@ -10,7 +10,7 @@ import torch
 
 from kmip_data.models import kernels
 from kmip_data.models.attention import operators
-from kmip_data.models.attention.kmip import attend_to_top_k
+from kmip_data.models.attention.kmip import kmip_attention_with_weights
 
 needs_gpu = pytest.mark.skipif(
     not (torch.cuda.is_available() and kernels.triton_runs(torch.device("cuda"))),
@@ -32,14 +32,14 @@ def test_kernels_on_a_gpu_are_deterministic_and_equal_the_cpu(
     queries.abs_()
     keys[:, 5_000] = 9
     ptr = [0, 1, 1, 500, 15_000, 20_000]
-    keep = torch.rand(2, 20_000, k, generator=generator) >= dropout if dropout else None
-    attended = attend_to_top_k(queries, keys, values, k, query_ptr=ptr)
+    dropout_mask = torch.rand(2, 20_000, k, generator=generator) >= dropout if dropout else None
+    attended = kmip_attention_with_weights(queries, keys, values, k, query_ptr=ptr)
     scores, grad = attended.weights.log(), torch.randn(attended.out.shape, generator=generator)
 
     def run(device: str) -> list[torch.Tensor]:
         rows = [tensor.to(device).requires_grad_() for tensor in (queries, keys, values)]
         on_device = [tensor.to(device) for tensor in (scores, attended.indices.int(), grad)]
-        mask = None if keep is None else keep.to(device)
+        mask = None if dropout_mask is None else dropout_mask.to(device)
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:

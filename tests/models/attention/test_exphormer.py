@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import expander_targets
 from kmip_data.models import (
     ExphormerAttention,
-    ExphormerEdges,
+    ExphormerInitialState,
     ModelConfig,
     build_model,
     read_batch,
@@ -43,14 +43,14 @@ def graphs(sizes: tuple[int, ...]) -> Batch:
     return Batch.from_data_list(made)
 
 
-def parts(**options: Any) -> tuple[ExphormerEdges, ExphormerAttention]:
+def parts(**options: Any) -> tuple[ExphormerInitialState, ExphormerAttention]:
     torch.manual_seed(1)
-    return ExphormerEdges(D, virtual_nodes=3).double(), ExphormerAttention(
+    return ExphormerInitialState(D, virtual_nodes=3).double(), ExphormerAttention(
         D, heads=2, **options
     ).double()
 
 
-def run(batch: Any, begin: ExphormerEdges, layer: ExphormerAttention) -> Tensor:
+def run(batch: Any, begin: ExphormerInitialState, layer: ExphormerAttention) -> Tensor:
     """Nodes after two passes through a layer, so that virtual nodes matter."""
     graph_batch = read_batch(batch, ("expander",))
     (carried,) = begin(torch.ones(1, D, dtype=torch.float64), graph_batch)

@@ -50,7 +50,7 @@ def test_every_backend_equals_the_reference() -> None:
     def check_case(case) -> None:
         backend, k = case
         q, key, v = operands()
-        attended = kmip.attend_to_top_k(q, key, v, k, query_ptr=PTR, backend=backend)
+        attended = kmip.kmip_attention_with_weights(q, key, v, k, query_ptr=PTR, backend=backend)
         out, weights, indices = attend_by_graph(q, key, v, k, PTR, PTR)
         torch.testing.assert_close(attended.out, out)
         torch.testing.assert_close(attended.weights, weights)

@@ -31,11 +31,11 @@ def problem(*, heads=2, rows=50, keys=30, dim=3, value_dim=5, k=4, dtype=torch.f
     return q, key, v, scores, indices
 
 
-def run(arguments, keep=None, kept_scale=1.0):
+def run(arguments, dropout_mask=None, kept_scale=1.0):
     """Output, weights and the three gradients of the operator."""
     q, key, v, scores, indices = arguments
     inputs = [t.detach().clone().requires_grad_() for t in (q, key, v)]
-    out, weights = operators.attend(*inputs, scores, indices, 0.6, keep, kept_scale)
+    out, weights = operators.attend(*inputs, scores, indices, 0.6, dropout_mask, kept_scale)
     return [out, weights, *torch.autograd.grad(out.sin().sum(), inputs)]
 
 
@@ -43,13 +43,13 @@ def run(arguments, keep=None, kept_scale=1.0):
 @pytest.mark.parametrize("dropped", [False, True])
 def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monkeypatch) -> None:
     arguments = problem(dtype=dtype)
-    keep = (
+    dropout_mask = (
         torch.rand(2, 50, 4, generator=torch.Generator().manual_seed(1)) > 0.4 if dropped else None
     )
-    results = run(arguments, keep, 1.7)
+    results = run(arguments, dropout_mask, 1.7)
     monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda tensor: False)
     monkeypatch.setattr(torch_kernels, "SCRATCH_BYTES", 1000)  # many parts
-    for a, b in zip(results, run(arguments, keep, 1.7), strict=True):
+    for a, b in zip(results, run(arguments, dropout_mask, 1.7), strict=True):
         assert a.dtype == b.dtype
         loose = dict(atol=0.03, rtol=0.03) if dtype == torch.bfloat16 else {}
         torch.testing.assert_close(a, b, **loose)

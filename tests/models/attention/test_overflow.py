@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from kmip_data.models import (
     BigBirdAttention,
     ExphormerAttention,
-    ExphormerEdges,
+    ExphormerInitialState,
     KMIPAttention,
     PerformerAttention,
     TransformerAttention,
@@ -78,7 +78,7 @@ class Exphormer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.begin = ExphormerEdges(DIM, expander=False)
+        self.begin = ExphormerInitialState(DIM, expander=False)
         self.attention = ExphormerAttention(DIM, heads=HEADS)
 
     def forward(self, x: Tensor) -> Tensor:

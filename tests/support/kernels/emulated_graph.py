@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter
 
-from kmip_data.models.attention.overflow import check_inner_products, check_weights
+from kmip_data.models.attention.overflow import check_attention_weights, check_inner_products
 from kmip_data.models.training.capture.cuda_graphs import CapturableWork, StepOutput
 
 #: Operators that have the host wait for a GPU.
@@ -42,7 +42,9 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [value for value in tree_iter(values) if isinstance(value, torch.Tensor)]
 
 
-_CHECKS = {inspect.unwrap(check).__code__ for check in (check_inner_products, check_weights)}
+_CHECKS = {
+    inspect.unwrap(check).__code__ for check in (check_inner_products, check_attention_weights)
+}
 
 
 def _of_a_cpu() -> bool:

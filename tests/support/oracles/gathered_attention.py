@@ -13,7 +13,7 @@ def attend_to_pairs(
     _scores: Tensor,
     indices: Tensor,
     scale: float,
-    keep: Tensor | None,
+    dropout_mask: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Attend like :func:`kmip_data.models.attention.operators.attend`.
@@ -31,6 +31,6 @@ def attend_to_pairs(
     weights = scores.masked_fill(silent, -torch.inf).softmax(-1)
     weights = weights.masked_fill(missing, 0)
 
-    used = weights if keep is None else weights * keep * kept_scale
+    used = weights if dropout_mask is None else weights * dropout_mask * kept_scale
     weighted = used[..., None] * values[head, rows]
     return weighted.sum(2), weights.detach()

@@ -156,7 +156,7 @@ def test_a_k_schedule_begins_and_ends_at_its_given_values():
 
 def test_run_trains_with_k_schedule_and_evaluates_with_last_k(tmp_path, monkeypatch):
     used = []
-    attend = kmip.attend_to_top_k
+    attend = kmip.kmip_attention_with_weights
 
     def noting(queries, keys, values, k, **options):
         used.append((queries.requires_grad, k))
@@ -167,7 +167,7 @@ def test_run_trains_with_k_schedule_and_evaluates_with_last_k(tmp_path, monkeypa
         model={"layers": 1, "k": 2},
         training={"epochs": 3, "k_schedule": "linear:6:2"},
     )
-    monkeypatch.setattr(kmip, "attend_to_top_k", noting)
+    monkeypatch.setattr(kmip, "kmip_attention_with_weights", noting)
     train(config, home=Home(tmp_path / "home"), quiet=True)
     steps = [k for training, k in used[used.index((True, 6)) :] if training]
     assert list(dict.fromkeys(steps)) == [6, 4, 2]
