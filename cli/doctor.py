@@ -152,14 +152,14 @@ def _check_devices() -> Iterator[tuple[str, str, str]]:
 
 def _check_backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
-    from kmip_data.models.training.self_check import OK, TIMED_OUT, check_components
+    from kmip_data.models.training.self_check import OK, TIMED_OUT, check_gpu_features
 
     rows = backend_status()
     # The checks run in other processes, so that a crash is reported as a failure.
     failures = {}
     for device in {row.device for row in rows}:
         names = [row.name for row in rows if row.usable and row.device == device]
-        failures[device] = check_components(device, {}, names)
+        failures[device] = check_gpu_features(device, {}, names)
     for row in rows:
         status = "ok" if row.usable else "no"
         reason = row.reason
@@ -182,13 +182,13 @@ def _check_gpu_kernels() -> Iterator[tuple[str, str, str]]:
         yield "kernels", "no", "no GPU"
         return
     from kmip_data.models.config import ModelConfig
-    from kmip_data.models.training.self_check import OK, check_results, kernel_sizes
+    from kmip_data.models.training.self_check import OK, check_all_gpu_features, kernel_sizes
 
-    for component, reason in check_results(kernel_sizes(ModelConfig())).items():
+    for feature, reason in check_all_gpu_features(kernel_sizes(ModelConfig())).items():
         if reason == OK:
-            yield component, "ok", ""
+            yield feature, "ok", ""
         else:
-            yield component, "problem", reason
+            yield feature, "problem", reason
 
 
 def _check_home(home: Home) -> Iterator[tuple[str, str, str]]:

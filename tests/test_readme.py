@@ -100,7 +100,7 @@ def test_make_targets_exist():
 def test_commands_of_the_readme_run(home, tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: None)
     monkeypatch.setattr(
-        self_check, "check_components", lambda *_: {}
+        self_check, "check_gpu_features", lambda *_: {}
     )  # tests of doctor try each search
     monkeypatch.chdir(tmp_path)
     for name, text in HERE_DOCUMENT.findall(README):

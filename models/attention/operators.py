@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from kmip_data.errors import UsageError
 from kmip_data.graphs.tensor_graphs import pointers_from_numbers
 from kmip_data.models.attention import torch_kernels
-from kmip_data.models.kernels import can_use_triton_kernels
+from kmip_data.models.kernel_availability import can_use_triton_kernels
 from kmip_data.models.search.problem import check_largest_scores
 
 MAX_TRITON_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query

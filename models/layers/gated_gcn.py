@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.kernels import can_use_triton_kernels
+from kmip_data.models.kernel_availability import can_use_triton_kernels
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear, distance_gate
 from kmip_data.models.layers.norms import BatchNorm, apply_activation, apply_norm_block

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.kernels import can_use_cpu_kernels
+from kmip_data.models.kernel_availability import can_use_cpu_kernels
 
 MIN_ONEDNN_PRODUCTS = 2**22  #: fewest multiplications for oneDNN; they take MKL 0.1 ms
 

@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.kernels import can_use_cpu_kernels
+from kmip_data.models.kernel_availability import can_use_cpu_kernels
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edge_list import widen_half_precision
 

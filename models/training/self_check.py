@@ -1,8 +1,9 @@
 """Self-check of GPU kernels and trial of search backends, in child processes that may crash or hang.
 
-A child process is ``python -m kmip_data.models.training.self_check COMPONENT DEVICE SIZES``. All
-start at once, to compile in parallel. A run avoids failed components, which it adds to ``DISABLED``
-in ``models/kernels.py``; that module loads PyTorch's compiler, so it is imported on use.
+A child process is ``python -m kmip_data.models.training.self_check FEATURE DEVICE SIZES``. All
+start at once, to compile in parallel. A run avoids failed features, which it adds to
+``DISABLED_GPU_FEATURES`` in ``models/kernel_availability.py``; that module loads PyTorch's compiler,
+so it is imported on use.
 """
 
 from __future__ import annotations
@@ -42,32 +43,32 @@ log = logging.getLogger(__name__)
 
 OK = "ok"
 TIMED_OUT = "no result within"  #: prefix of the reason for a process that was too slow
-#: Pattern of success, and of errors not caused by kernels.
+#: Pattern of success, and of errors that kernels do not cause.
 PASSED_OR_UNRELATED = "^ok$|out of memory|busy or unavailable"
-#: Time limits of a component's check and of a backend's trial, including imports and compilation.
+#: Time limits of a feature's check and of a backend's trial, including imports and compilation.
 CHECK_SECONDS = 60.0
 TRIAL_SECONDS = 600.0
 #: Arguments of Python for a child process.
 CHILD_COMMAND = ("-m", "kmip_data.models.training.self_check")
-#: Components with a slower replacement: another search backend, PyTorch operators, uncaptured steps.
-COMPONENTS = ("search", "attention", "edges", "capture")
+#: GPU features with a slower replacement: another search backend, PyTorch operators, uncaptured steps.
+GPU_FEATURES = ("search", "attention", "edges", "capture")
 
 
 def check_gpu_before_run(model: ModelConfig, device_name: str) -> None:
-    """Check the GPU of a run unless switched off; replace components that fail, with a warning."""
+    """Check the GPU of a run unless switched off; replace features that fail, with a warning."""
     if os.environ.get("KMIP_DATA_SELF_CHECK") == "off":
         return
-    from kmip_data.models.kernels import DISABLED
+    from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 
-    results = check_results(kernel_sizes(model))
+    results = check_all_gpu_features(kernel_sizes(model))
     failed = {
-        component: reason
-        for component, reason in results.items()
+        feature: reason
+        for feature, reason in results.items()
         if not re.search(PASSED_OR_UNRELATED, reason)
     }
-    if failed.items() <= DISABLED.items():
+    if failed.items() <= DISABLED_GPU_FEATURES.items():
         return
-    DISABLED.update(failed)
+    DISABLED_GPU_FEATURES.update(failed)
     log.warning(
         "the self-check of %s disables: %s. The run continues, but slower. Please report it with the "
         "output of `kmip-data doctor --json`.",
@@ -85,14 +86,14 @@ def kernel_sizes(model: ModelConfig) -> dict[str, int]:
     return sizes | {"hidden_dim": model.hidden_dim}
 
 
-def check_results(sizes: dict[str, int]) -> dict[str, str]:
-    """Check all components on this GPU; return ``ok`` or the error of each. Success is cached."""
+def check_all_gpu_features(sizes: dict[str, int]) -> dict[str, str]:
+    """Check all features on this GPU; return ``ok`` or the error of each. Success is cached."""
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     passed = Path(folder, "self-check", _environment_digest(sizes))
     if passed.exists():
-        return dict.fromkeys(COMPONENTS, OK)
+        return dict.fromkeys(GPU_FEATURES, OK)
     log.warning("compiling and checking kernels for this GPU, once: up to a minute …")
-    results = check_components("cuda", sizes)
+    results = check_gpu_features("cuda", sizes)
     if {*results.values()} == {OK}:
         with contextlib.suppress(OSError):  # without a cache, the next run checks again
             passed.parent.mkdir(parents=True, exist_ok=True)
@@ -112,21 +113,21 @@ def _environment_digest(sizes: dict[str, int]) -> str:
     return json_digest(facts)
 
 
-def check_components(
-    device: str, sizes: dict[str, int], components: Sequence[str] = COMPONENTS
+def check_gpu_features(
+    device: str, sizes: dict[str, int], features: Sequence[str] = GPU_FEATURES
 ) -> dict[str, str]:
-    """Check components, or search backends on a small problem; return ``ok`` or the error of each."""
+    """Check features, or search backends on a small problem; return ``ok`` or the error of each."""
 
-    def check(component: str) -> str:
+    def check(feature: str) -> str:
         return run_child(
-            CHECK_SECONDS if component in COMPONENTS else TRIAL_SECONDS,
-            component,
+            CHECK_SECONDS if feature in GPU_FEATURES else TRIAL_SECONDS,
+            feature,
             device,
             json.dumps(sizes),
         )
 
-    with ThreadPoolExecutor(len(components)) as pool:
-        return dict(zip(components, pool.map(check, components), strict=True))
+    with ThreadPoolExecutor(len(features)) as pool:
+        return dict(zip(features, pool.map(check, features), strict=True))
 
 
 def run_child(timeout: float, *arguments: str) -> str:
@@ -154,14 +155,14 @@ GRAPHS_PER_SIZE = 8
 require_same_bits = functools.partial(torch.testing.assert_close, rtol=0, atol=0, msg="other bits")
 
 
-def main(component: str, device: str, sizes: str) -> None:
-    """Check a component, if the device has kernels for it, or try a search backend."""
-    check_component = check_layers if component in COMPONENTS[1:] else check_search
-    check_component(component, torch.device(device), **json.loads(sizes))
+def main(feature: str, device: str, sizes: str) -> None:
+    """Check a feature, if the device has kernels for it, or try a search backend."""
+    check = check_layers if feature in GPU_FEATURES[1:] else check_search
+    check(feature, torch.device(device), **json.loads(sizes))
 
 
 def check_search(
-    component: str,
+    name: str,
     device: torch.device,
     *,
     heads: int = 1,
@@ -171,10 +172,10 @@ def check_search(
 ) -> None:
     """Check that a search backend, or the CUDA search as ``search``, returns the bits of ``dense``."""
     shapes = [(heads, 100)]
-    if component == "search":
+    if name == "search":
         if cuda.why_unusable(device.type) is not None:
             return
-        component = "cuda"
+        name = "cuda"
         shapes = [(heads, BATCH_ROWS), (1, SORTED_ROWS), (4, SHARED_ROWS)]
     # The CUDA search supports only these sizes.
     k = min(k, MAX_K)
@@ -184,18 +185,18 @@ def check_search(
         queries, keys = torch.randn(2, count, rows, dim, device=device).round(decimals=1)
         ptr = torch.tensor([0, 0, 3, rows])
         expected = topk.search_op(queries, keys, k, ptr, None, "dense")
-        require_same_bits(topk.search_op(queries, keys, k, ptr, None, component), expected)
+        require_same_bits(topk.search_op(queries, keys, k, ptr, None, name), expected)
 
 
-def check_layers(component: str, device: torch.device, **sizes: int) -> None:
+def check_layers(feature: str, device: torch.device, **sizes: int) -> None:
     """Check that gradients of attention or edges are close to float64, and reproducible."""
-    from kmip_data.models.kernels import DISABLED
+    from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 
-    if component == "capture":
+    if feature == "capture":
         check_cuda_graphs(device, sizes)
         return
-    DISABLED.update(dict.fromkeys(COMPONENTS, "another component"))
-    del DISABLED[component]
+    DISABLED_GPU_FEATURES.update(dict.fromkeys(GPU_FEATURES, "another feature"))
+    del DISABLED_GPU_FEATURES[feature]
     for (dtype, tolerance), table in itertools.product(TOLERANCES.items(), (True, False)):
         step = functools.partial(train_layers, device, sizes, table=table)
         require_near(step(dtype), step(torch.float64), tolerance)

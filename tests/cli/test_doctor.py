@@ -14,9 +14,9 @@ from kmip_data.runtime.extras import GPU_EXTRAS
 
 @pytest.mark.slow
 def test_doctor_finds_this_machine_sound(home, monkeypatch):
-    check = self_check.check_components
+    check = self_check.check_gpu_features
     monkeypatch.setattr(
-        self_check, "check_components", lambda device, sizes, _: check(device, sizes, ["dense"])
+        self_check, "check_gpu_features", lambda device, sizes, _: check(device, sizes, ["dense"])
     )
     checks = {
         (each["section"], each["name"]): each
@@ -34,7 +34,7 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
 
 def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
     failed: dict[str, str] = {}
-    monkeypatch.setattr(self_check, "check_components", lambda *_: failed)
+    monkeypatch.setattr(self_check, "check_gpu_features", lambda *_: failed)
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["numpy>=1.0"])
     # A slow backend is no problem.
     for reason, code in (("other bits", 1), (f"{self_check.TIMED_OUT} 600 s", 0)):

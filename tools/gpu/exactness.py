@@ -49,7 +49,7 @@ def run(record: Recorder) -> None:
         return
     # Checks come first: compilation for later sections may be cut short.
     with ThreadPoolExecutor(PROCESSES) as pool:
-        checks = list(itertools.product(PRESETS, self_check.COMPONENTS))
+        checks = list(itertools.product(PRESETS, self_check.GPU_FEATURES))
         checked = [pool.submit(_check, record, *check) for check in checks]
         works = [("steps", number) for number in range(len(steps.WARMED))]
         works += [("searches", number) for number in range(len(searches.WARMED))]
@@ -64,9 +64,9 @@ def run(record: Recorder) -> None:
 
 
 def _check(record: Recorder, preset: str, part: str) -> None:
-    """Compare one component with PyTorch in float32 and bfloat16, at the sizes of a preset."""
+    """Compare one feature with PyTorch in float32 and bfloat16, at the sizes of a preset."""
     sizes = self_check.kernel_sizes(config_for_data(preset).model)
-    _note(record, part, preset, self_check.check_components("cuda", sizes, [part])[part])
+    _note(record, part, preset, self_check.check_gpu_features("cuda", sizes, [part])[part])
 
 
 def _note(record: Recorder, part: str, where: str, reason: str) -> None:

@@ -23,7 +23,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models import network
 from kmip_data.models.attention import kmip
 from kmip_data.models.benchmarking.training_speed import time_epoch
-from kmip_data.models.kernels import DISABLED
+from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.edge_list import EdgeList, widen_half_precision
@@ -120,7 +120,7 @@ def computed(way: Way, work: Work) -> Iterator[None]:
     disabled = dict.fromkeys(way.disabled, way.name)
     if work.dataset == "london":  # all scores of 570,000 nodes take terabytes
         disabled.pop("search", None)
-    patches = [patch.dict(DISABLED, disabled)]
+    patches = [patch.dict(DISABLED_GPU_FEATURES, disabled)]
     if {"network", "attention"} & {*way.compiled}:
         attend = attend_to_pairs  # torch.compile can trace it
         if "attention" in way.compiled:

@@ -26,12 +26,12 @@ def why_unusable(device_type: str) -> str | None:
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
 
-    from kmip_data.models.kernels import (
-        DISABLED,  # takes ``doctor`` 1.3 s, as it loads torch.compile
+    from kmip_data.models.kernel_availability import (
+        DISABLED_GPU_FEATURES,  # takes ``doctor`` 1.3 s, as it loads torch.compile
     )
 
-    if "search" in DISABLED:
-        return f"the self-check of this GPU failed: {DISABLED['search']}"
+    if "search" in DISABLED_GPU_FEATURES:
+        return f"the self-check of this GPU failed: {DISABLED_GPU_FEATURES['search']}"
     return _why_device_unusable()
 
 

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch_geometric.data import Data
 
 from kmip_data.files.small_files import first_problem
-from kmip_data.models.kernels import DISABLED
+from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 from kmip_data.models.training.capture.cuda_graphs import CapturableWork, CudaGraphs, StepOutput
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -209,7 +209,7 @@ def why_not_capturable(
         "no GPU": device.type != "cuda",
         "batches differ in size": data.is_ragged,
         "system.capture = off": system.capture == "off",
-        "the self-check of this GPU failed": "capture" in DISABLED,
+        "the self-check of this GPU failed": "capture" in DISABLED_GPU_FEATURES,
         "several processes exchange gradients": config.processes > 1,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,

@@ -12,7 +12,7 @@ import torch
 from support.oracles.gathered_attention import attend_to_pairs
 from torch import Tensor
 
-from kmip_data.models import kernels
+from kmip_data.models import kernel_availability
 from kmip_data.models.attention import operators, torch_kernels
 from kmip_data.models.attention.gpu import launch
 from kmip_data.models.attention.kmip import kmip_attention
@@ -31,7 +31,7 @@ def _seed() -> None:
 def _on_kernels(monkeypatch) -> None:
     """Attention goes to the kernels, although its tensors are on the CPU."""
     monkeypatch.setattr(operators, "_uses_cpu_kernels", lambda rows: False)
-    monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
+    monkeypatch.setattr(kernel_availability, "is_triton_available", lambda device: True)
 
 
 def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> tuple[Tensor, ...]:
@@ -115,7 +115,7 @@ def test_queries_without_keys_attend_to_nothing() -> None:
 @pytest.mark.torture
 def test_queries_with_many_keys_equal_the_formula(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
-    monkeypatch.setattr(kernels, "triton_runs", lambda device: True)
+    monkeypatch.setattr(kernel_availability, "is_triton_available", lambda device: True)
     values = torch.ones(1, 1, 1)
     assert operators.kernels_for(values, operators.MAX_TRITON_K) is launch
     assert operators.kernels_for(values, operators.MAX_TRITON_K + 1) is torch_kernels

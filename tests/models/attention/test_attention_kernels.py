@@ -8,12 +8,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmip_data.models import kernels
+from kmip_data.models import kernel_availability
 from kmip_data.models.attention import operators
 from kmip_data.models.attention.kmip import kmip_attention_with_weights
 
 needs_gpu = pytest.mark.skipif(
-    not (torch.cuda.is_available() and kernels.triton_runs(torch.device("cuda"))),
+    not (
+        torch.cuda.is_available() and kernel_availability.is_triton_available(torch.device("cuda"))
+    ),
     reason="no CUDA device that Triton compiles for: kernels were only interpreted and compiled",
 )
 

@@ -10,7 +10,7 @@ import torch
 from support.kernels.layer_kernels import make_batch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kmip_data.models import kernels
+from kmip_data.models import kernel_availability
 from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers.batch import EdgeList, GraphBatch, NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
@@ -73,7 +73,7 @@ def chosen(
 
 @pytest.mark.parametrize("form", ["table", "list"])
 def test_device_and_precision_choose_the_kernel_of_the_edges(form: str, monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "triton_runs", lambda _: True)
+    monkeypatch.setattr(kernel_availability, "is_triton_available", lambda _: True)
     assert chosen("cpu", form) == ("cpu" if form == "table" else "torch")
     assert chosen("cuda", form) == "gpu"
     assert chosen("cuda", form, autocast=torch.bfloat16) == "gpu"
@@ -85,17 +85,17 @@ def test_device_and_precision_choose_the_kernel_of_the_edges(form: str, monkeypa
         assert chosen(device, form, edges=0) == "torch"
         assert chosen(device, form, activation="gelu") == "torch"
         assert chosen(device, form, by_distance=True) == "torch"
-    monkeypatch.setattr(kernels, "triton_runs", lambda _: False)
+    monkeypatch.setattr(kernel_availability, "is_triton_available", lambda _: False)
     assert chosen("cuda", form) == "torch"
 
 
 def test_triton_needs_its_package_a_recent_gpu_and_a_compiler(monkeypatch) -> None:
     there = {"triton": object(), "capability": (8, 0), "cc": "/usr/bin/cc"}
-    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: there[name])
+    monkeypatch.setattr(kernel_availability.importlib.util, "find_spec", lambda name: there[name])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["capability"])
-    monkeypatch.setattr(kernels.shutil, "which", lambda _: there["cc"])
-    assert kernels.triton_runs.__wrapped__(torch.device("cuda"))
+    monkeypatch.setattr(kernel_availability.shutil, "which", lambda _: there["cc"])
+    assert kernel_availability.is_triton_available.__wrapped__(torch.device("cuda"))
     for name, gone in (("triton", None), ("capability", (7, 5)), ("cc", None)):
         with monkeypatch.context() as patch:
             patch.setitem(there, name, gone)
-            assert not kernels.triton_runs.__wrapped__(torch.device("cuda"))
+            assert not kernel_availability.is_triton_available.__wrapped__(torch.device("cuda"))

@@ -77,7 +77,7 @@ def test_a_backend_that_errs_is_broken_and_a_slow_one_is_late(monkeypatch) -> No
     with pytest.raises(AssertionError, match="bits"):
         self_check.main("wrong", "cpu", "{}")
     monkeypatch.setattr(self_check, "TRIAL_SECONDS", 0.01)
-    (reason,) = self_check.check_components("cpu", {}, ["dense"]).values()
+    (reason,) = self_check.check_gpu_features("cpu", {}, ["dense"]).values()
     assert reason.startswith(self_check.TIMED_OUT)
 
 

@@ -13,10 +13,10 @@ from support.kernels import emulated_gpu
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
 
-from kmip_data.models import kernels
+from kmip_data.models import kernel_availability
 from kmip_data.models.attention import operators, torch_kernels
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.kernels import DISABLED
+from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import gpu, topk
@@ -32,7 +32,7 @@ KERNELS = Path(gpu.__file__).parent / "kernels"
 @pytest.fixture(autouse=True)
 def _whole_again():
     yield
-    DISABLED.clear()
+    DISABLED_GPU_FEATURES.clear()
 
 
 @needs_interpreter
@@ -47,7 +47,7 @@ def test_self_check_passes_sound_parts_and_finds_wrong_ones(monkeypatch, tmp_pat
         monkeypatch.setattr(
             self_check, "CHILD_COMMAND", ("-m", "support.kernels.emulated_gpu", damage)
         )
-        return self_check.check_components("cpu", emulated_gpu.SIZES, parts)
+        return self_check.check_gpu_features("cpu", emulated_gpu.SIZES, parts)
 
     parts = ("attention", "edges")
     assert verdicts("whole", *parts) == dict.fromkeys(parts, OK)
@@ -95,20 +95,20 @@ def test_self_check_detects_a_wrong_search_result(monkeypatch) -> None:
 def test_failed_child_process_reports_reason(program: str, reason: str, monkeypatch) -> None:
     monkeypatch.setattr(self_check, "CHILD_COMMAND", ("-S", "-c", program))
     monkeypatch.setattr(self_check, "CHECK_SECONDS", 2.0 if "sleep" in program else 600.0)
-    verdicts = self_check.check_components("cpu", emulated_gpu.SIZES, ("attention", "edges"))
+    verdicts = self_check.check_gpu_features("cpu", emulated_gpu.SIZES, ("attention", "edges"))
     assert verdicts == dict.fromkeys(("attention", "edges"), reason)
 
 
 @pytest.fixture
 def checked(monkeypatch, tmp_path):
     """A GPU of which ``found`` is said, and how often it was checked."""
-    made = SimpleNamespace(found=dict.fromkeys(self_check.COMPONENTS, OK), times=0, name="a GPU")
+    made = SimpleNamespace(found=dict.fromkeys(self_check.GPU_FEATURES, OK), times=0, name="a GPU")
 
     def check(*_):
         made.times += 1
         return made.found
 
-    monkeypatch.setattr(self_check, "check_components", check)
+    monkeypatch.setattr(self_check, "check_gpu_features", check)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: made.name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(self_check.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
@@ -127,7 +127,7 @@ def test_each_problem_size_is_checked_once_per_device(checked, monkeypatch, tmp_
     assert kernel_sizes(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
     for _ in range(2):
         self_check.check_gpu_before_run(model, "a GPU")
-    assert (checked.times, DISABLED) == (1, {})
+    assert (checked.times, DISABLED_GPU_FEATURES) == (1, {})
     self_check.check_gpu_before_run(ModelConfig(hidden_dim=60), "a GPU")
     assert checked.times == 2
     checked.name = "another GPU"
@@ -140,29 +140,29 @@ def test_each_problem_size_is_checked_once_per_device(checked, monkeypatch, tmp_
         self_check.check_gpu_before_run(model, "a GPU")
     assert checked.times == 4
     checked.found["edges"] = "CUDA out of memory. Tried to allocate 2.00 GiB."  # of another process
-    DISABLED.clear()
+    DISABLED_GPU_FEATURES.clear()
     self_check.check_gpu_before_run(model, "a GPU")
-    assert (checked.times, DISABLED) == (5, {})
+    assert (checked.times, DISABLED_GPU_FEATURES) == (5, {})
 
 
 def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch) -> None:
-    checked.found = {part: f"{part} is broken" for part in self_check.COMPONENTS}
+    checked.found = {part: f"{part} is broken" for part in self_check.GPU_FEATURES}
     with caplog.at_level(logging.WARNING, self_check.__name__):
         for _ in range(2):
             self_check.check_gpu_before_run(ModelConfig(), "a GPU")
     (line,) = [
         record.getMessage() for record in caplog.records if "disables" in record.getMessage()
     ]
-    assert all(part in line for part in self_check.COMPONENTS)
+    assert all(part in line for part in self_check.GPU_FEATURES)
     assert "kmip-data doctor --json" in line
-    assert checked.found == DISABLED
+    assert checked.found == DISABLED_GPU_FEATURES
     # Search: the next backend.
     assert "search is broken" in str(cuda.why_unusable("cuda"))
     problem = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, dim=5, k=3)
     monkeypatch.setattr(topk.all_backends()["keops"], "why_unusable", lambda _: "not here")
     assert topk.choose_backend(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
-    monkeypatch.setattr(kernels, "triton_runs", lambda _: True)
+    monkeypatch.setattr(kernel_availability, "is_triton_available", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is torch_kernels
     batch = read_batch(
         SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
@@ -170,7 +170,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     x = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
     layer = gated_gcn.GatedGCN(4, dropout=0.0, residual=False)
     assert gated_gcn._find_kernel(batch, x, torch.ones(5, 4), layer) is None
-    DISABLED.pop("edges")
+    DISABLED_GPU_FEATURES.pop("edges")
     assert gated_gcn._find_kernel(batch, x, torch.ones(5, 4), layer) is not None
     # Recorded steps: plain ones.
     training = SimpleNamespace(precision="32", neighbors=None, k_schedule=None)

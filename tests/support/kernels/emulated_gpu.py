@@ -16,9 +16,9 @@ import torch
 from support.kernels.cuda_emulator import EmulatedDevice
 from support.kernels.emulated_graph import EmulatedGraphs
 
-from kmip_data.models import kernels
+from kmip_data.models import kernel_availability
 from kmip_data.models.attention import operators
-from kmip_data.models.kernels import DISABLED
+from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import plan
@@ -60,10 +60,10 @@ def use_kernels_on_cpu(part: str) -> None:
         gated_gcn._find_kernel = lambda *_: None
         return
     operators._uses_cpu_kernels = lambda _: False
-    kernels.triton_runs = lambda _: True
+    kernel_availability.is_triton_available = lambda _: True
     gated_gcn._find_kernel = lambda *args: (
         gated_edges.gated_edges
-        if args[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED
+        if args[-1].C.weight.dtype == torch.float32 and "edges" not in DISABLED_GPU_FEATURES
         else None
     )
 

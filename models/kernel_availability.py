@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 
-#: Components (``search``, ``attention``, ``edges``, ``capture``) that failed the device's self-check
+#: GPU features (``search``, ``attention``, ``edges``, ``capture``) that failed the device's self-check
 #: -> reason. Slower code replaces them.
-DISABLED: dict[str, str] = {}
+DISABLED_GPU_FEATURES: dict[str, str] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache
-def triton_runs(device: torch.device) -> bool:
+def is_triton_available(device: torch.device) -> bool:
     """True if Triton supports the device and finds the C compiler that its launchers need."""
     return (
         device.type == "cuda"
@@ -39,6 +39,6 @@ def can_use_cpu_kernels(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
 
 
-def can_use_triton_kernels(component: str, device: torch.device) -> bool:
-    """True if Triton supports the device and the component passed its self-check."""
-    return component not in DISABLED and triton_runs(device)
+def can_use_triton_kernels(feature: str, device: torch.device) -> bool:
+    """True if Triton supports the device and the feature passed its self-check."""
+    return feature not in DISABLED_GPU_FEATURES and is_triton_available(device)
