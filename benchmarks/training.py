@@ -221,7 +221,7 @@ class MatrixProducts(TorchDispatchMode):
         elif func is aten.addmm.default:
             self.operands.append((aten.mm.default, tensors[1:]))
         elif func is torch.ops.mkldnn._linear_pointwise.default:
-            self.operands.append((linear.matrix_product, tensors))
+            self.operands.append((linear.onednn_linear, tensors))
         return func(*args, **(kwargs or {}))
 
     def seconds(self, repeats: int) -> float:

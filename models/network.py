@@ -127,7 +127,9 @@ class GPSLayer(nn.Module):
             attended = self.attention(x, graphs, *carried)
             if carried:
                 attended, *carried = attended
-            h = apply_norm_block(self.norm_global, x, attended, graphs, before=dropout, residual=h)
+            h = apply_norm_block(
+                self.norm_global, x, attended, graphs, dropout_before=dropout, residual=h
+            )
         assert h is not None
         if not self.feed_forward:
             return h, e, *carried
@@ -136,7 +138,8 @@ class GPSLayer(nn.Module):
         hidden = self.activation(self.linear_in(h))
         hidden = dropout_rows(hidden, dropout)
         update = self.linear_out(hidden)
-        return apply_norm_block(self.norm_out, h, update, graphs, before=dropout), e, *carried
+        h = apply_norm_block(self.norm_out, h, update, graphs, dropout_before=dropout)
+        return h, e, *carried
 
 
 #: Checkpoint contexts that save the results of searches instead of recomputing them.

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.models.layers.cpu.dropout import apply_dropout_mask, draw_seed
-from kmip_data.models.layers.linear import matrix_product
+from kmip_data.models.layers.linear import onednn_linear
 
 #: Weights per tile, 2 MiB: they fit in the cache together with their gradients.
 TILE_WEIGHTS = 2**19
@@ -39,9 +39,9 @@ class _TiledAttention(torch.autograd.Function):
         ctx.save_for_backward(queries, keys, values)
         out = []
         for tile, query in enumerate(torch.split(queries, ctx.rows)):
-            weights = matrix_product(query, keys).softmax(1)
+            weights = onednn_linear(query, keys).softmax(1)
             kept_weights = _apply_tile_mask(ctx, tile, weights)
-            out.append(matrix_product(kept_weights, values.t()))
+            out.append(onednn_linear(kept_weights, values.t()))
         return torch.cat(out)
 
     @staticmethod
@@ -55,12 +55,12 @@ class _TiledAttention(torch.autograd.Function):
             torch.split(queries, ctx.rows), torch.split(grad.contiguous(), ctx.rows), strict=True
         )
         for tile, (query, grad_out) in enumerate(tiles):
-            weights = matrix_product(query, keys).softmax(1)
+            weights = onednn_linear(query, keys).softmax(1)
             grad_values.addmm_(_apply_tile_mask(ctx, tile, weights).t(), grad_out)
-            grad_weights = _apply_tile_mask(ctx, tile, matrix_product(grad_out, values))
+            grad_weights = _apply_tile_mask(ctx, tile, onednn_linear(grad_out, values))
             grad_scores = torch._softmax_backward_data(grad_weights, weights, 1, torch.float32)  # noqa: SLF001
             grad_keys.addmm_(grad_scores.t(), query)
-            grad_queries.append(matrix_product(grad_scores, keys.t()))
+            grad_queries.append(onednn_linear(grad_scores, keys.t()))
         return torch.cat(grad_queries), grad_keys, grad_values, None
 
 

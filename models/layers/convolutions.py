@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.layers.batch import Edges, GraphBatch
 from kmip_data.models.layers.edge_list import neighbor_sum
-from kmip_data.models.layers.linear import Linear, distance_gate
+from kmip_data.models.layers.linear import Linear, build_distance_gate
 from kmip_data.models.layers.norms import BatchNorm, apply_activation, dropout
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class GINE(Convolution):
         super().__init__(dim, **options)
         self.lin_in = Linear(dim, dim)
         self.lin_out = Linear(dim, dim)
-        self.closeness: nn.Module | None = distance_gate(dim) if by_distance else None
+        self.closeness: nn.Module | None = build_distance_gate(dim) if by_distance else None
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, dim) and edge features, possibly one shared row, to (N, dim)."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.kernel_availability import can_use_triton_kernels
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
-from kmip_data.models.layers.linear import Linear, distance_gate
+from kmip_data.models.layers.linear import Linear, build_distance_gate
 from kmip_data.models.layers.norms import BatchNorm, apply_activation, apply_norm_block
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GatedGCN(nn.Module):
         self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
         self.closeness: nn.Module | None = None
         if by_distance:
-            self.closeness = distance_gate(dim)
+            self.closeness = build_distance_gate(dim)
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout = dropout
@@ -97,7 +97,7 @@ class GatedGCN(nn.Module):
             gathered,
             batch,
             activation=self.activation,
-            after=dropout,
+            dropout_after=dropout,
             residual=x if self.residual else None,
         )
         return new_x, new_e

@@ -27,7 +27,7 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
-def distance_gate(dim: int) -> nn.Module:
+def build_distance_gate(dim: int) -> nn.Module:
     """Build a perceptron 1 → ``dim`` → 1 that maps a squared distance to a number between 0 and 1."""
     return nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
 
@@ -49,7 +49,7 @@ def prefers_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def can_use_onednn(*operands: Tensor) -> bool:
-    """True if :func:`matrix_product` supports the operands: float32 on a CPU, without autocast."""
+    """True if :func:`onednn_linear` supports the operands: float32 on a CPU, without autocast."""
     if not can_use_cpu_kernels(*operands) or torch.is_autocast_enabled("cpu"):
         return False
     return bool(torch.backends.mkldnn.enabled) and _has_onednn()
@@ -61,7 +61,7 @@ def _has_onednn() -> bool:
     return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def matrix_product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def onednn_linear(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``a`` · ``b``ᵀ + ``bias`` by oneDNN: (n, k), (m, k), (m,) → (n, m)."""
     multiply = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
     result: Tensor = multiply(a, b, bias, "none", [], "")
@@ -72,7 +72,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return matrix_product(x, weight, bias)
+        return onednn_linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -83,7 +83,7 @@ class _Linear(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: the gradient must be differentiable
             grad_x = grad @ weight
         elif wants_x:
-            grad_x = matrix_product(grad, weight.t())
+            grad_x = onednn_linear(grad, weight.t())
         if wants_weight:
             grad_weight = grad.t() @ x
         return grad_x, grad_weight, grad.sum(0) if wants_bias else None

@@ -16,7 +16,7 @@ from kmip_data.models.layers.edge_list import widen_half_precision
 if TYPE_CHECKING:
     from kmip_data.models.components import Activation
 
-MIN_HASHED_DROPOUT = 1 << 16  #: fewest elements for :mod:`~.cpu.dropout` on a CPU
+MIN_HASHED_ELEMENTS = 1 << 16  #: fewest elements for :mod:`~.cpu.dropout` on a CPU
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -186,22 +186,23 @@ def apply_norm_block(
     update: Tensor | None = None,
     batch: GraphBatch | None = None,
     *,
-    before: float = 0.0,
+    dropout_before: float = 0.0,
     activation: Activation | None = None,
-    after: float = 0.0,
+    dropout_after: float = 0.0,
     residual: Tensor | None = None,
 ) -> Tensor:
     """Return ``residual`` + dropout(activation(norm(``rows`` + dropout(``update``)))), (N, d) each.
 
-    Operations whose argument is None are omitted. ``before`` and ``after`` are the probabilities of
-    the two dropouts, 0 outside training. ``rows`` are the nodes of ``batch`` (None: one graph).
+    Operations whose argument is None are omitted. ``dropout_before`` and ``dropout_after`` are the
+    probabilities of the two dropouts, 0 outside training. ``rows`` are the nodes of ``batch`` (None:
+    one graph).
     """
     if update is not None:
-        rows = rows + dropout(update, before)
+        rows = rows + dropout(update, dropout_before)
     if not isinstance(norm, nn.Identity):
         rows = norm(rows, batch)
     if activation is not None:
-        rows = apply_activation(rows, activation, after)
+        rows = apply_activation(rows, activation, dropout_after)
     return rows if residual is None else residual + rows
 
 
@@ -216,7 +217,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
     On a CPU, a hash selects the elements of large tensors: PyTorch draws random numbers on one core.
     """
-    if x.numel() < MIN_HASHED_DROPOUT or not 0 < p < 1 or not can_use_cpu_kernels(x):
+    if x.numel() < MIN_HASHED_ELEMENTS or not 0 < p < 1 or not can_use_cpu_kernels(x):
         return nn.functional.dropout(x, p)
     # Imports numba, which takes a while.
     from kmip_data.models.layers.cpu.dropout import dropout as hashed_dropout

@@ -24,11 +24,11 @@ from kmip_data.models.attention.gpu import launch
 from kmip_data.models.layers.gpu import gate_kernels
 from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_per_tile
 from kmip_data.models.layers.gpu.gated_edges import (
-    DIFFERENTIATE,
-    GATE,
-    ROWS,
-    SOURCES,
-    STEPS,
+    DIFFERENTIATE_TILE,
+    EDGE_TILE,
+    GATE_TILE,
+    SOURCES_TILE,
+    STEPS_PER_PROGRAM,
     options_by_node,
 )
 
@@ -118,14 +118,14 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     for (d, k), edges in itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16")):
         block = channels_per_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
-        gate, back = (options_by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
-        rows = {"BE": ROWS // block, **sizes}
+        gate, back = (options_by_node(shape, d, k) for shape in (GATE_TILE, DIFFERENTIATE_TILE))
+        rows = {"BE": EDGE_TILE // block, **sizes}
         launches = {
             "gate_edges": {"ADD": True, "STATISTICS": True, **gate},
             "differentiate_gate": back,
-            "sum_at_sources": {"BN": SOURCES // block, **sizes},
+            "sum_at_sources": {"BN": SOURCES_TILE // block, **sizes},
             "update_edges": {"SHARED": False, **rows},
-            "sum_norm_gradients": {"STEPS": STEPS, **rows},
+            "sum_norm_gradients": {"STEPS": STEPS_PER_PROGRAM, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():

@@ -17,7 +17,7 @@ from llvmlite import ir
 from kmip_data.arrays import F32, I32, I64
 from kmip_data.models.search.cpu.simd import (
     DATA,
-    Builder,
+    IRBuilder,
     Lanes,
     Value,
     broadcast,
@@ -33,7 +33,7 @@ from kmip_data.runtime.parallel import njit_nogil
 LANES = 16
 #: Edges, or nodes, whose rows are prefetched. For 12,950 × 72 uncached edges, :func:`update_edges`
 #: takes 0.31 ms with prefetching and 0.94 without, as blocks of 16 channels are not sequential.
-AHEAD = 8
+PREFETCH_DISTANCE = 8
 
 _WORD = ir.IntType(32)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
@@ -50,12 +50,12 @@ def _repeat_integer(value: int) -> Value:
     return ir.Constant(_INTEGERS, [value] * LANES)
 
 
-def _element_pointer(builder: Builder, array: Value, start: Value, element_type: Value) -> Value:
+def _element_pointer(builder: IRBuilder, array: Value, start: Value, element_type: Value) -> Value:
     data = builder.extract_value(array, DATA)
     return builder.bitcast(builder.gep(data, [start]), element_type.as_pointer())
 
 
-def _first_lanes(builder: Builder, count: Value) -> Value:
+def _first_lanes(builder: IRBuilder, count: Value) -> Value:
     """Return a mask of the first ``count`` lanes."""
     limit = broadcast(builder, builder.trunc(count, _WORD), LANES)
     return builder.icmp_signed("<", _NUMBERS, limit)
@@ -87,13 +87,13 @@ def prefetch(builder, array, start):
 
 _MAY_FUSE = ("contract",)
 #: ``a + b``; with a product, rounded once where the processor can
-plus = like_first(lambda builder, a, b: builder.fadd(a, b, flags=_MAY_FUSE))
+add_lanes = like_first(lambda builder, a, b: builder.fadd(a, b, flags=_MAY_FUSE))
 #: ``a − b``
-minus = like_first(lambda builder, a, b: builder.fsub(a, b, flags=_MAY_FUSE))
+subtract_lanes = like_first(lambda builder, a, b: builder.fsub(a, b, flags=_MAY_FUSE))
 #: ``a · b``
-times = like_first(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))
+multiply_lanes = like_first(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))
 #: ``a / b``
-over = like_first(lambda builder, a, b: builder.fdiv(a, b))
+divide_lanes = like_first(lambda builder, a, b: builder.fdiv(a, b))
 
 
 _LOG2_E = 1.44269504088896341
@@ -194,14 +194,15 @@ def drop_lanes(builder, seed, number, dropped, value):
 
 
 Arrays = tuple[F32, ...]
-Table = tuple[int, I32 | I64]  #: edges per node k, and source of each edge
-Dropout = tuple[int, int, float]  #: seed, probability times 2³² (0: none), factor of kept elements
+NeighborSources = tuple[int, I32 | I64]  #: edges per node k, and source of each edge
+#: Seed, probability times 2³² (0: none), and factor of kept elements.
+DropoutOptions = tuple[int, int, float]
 
 
 @njit_nogil()
 def gate_edges(
     d: int,
-    edges: Table,
+    edges: NeighborSources,
     nodes: Arrays,
     pre: F32,
     add: bool,
@@ -228,7 +229,7 @@ def gate_edges(
             count = min(LANES, d - channel)
             row = node * d + channel
             for rows in results:
-                prefetch(rows, row + AHEAD * d)
+                prefetch(rows, row + PREFETCH_DISTANCE * d)
             of_target = load_lanes(at_target, row, count)
             message_sum = zero
             gate_sum = zero
@@ -238,28 +239,28 @@ def gate_edges(
             for entry in range(node * k, (node + 1) * k):
                 source = np.int64(sources[entry]) * d + channel
                 edge = entry * d + channel
-                prefetch(pre, edge + AHEAD * d)
-                z = plus(of_target, load_lanes(at_source, source, count))
+                prefetch(pre, edge + PREFETCH_DISTANCE * d)
+                z = add_lanes(of_target, load_lanes(at_source, source, count))
                 if add:
-                    z = plus(z, load_lanes(pre, edge, count))
+                    z = add_lanes(z, load_lanes(pre, edge, count))
                 store_lanes(pre, edge, count, z)
-                total = plus(total, z)
+                total = add_lanes(total, z)
                 opened = sigmoid(z)
-                gate_sum = plus(gate_sum, opened)
-                passed = times(opened, load_lanes(message, source, count))
-                message_sum = plus(message_sum, passed)
-            divisor = plus(gate_sum, least)
-            store_lanes(quotients, row, count, over(message_sum, divisor))
+                gate_sum = add_lanes(gate_sum, opened)
+                passed = multiply_lanes(opened, load_lanes(message, source, count))
+                message_sum = add_lanes(message_sum, passed)
+            divisor = add_lanes(gate_sum, least)
+            store_lanes(quotients, row, count, divide_lanes(message_sum, divisor))
             store_lanes(divisors, row, count, divisor)
 
             # 2. Sum squares about the node's mean, while z is in the cache.
             if statistics:
-                mean = times(total, share)
+                mean = multiply_lanes(total, share)
                 square = zero
                 for entry in range(node * k, (node + 1) * k):
                     edge = entry * d + channel
-                    away = minus(load_lanes(pre, edge, count), mean)
-                    square = plus(square, times(away, away))
+                    away = subtract_lanes(load_lanes(pre, edge, count), mean)
+                    square = add_lanes(square, multiply_lanes(away, away))
                 store_lanes(sums, row, count, total)
                 store_lanes(squares, row, count, square)
 
@@ -269,7 +270,7 @@ def update_edges(
     d: int,
     pre: F32,
     norm: F32,
-    dropout: Dropout,
+    dropout: DropoutOptions,
     old: F32,
     new: F32,
     start: int,
@@ -289,9 +290,9 @@ def update_edges(
             count = min(LANES, d - channel)
             edge = number * d + channel
             for rows in (pre, old, new):
-                prefetch(rows, edge + AHEAD * d)
-            y = times(load_lanes(pre, edge, count), load_lanes(norm, channel, count))
-            y = plus(y, load_lanes(norm, d + channel, count))
+                prefetch(rows, edge + PREFETCH_DISTANCE * d)
+            y = multiply_lanes(load_lanes(pre, edge, count), load_lanes(norm, channel, count))
+            y = add_lanes(y, load_lanes(norm, d + channel, count))
             y = where_above(y, zero, y)
             if dropped > 0:
                 y = drop_lanes(seed, edge, dropped, y)
@@ -306,7 +307,7 @@ def sum_norm_gradients(
     pre: F32,
     grad: F32,
     norm: F32,
-    dropout: Dropout,
+    dropout: DropoutOptions,
     results: Arrays,
     start: int,
     stop: int,
@@ -330,15 +331,15 @@ def sum_norm_gradients(
             product = zero
             for number in range(node * k, (node + 1) * k):
                 edge = number * d + channel
-                prefetch(pre, edge + AHEAD * d)
-                prefetch(grad, edge + AHEAD * d)
+                prefetch(pre, edge + PREFETCH_DISTANCE * d)
+                prefetch(grad, edge + PREFETCH_DISTANCE * d)
                 z = load_lanes(pre, edge, count)
-                y = plus(times(z, a), b)
+                y = add_lanes(multiply_lanes(z, a), b)
                 g = where_above(y, zero, load_lanes(grad, edge, count))
                 if dropped > 0:
-                    g = times(drop_lanes(seed, edge, dropped, g), scale)
-                total = plus(total, g)
-                product = plus(product, times(g, minus(z, middle)))
+                    g = multiply_lanes(drop_lanes(seed, edge, dropped, g), scale)
+                total = add_lanes(total, g)
+                product = add_lanes(product, multiply_lanes(g, subtract_lanes(z, middle)))
             row = node * d + channel
             store_lanes(sums, row, count, total)
             store_lanes(products, row, count, product)
@@ -349,12 +350,12 @@ def differentiate_gate(
     start: int,
     stop: int,
     d: int,
-    entries: Table,
+    entries: NeighborSources,
     edges: Arrays,
     message: F32,
     means: Arrays,
     norm: F32,
-    dropout: Dropout,
+    dropout: DropoutOptions,
     firsts: tuple[int, int],
     results: Arrays,
     at_sources: Arrays,
@@ -388,12 +389,12 @@ def differentiate_gate(
             count = min(LANES, d - channel)
             target_row = node * d + channel
             for rows in (grad_quotients, quotients, divisors, grad_target):
-                prefetch(rows, target_row + AHEAD * d)
+                prefetch(rows, target_row + PREFETCH_DISTANCE * d)
             of_quotient = load_lanes(grad_quotients, target_row, count)
             divisor = load_lanes(divisors, target_row, count)
-            of_message = over(of_quotient, divisor)
-            of_divisor = over(load_lanes(quotients, target_row, count), divisor)
-            of_gate = minus(zero, times(of_quotient, of_divisor))
+            of_message = divide_lanes(of_quotient, divisor)
+            of_divisor = divide_lanes(load_lanes(quotients, target_row, count), divisor)
+            of_gate = subtract_lanes(zero, multiply_lanes(of_quotient, of_divisor))
             if updates:
                 a = load_lanes(norm, channel, count)
                 b = load_lanes(norm, d + channel, count)
@@ -411,32 +412,38 @@ def differentiate_gate(
                 source = np.int64(sources[entry])
                 edge = entry * d + channel
                 result = edge - first_edge * d
-                prefetch(pre, edge + AHEAD * d)
-                prefetch(grad, edge + AHEAD * d)
-                prefetch(grad_pre, result + AHEAD * d)
+                prefetch(pre, edge + PREFETCH_DISTANCE * d)
+                prefetch(grad, edge + PREFETCH_DISTANCE * d)
+                prefetch(grad_pre, result + PREFETCH_DISTANCE * d)
 
                 # 1. Backpropagate through the sums and the gate.
                 z = load_lanes(pre, edge, count)
                 opened = sigmoid(z)
-                slope_of_gate = times(opened, minus(one, opened))
+                slope_of_gate = multiply_lanes(opened, subtract_lanes(one, opened))
                 sent = load_lanes(message, source * d + channel, count)
-                of_opened = plus(of_gate, times(of_message, sent))
-                g = times(slope_of_gate, of_opened)
+                of_opened = add_lanes(of_gate, multiply_lanes(of_message, sent))
+                g = multiply_lanes(slope_of_gate, of_opened)
 
                 # 2. Backpropagate through dropout, ReLU and norm of the new edges.
                 if updates:
-                    y = plus(times(z, a), b)
+                    y = add_lanes(multiply_lanes(z, a), b)
                     passed = where_above(y, zero, load_lanes(grad, edge, count))
                     if dropped > 0:
-                        passed = times(drop_lanes(seed, edge, dropped, passed), scale)
-                    through = minus(times(a, passed), offset)
-                    g = plus(g, minus(through, times(slope, minus(z, middle))))
+                        passed = multiply_lanes(drop_lanes(seed, edge, dropped, passed), scale)
+                    through = subtract_lanes(multiply_lanes(a, passed), offset)
+                    g = add_lanes(
+                        g, subtract_lanes(through, multiply_lanes(slope, subtract_lanes(z, middle)))
+                    )
                 store_lanes(grad_pre, result, count, g)
-                total = plus(total, g)
+                total = add_lanes(total, g)
 
                 # 3. Sum at the source.
                 row = (source - first) * width + channel
-                store_lanes(grad_source, row, LANES, plus(load_lanes(grad_source, row, LANES), g))
-                grad_edge = plus(load_lanes(grad_message, row, LANES), times(opened, of_message))
+                store_lanes(
+                    grad_source, row, LANES, add_lanes(load_lanes(grad_source, row, LANES), g)
+                )
+                grad_edge = add_lanes(
+                    load_lanes(grad_message, row, LANES), multiply_lanes(opened, of_message)
+                )
                 store_lanes(grad_message, row, LANES, grad_edge)
             store_lanes(grad_target, target_row, count, total)

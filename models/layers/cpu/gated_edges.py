@@ -20,7 +20,7 @@ from kmip_data.arrays import F32
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable, NodeRange
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.dropout import draw_seed
-from kmip_data.models.layers.cpu.gate_kernels import Dropout, Table
+from kmip_data.models.layers.cpu.gate_kernels import DropoutOptions, NeighborSources
 from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.parallel import num_threads, run_in_ranges
@@ -35,7 +35,7 @@ class _Options:
 
     edges: NeighborTable
     norm: BatchNorm | None
-    dropout: Dropout
+    dropout: DropoutOptions
     needs_gradients: bool  #: True if a backward pass will follow
 
 
@@ -272,7 +272,7 @@ def _flat_arrays(*tensors: Tensor) -> tuple[F32, ...]:
     return tuple(map(flat_elements, tensors))
 
 
-def _neighbor_entries(edges: NeighborTable) -> Table:
+def _neighbor_entries(edges: NeighborTable) -> NeighborSources:
     return edges.neighbor.shape[1], edges.neighbor.contiguous().view(-1).numpy()
 
 

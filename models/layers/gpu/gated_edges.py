@@ -20,11 +20,11 @@ from kmip_data.models.layers.gpu.gate_kernels import OPTIONS, channels_per_tile,
 from kmip_data.models.layers.norms import BatchNorm, norm_constants, norm_gradients
 
 #: Elements per tile, and unrolled slots of a neighbour table, of the kernels grouped by target.
-GATE = (256, 2)
-DIFFERENTIATE = (512, 4)
-SOURCES = 256  #: elements per tile of ``sum_at_sources``
-ROWS = 1024  #: elements per step of the kernels that process edges in order
-STEPS = 8  #: steps per program of the kernel that sums over edges
+GATE_TILE = (256, 2)
+DIFFERENTIATE_TILE = (512, 4)
+SOURCES_TILE = 256  #: elements per tile of ``sum_at_sources``
+EDGE_TILE = 1024  #: elements per step of the kernels that process edges in order
+STEPS_PER_PROGRAM = 8  #: steps per program of the kernel that sums over edges
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
@@ -142,7 +142,7 @@ class _GatedEdges(torch.autograd.Function):
         z = old.new_empty(count, d) if weight is None else torch.mm(old, weight.t())
         quotient = torch.empty(nodes, d, device=z.device)
         inverse = torch.empty(nodes, d, device=z.device)
-        shape = options_by_node(GATE, d, entries.k)
+        shape = options_by_node(GATE_TILE, d, entries.k)
         partial_sums = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=z.device)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             gate_kernels.gate_edges[count_programs(nodes, shape["BN"], d)](
@@ -170,7 +170,7 @@ class _GatedEdges(torch.autograd.Function):
         new = torch.empty_like(z) if any(ctx.needs_input_grad) else z
         block = channels_per_tile(d)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            gate_kernels.update_edges[count_programs(count, ROWS // block, d)](
+            gate_kernels.update_edges[count_programs(count, EDGE_TILE // block, d)](
                 old,
                 z,
                 constants,
@@ -178,7 +178,7 @@ class _GatedEdges(torch.autograd.Function):
                 *drop,
                 count,
                 D=d,
-                BE=ROWS // block,
+                BE=EDGE_TILE // block,
                 BC=block,
                 SHARED=len(old) < count,
                 **OPTIONS,
@@ -205,9 +205,13 @@ class _GatedEdges(torch.autograd.Function):
             if grad_new is not None:
                 grad_new = grad_new.contiguous()
                 norm, deviation = constants
-                rows = ROWS // block
-                partial_sums = torch.empty(cdiv(entries.count, rows * STEPS), 2, d, device=z.device)
-                gate_kernels.sum_norm_gradients[count_programs(entries.count, rows * STEPS, d)](
+                rows = EDGE_TILE // block
+                partial_sums = torch.empty(
+                    cdiv(entries.count, rows * STEPS_PER_PROGRAM), 2, d, device=z.device
+                )
+                gate_kernels.sum_norm_gradients[
+                    count_programs(entries.count, rows * STEPS_PER_PROGRAM, d)
+                ](
                     z,
                     grad_new,
                     norm,
@@ -215,7 +219,7 @@ class _GatedEdges(torch.autograd.Function):
                     *ctx.drop,
                     entries.count,
                     D=d,
-                    STEPS=STEPS,
+                    STEPS=STEPS_PER_PROGRAM,
                     BE=rows,
                     BC=block,
                     **OPTIONS,
@@ -228,7 +232,7 @@ class _GatedEdges(torch.autograd.Function):
             # 2. Gradient of z, and its sums at the targets.
             grad_pre = torch.empty_like(z)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=z.device)
-            shape = options_by_node(DIFFERENTIATE, d, entries.k)
+            shape = options_by_node(DIFFERENTIATE_TILE, d, entries.k)
             gate_kernels.differentiate_gate[count_programs(nodes, shape["BN"], d)](
                 grad_quotient.contiguous(),
                 quotient,
@@ -248,7 +252,7 @@ class _GatedEdges(torch.autograd.Function):
 
             # 3. Sums of z's gradient at the sources.
             outgoing = entries.batch.edges.edge_list.outgoing
-            gate_kernels.sum_at_sources[count_programs(nodes, SOURCES // block, d)](
+            gate_kernels.sum_at_sources[count_programs(nodes, SOURCES_TILE // block, d)](
                 z,
                 grad_pre,
                 of_sum,
@@ -259,7 +263,7 @@ class _GatedEdges(torch.autograd.Function):
                 of_message,
                 nodes,
                 D=d,
-                BN=SOURCES // block,
+                BN=SOURCES_TILE // block,
                 BC=block,
                 **OPTIONS,
             )

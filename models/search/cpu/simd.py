@@ -23,7 +23,7 @@ from numba.extending import intrinsic, register_model
 types: Any = numba.types
 Pointer: TypeAlias = Any  #: result of :func:`pointer_to_elements`, in a kernel
 Register: TypeAlias = Any  #: result of :func:`load_lanes` or :data:`splat_lanes`, in a kernel
-Builder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
+IRBuilder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
 Value: TypeAlias = Any  #: LLVM's value or type, in a code generator
 Decorator: TypeAlias = Callable[[Callable[..., Value]], Callable[..., Any]]
 #: Kernels call these with other arguments than the code generator's.
@@ -111,7 +111,7 @@ def keep_alive(builder, arrays):
     """Keep an array, or a tuple of arrays, alive until this call."""
 
 
-def _vector_pointer(builder: Builder, data: Value, start: Value, vector: Value) -> Value:
+def _vector_pointer(builder: IRBuilder, data: Value, start: Value, vector: Value) -> Value:
     element = builder.gep(data, [start])
     return builder.bitcast(element, vector.as_pointer())
 
@@ -141,7 +141,7 @@ def store_lanes(builder, data, start, lanes):
     _store(builder, data, start, lanes)
 
 
-def broadcast(builder: Builder, value: Value, count: int) -> Value:
+def broadcast(builder: IRBuilder, value: Value, count: int) -> Value:
     """Return a vector with ``count`` copies of a value."""
     undefined = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
     first = builder.insert_element(undefined, value, _HALF(0))
@@ -149,7 +149,9 @@ def broadcast(builder: Builder, value: Value, count: int) -> Value:
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def call_llvm_intrinsic(builder: Builder, name: str, result: Value, args: Sequence[Value]) -> Value:
+def call_llvm_intrinsic(
+    builder: IRBuilder, name: str, result: Value, args: Sequence[Value]
+) -> Value:
     """Call an LLVM intrinsic by name."""
     function_type = ir.FunctionType(result, [value.type for value in args])
     function = numba.core.cgutils.get_or_insert_function(

@@ -37,8 +37,8 @@ def test_value_and_gradients_agree_with_float64(monkeypatch, bias, shape):
 
 def test_only_large_float32_products_use_onednn(monkeypatch):
     calls = []
-    product = linear.matrix_product
-    monkeypatch.setattr(linear, "matrix_product", lambda *args: calls.append(1) or product(*args))
+    product = linear.onednn_linear
+    monkeypatch.setattr(linear, "onednn_linear", lambda *args: calls.append(1) or product(*args))
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 100 * 8 * 8)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     layer(x)
@@ -58,9 +58,9 @@ def test_unneeded_gradients_are_not_computed(monkeypatch):
     monkeypatch.setattr(linear, "MIN_ONEDNN_PRODUCTS", 1)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     shapes = []
-    product = linear.matrix_product
+    product = linear.onednn_linear
     monkeypatch.setattr(
-        linear, "matrix_product", lambda a, *b: shapes.append(a.shape) or product(a, *b)
+        linear, "onednn_linear", lambda a, *b: shapes.append(a.shape) or product(a, *b)
     )
     layer(x).sum().backward()
     assert shapes == [(100, 8)]

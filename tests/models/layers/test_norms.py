@@ -148,7 +148,13 @@ def test_a_norm_block_equals_its_steps(activation) -> None:
     rows, more, residual = torch.randn(3, 9, 5).unbind()
     torch.manual_seed(1)
     out = layers.apply_norm_block(
-        BatchNorm(5), rows, more, before=0.3, activation=activation, after=0.2, residual=residual
+        BatchNorm(5),
+        rows,
+        more,
+        dropout_before=0.3,
+        activation=activation,
+        dropout_after=0.2,
+        residual=residual,
     )
     torch.manual_seed(1)
     expected = BatchNorm(5)(rows + torch.nn.functional.dropout(more, 0.3))

@@ -63,12 +63,12 @@ def test_torchs_seed_decides_for_any_number_of_threads(monkeypatch) -> None:
 
 
 def test_small_tensors_and_other_dtypes_use_torchs_dropout() -> None:
-    for x in (torch.randn(100), torch.randn(norms.MIN_HASHED_DROPOUT, dtype=torch.float64)):
+    for x in (torch.randn(100), torch.randn(norms.MIN_HASHED_ELEMENTS, dtype=torch.float64)):
         torch.manual_seed(1)
         out = norms.dropout(x, 0.4)
         torch.manual_seed(1)
         assert torch.equal(out, torch.nn.functional.dropout(x, 0.4))
-    many = torch.randn(norms.MIN_HASHED_DROPOUT)
+    many = torch.randn(norms.MIN_HASHED_ELEMENTS)
     torch.manual_seed(1)
     out = norms.dropout(many, 0.4)
     torch.manual_seed(1)
