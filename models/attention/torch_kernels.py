@@ -20,7 +20,7 @@ def forward(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``dropout_mask`` may be None."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``dropout_mask`` is (H, N, k) or None."""
     if not is_capturing(scores):
         check_largest_scores(scores, indices)
     missing = indices < 0
@@ -46,7 +46,7 @@ def backward(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``dropout_mask`` may be None.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``dropout_mask`` is (H, N, k) or None.
 
     On a GPU, ``index_add_`` has a fixed order only under ``torch.use_deterministic_algorithms``.
     """

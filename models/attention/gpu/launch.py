@@ -34,7 +34,7 @@ def forward(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``dropout_mask`` may be None.
+    """Like :func:`kmip_data.models.attention.cpu_kernels.forward`; ``dropout_mask`` is (H, N, k) or None.
 
     If a row's largest score overflows, the next search or attention on the device raises the error.
     """
@@ -72,7 +72,7 @@ def backward(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``dropout_mask`` may be None."""
+    """Like :func:`kmip_data.models.attention.cpu_kernels.backward`; ``dropout_mask`` is (H, N, k) or None."""
     heads, rows, k = indices.shape
     _, num_keys, dim = keys.shape
     width = values.shape[2]

@@ -206,12 +206,9 @@ class _GatedEdges(torch.autograd.Function):
                 grad_new = grad_new.contiguous()
                 norm, deviation = constants
                 rows = EDGE_TILE // block
-                partial_sums = torch.empty(
-                    cdiv(entries.count, rows * STEPS_PER_PROGRAM), 2, d, device=z.device
-                )
-                gate_kernels.sum_norm_gradients[
-                    count_programs(entries.count, rows * STEPS_PER_PROGRAM, d)
-                ](
+                edges = rows * STEPS_PER_PROGRAM
+                partial_sums = torch.empty(cdiv(entries.count, edges), 2, d, device=z.device)
+                gate_kernels.sum_norm_gradients[count_programs(entries.count, edges, d)](
                     z,
                     grad_new,
                     norm,
