@@ -21,7 +21,11 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.presets import config_for_data
+from kmip_data.pipelines.datasets.graphs import file_formats
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.find import find
+from kmip_data.pipelines.formats.file_heads import decompressed_head
 
 PAGE = ROOT / "docs" / "own-data.md"
 
@@ -57,6 +61,15 @@ def citations() -> None:
     Path("planetoid").mkdir()
     for file in Path(os.environ["KMIP_DATA_HOME"]).rglob("ind.cora.*"):
         shutil.copy(file, "planetoid")
+
+
+def mutag() -> None:
+    Path("MUTAG").mkdir()
+    Path("MUTAG/MUTAG_A.txt").write_text("".join(f"{i}, {i + 1}\n" for i in range(1, 30, 3)))
+    Path("MUTAG/MUTAG_graph_indicator.txt").write_text(
+        "".join(f"{graph}\n" * 3 for graph in range(1, 11))
+    )
+    Path("MUTAG/MUTAG_graph_labels.txt").write_text("1\n-1\n" * 5)
 
 
 def matrix() -> None:
@@ -125,6 +138,7 @@ FILES = {
     "social": (social, (1, 3, 3)),
     "mines": (mines, (1, 30, 60)),
     "citations": (citations, (1, None, None)),
+    "mutag": (mutag, (10, 30, 10)),
     "matrix": (matrix, (1, 34, 156)),
     "club": (club, (1, 34, 156)),
     "gml": (gml, (1, 34, 156)),
@@ -156,6 +170,19 @@ def test_the_table_has_the_commonest_layouts():
     assert {*commands()} == {*FILES}, (
         "add the function that writes the files of a command, and its sizes, to FILES"
     )
+
+
+def test_the_table_has_a_command_for_every_file_format(folder: Path):
+    readers = set()
+    for name, command in commands().items():
+        if command.startswith("kmip-data build graphs "):
+            FILES[name][0]()
+            archive = Path(shlex.split(command)[shlex.split(command).index("--archive") + 1])
+            paths = sorted(archive.iterdir()) if archive.is_dir() else [archive]
+            heads = {path.name: decompressed_head(path) for path in paths}
+            recognised = file_formats._find_format(heads, ReadOptions(GraphParams()))
+            readers.add(recognised.read.__module__)
+    assert readers == {file_format.read.__module__ for file_format in file_formats.FORMATS}
 
 
 @pytest.mark.parametrize("name", FILES)
