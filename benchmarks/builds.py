@@ -186,12 +186,12 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
 def write_pickles(raw: Path, graphs: int) -> None:
     """Write pictures of published size in upstream's pickles."""
     from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
-    from kmip_data.pipelines.datasets.superpixel_graphs.sample import sample_picture_graph
+    from kmip_data.pipelines.datasets.superpixel_graphs.sample import draw_picture_graph
     from kmip_data.pipelines.sample_writers import Tensor, write_pickle
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
     distinct = [
-        sample_picture_graph(n, len(ids), random, side=(21, 23))
+        draw_picture_graph(n, len(ids), random, side=(21, 23))
         for n in range(min(NUM_DISTINCT_GRAPHS, graphs))
     ]
     for part, fraction in PART_FRACTIONS.items():

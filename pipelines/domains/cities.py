@@ -181,18 +181,18 @@ def quantile_labels(eccentricity: F32, classes: int) -> U8:
 
 def check_city(city: CityArrays, where: str) -> None:
     """Refuse a city, called ``where`` in errors, whose arrays do not fit or have impossible values."""
-    n = len(city.features)
-    e = city.edge_index.shape[1]
+    num_nodes = len(city.features)
+    num_edges = city.edge_index.shape[1]
     features = city.features
     lengths = city.edge_length
-    if features.shape != (n, len(FEATURE_NAMES)) or lengths.shape != (e,):
+    if features.shape != (num_nodes, len(FEATURE_NAMES)) or lengths.shape != (num_edges,):
         raise DamagedInput(
             f"{where}: the arrays do not fit together: "
-            f"features {features.shape}, lengths {lengths.shape} of {e} edges."
+            f"features {features.shape}, lengths {lengths.shape} of {num_edges} edges."
         )
-    if e == 0:
+    if num_edges == 0:
         raise DamagedInput(f"{where}: there are no streets.")
-    check_raw_edges(city.edge_index, n, where)
+    check_raw_edges(city.edge_index, num_nodes, where)
 
     largest = float(np.finfo(np.float32).max)
     checks: tuple[tuple[Array, float, float, str], ...] = (

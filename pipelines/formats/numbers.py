@@ -93,10 +93,10 @@ class NumberTable:
         dtype: str,
         rows: int,
         *,
-        take: Sequence[int],
+        selected_columns: Sequence[int],
         check: Callable[[F64, int], None] | None = None,
     ) -> None:
-        """Write the columns ``take`` of all rows to ``path`` as ``dtype``.
+        """Write the columns ``selected_columns`` of all rows to ``path`` as ``dtype``.
 
         Calls ``check`` with each block (n, columns) and its first row number. Raises
         ``DamagedInput`` unless the table has ``rows`` rows.
@@ -106,7 +106,7 @@ class NumberTable:
             for values in self.blocks():
                 if check is not None and count + len(values) <= rows:
                     check(values, count)
-                file.write(values.astype(dtype)[:, take].tobytes())
+                file.write(values.astype(dtype)[:, selected_columns].tobytes())
                 count += len(values)
         if count != rows:
             raise DamagedInput(

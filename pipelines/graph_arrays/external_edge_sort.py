@@ -109,11 +109,11 @@ def _map_edges(path: Path) -> U32:
 @njit_nogil()
 def _sort_by_bucket(source: I64, target: I64, shift: int, buckets: int) -> tuple[U32, U32, I64]:
     """Return a block's sources and targets, stably sorted by bucket, and the bucket starts, (B + 1,)."""
-    begin = np.zeros(buckets + 1, np.int64)
+    starts = np.zeros(buckets + 1, np.int64)
     for end in target:
-        begin[(end >> shift) + 1] += 1
-    begin = np.cumsum(begin)
-    position = begin[:-1].copy()
+        starts[(end >> shift) + 1] += 1
+    starts = np.cumsum(starts)
+    position = starts[:-1].copy()
     sources = np.empty(len(source), np.uint32)
     targets = np.empty(len(source), np.uint32)
     for edge in range(len(source)):
@@ -121,7 +121,7 @@ def _sort_by_bucket(source: I64, target: I64, shift: int, buckets: int) -> tuple
         sources[position[bucket]] = source[edge]
         targets[position[bucket]] = target[edge]
         position[bucket] += 1
-    return sources, targets, begin
+    return sources, targets, starts
 
 
 @njit_nogil()
@@ -138,16 +138,16 @@ def _sorted_bucket(
     The bucket has ``size`` nodes from number ``first``.
     """
     # 1. Count the edges of each target; cumulative counts are the start positions.
-    begin = np.zeros(size + 1, np.int64)
+    starts = np.zeros(size + 1, np.int64)
     for start, stop in runs:
         for edge in range(start, stop):
-            begin[target[edge] - first + 1] += 1
-    degree = begin[1:].copy()
-    begin = np.cumsum(begin)
+            starts[target[edge] - first + 1] += 1
+    degree = starts[1:].copy()
+    starts = np.cumsum(starts)
 
     # 2. Put each source at the next free position of its target, which keeps the order.
-    position = begin[:-1].copy()
-    ordered = np.empty(begin[-1], np.uint32)
+    position = starts[:-1].copy()
+    ordered = np.empty(starts[-1], np.uint32)
     for start, stop in runs:
         for edge in range(start, stop):
             node = target[edge] - first
@@ -159,7 +159,7 @@ def _sorted_bucket(
     # 3. Sort the sources of each target, and keep each distinct source once.
     count = 0
     for node in range(size):
-        node_sources = ordered[begin[node] : begin[node + 1]]
+        node_sources = ordered[starts[node] : starts[node + 1]]
         node_sources.sort()
         count_before = count
         for i in range(len(node_sources)):

@@ -20,10 +20,10 @@ def append_reverse_edges(edges: I64) -> I64:
 def interleave_reverse_edges(edges: NDArray[Number]) -> NDArray[Number]:
     """Return each edge of (E, 2) followed by its reverse: (2, 2·E)."""
     # Fill one array: stacking and transposing would need twice the memory.
-    both = np.empty((2, 2 * len(edges)), edges.dtype)
-    both[:, 0::2] = edges.T
-    both[:, 1::2] = edges.T[::-1]
-    return both
+    interleaved = np.empty((2, 2 * len(edges)), edges.dtype)
+    interleaved[:, 0::2] = edges.T
+    interleaved[:, 1::2] = edges.T[::-1]
+    return interleaved
 
 
 def edges_in_both_directions(edges: Integers, nodes: int) -> I64:

@@ -31,15 +31,15 @@ def write_sample(
     """Write the three files, with alternating topologies."""
     rng = Generator(PCG64(seed))
     task = manifest.registered_name.removeprefix("echo-")
-    make = _make_molecule if task in {"charge", "energy"} else _make_graph
+    draw = _draw_molecule if task in {"charge", "energy"} else _draw_graph
     row = 0
     for part, size in part_sizes(limit or DEFAULT_GRAPHS, _PART_WEIGHTS).items():
-        graphs = [make(row + i, task, rng) for i in range(size)]
+        graphs = [draw(row + i, task, rng) for i in range(size)]
         write_graphs(folder / f"{part}_data.pt", graphs)
         row += size
 
 
-def _make_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
+def _draw_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     topologies = list(TOPOLOGIES.values())
     make_topology = topologies[number % len(topologies)]
     nodes = 2 * int(rng.integers(9, 21))
@@ -59,7 +59,7 @@ def _make_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     }
 
 
-def _make_molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
+def _draw_molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     atoms = int(rng.integers(30, 60))
     edges = append_reverse_edges(tree(atoms, rng))
     number = rng.choice(_ATOMIC_NUMBERS, atoms)

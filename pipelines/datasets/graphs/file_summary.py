@@ -55,8 +55,8 @@ def summarise_files(
     }
     targets = findings.attributes.component_names.get("y", ())
     for name, count in findings.notices.missing.items():
-        kind = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
-        summary.setdefault(kind, []).append(f"{name}: {count:,}")
+        key = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
+        summary.setdefault(key, []).append(f"{name}: {count:,}")
     long_names = {}
     for attribute, component_names in findings.attributes.component_names.items():
         if component_names and not stored_component_names(attribute, findings.attributes):

@@ -89,23 +89,25 @@ def store_graphs(
     for column in schema.columns:
         table = _column_table(raw, column, upper_bounds.get(column.key))
         has_reverse = column.level == "edge" and not schema.directed
-        take = list(range(table.columns)) * (1 + has_reverse)
+        selected_columns = list(range(table.columns)) * (1 + has_reverse)
         total = int(rows[column.level].sum())
-        table.store(folder / column.attribute, column.stored, total, take=take)
+        table.store(
+            folder / column.attribute, column.stored, total, selected_columns=selected_columns
+        )
         layout[column.attribute] = (column.stored, column.shape)
         counts.append(rows[column.level] * (1 + has_reverse))
 
     table = raw_table(raw, "edge", 2, low=0, high=schema.max_nodes - 1)
-    take = [0, 1] if schema.directed else _EDGE_AND_REVERSE
+    selected_columns = [0, 1] if schema.directed else _EDGE_AND_REVERSE
     table.store(
         folder / "edge_index",
         schema.index_dtype,
         int(edges.sum()),
         check=check_ends,
-        take=take,
+        selected_columns=selected_columns,
     )
     layout["edge_index"] = (schema.index_dtype, (2,))
-    counts.append(edges * (len(take) // 2))
+    counts.append(edges * (len(selected_columns) // 2))
     write_array_index(folder, layout, np.stack(counts, axis=1))
     return nodes
 
@@ -239,8 +241,8 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
         if params.edges == "undirected":
             has_reverses = not schema_of(self.manifest).directed
             edges = graph["edge_index"][:: 1 + has_reverses]
-            both = edges_in_both_directions(edges, len(graph["x"]))
-            graph["edge_index"] = both.T.astype(schema.index_dtype)
+            both_directions = edges_in_both_directions(edges, len(graph["x"]))
+            graph["edge_index"] = both_directions.T.astype(schema.index_dtype)
         yield record_of(unit.name, graph, schema)
 
     def split(

@@ -111,13 +111,13 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         years = _open_years(NpzFile(raw / _DATA_FILE), nodes)
         _write_int16(years, nodes, workdir / "year", 0, MAX_YEAR)
         _write_int16(_open_labels(raw, nodes), nodes, workdir / "y", NO_CLASS, self.classes - 1)
-        count, room = external_edge_sort.sort_runs(
+        count, capacity = external_edge_sort.sort_runs(
             prepared.path,
             nodes,
             workdir,
             distinct=params.edges == "undirected",
         )
-        return Prepared(workdir, {**prepared.facts, "edges": count, "room": room})
+        return Prepared(workdir, {**prepared.facts, "edges": count, "capacity": capacity})
 
     def records(
         self, prepared: Prepared, unit: Unit, params: PapersParams
@@ -126,7 +126,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         facts = prepared.facts
         folder = prepared.path
         nodes = facts["nodes"]
-        edges = external_edge_sort.map_sorted_edges(folder, facts["edges"], facts["room"])
+        edges = external_edge_sort.map_sorted_edges(folder, facts["edges"], facts["capacity"])
         features = FeatureStream(Path(facts["raw"]), nodes, np.dtype(params.features))
         columns: dict[str, Array | LazyColumn] = {
             "node/x": LazyColumn((nodes, NUM_FEATURES), features.dtype, features),

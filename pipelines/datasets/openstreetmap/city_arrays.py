@@ -47,10 +47,10 @@ def frequent_categories(counts: Mapping[str, int]) -> tuple[str, ...]:
     """
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
     frequent = ranked[: CATEGORY_COLUMNS - 1]
-    rest = ranked[CATEGORY_COLUMNS - 1 :]
+    rare = ranked[CATEGORY_COLUMNS - 1 :]
     totals = {name: counts[name] for name in frequent}
-    if rest:
-        totals[OTHER] = totals.get(OTHER, 0) + sum(counts[name] for name in rest)
+    if rare:
+        totals[OTHER] = totals.get(OTHER, 0) + sum(counts[name] for name in rare)
     return tuple(sorted(totals, key=lambda name: (-totals[name], name)))
 
 
@@ -68,8 +68,8 @@ class Categories(NamedTuple):
     def to_columns(self, vocabulary: tuple[str, ...]) -> I8:
         """Map categories to vocabulary positions; unknown ones to ``others``, or -1 without it."""
         position = {name: i for i, name in enumerate(vocabulary)}
-        rest = position.get(OTHER, -1)
-        column = np.array([position.get(name, rest) for name in self.names], np.int8)
+        position_of_others = position.get(OTHER, -1)
+        column = np.array([position.get(name, position_of_others) for name in self.names], np.int8)
         return np.asarray(column[self.code])
 
 

@@ -126,10 +126,10 @@ def split_per_class(labels: Array, seed: int) -> Array:
         rows = rows[_torch_permutation(state, len(rows))]
         codes[rows[:TRAIN_PER_CLASS]] = 0
         not_train.append(rows[TRAIN_PER_CLASS:])
-    rest = np.concatenate(not_train)
-    rest = rest[_torch_permutation(state, len(rest))]
-    codes[rest[:VAL_NODES]] = 1
-    codes[rest[VAL_NODES : VAL_NODES + TEST_NODES]] = 2
+    remaining = np.concatenate(not_train)
+    remaining = remaining[_torch_permutation(state, len(remaining))]
+    codes[remaining[:VAL_NODES]] = 1
+    codes[remaining[VAL_NODES : VAL_NODES + TEST_NODES]] = 2
     return codes
 
 

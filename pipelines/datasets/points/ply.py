@@ -100,8 +100,8 @@ def _rows_with_lists(
     for _ in range(count):
         row = []
         for item in properties:
-            kind = np.dtype(order + (item.length or item.kind))
-            (value,) = np.frombuffer(file.read(kind.itemsize), kind, 1)
+            dtype = np.dtype(order + (item.length or item.kind))
+            (value,) = np.frombuffer(file.read(dtype.itemsize), dtype, 1)
             if item.length:
                 file.read(_list_length(name, value) * np.dtype(item.kind).itemsize)
             else:

@@ -58,7 +58,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     if re.search(rb"[#%]|//", data):
         comments = _comments_above(data)
         data = _COMMENT.sub(b"", data)
-    first, data = _strip_point_count(data)
+    num_stripped, data = _strip_point_count(data)
     lines = _sample_lines(data)
     if not lines:
         return CloudColumns({})
@@ -73,7 +73,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     if _is_header(cells, layout, options, path.name):
         names = [name.strip("\"'") for name in cells[0]]
         rest = _strip_first_line(data)
-        first += data.count(b"\n") - rest.count(b"\n")
+        num_stripped += data.count(b"\n") - rest.count(b"\n")
         data = rest
     elif options.header != "no":
         names = _find_names(comments, layout, options)
@@ -81,7 +81,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     # 3. Parse the rows, which must all have the same number of fields.
     if b'"' in data:
         data = data.replace(b'"', b"")
-    line_numbers = _check_widths(data, layout, first)
+    line_numbers = _check_widths(data, layout, num_stripped)
     if not data.strip():
         return CloudColumns({})
     frame = _parse_rows(data, layout)
@@ -248,10 +248,10 @@ def _find_names(comments: Sequence[str], layout: _Layout, options: CloudOptions)
     return next(iter(candidates), [])
 
 
-def _check_widths(data: bytes, layout: _Layout, first_line: int) -> I64:
+def _check_widths(data: bytes, layout: _Layout, num_stripped: int) -> I64:
     """Return the line number of each row; raises ``ValueError`` if the number of fields varies.
 
-    ``first_line`` is the number of lines that precede ``data`` in the file.
+    ``num_stripped`` lines precede ``data`` in the file.
     """
     characters = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     is_blank = (characters == ord(" ")) | (characters == ord("\t"))
@@ -271,10 +271,11 @@ def _check_widths(data: bytes, layout: _Layout, first_line: int) -> I64:
     if is_wrong.any():
         line = int(is_wrong.argmax())
         content = data[starts[line] : ends[line]].decode("utf-8", "replace").strip()[:60]
+        number = num_stripped + line + 1
         raise ValueError(
-            f"line {first_line + line + 1} has {widths[line]} fields, but others have {layout.width}: {content!r}"
+            f"line {number} has {widths[line]} fields, but others have {layout.width}: {content!r}"
         )
-    return np.flatnonzero(has_row) + first_line + 1
+    return np.flatnonzero(has_row) + num_stripped + 1
 
 
 def _sum_by_line(flags: Array, starts: I64) -> I64:

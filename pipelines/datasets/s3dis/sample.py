@@ -84,7 +84,7 @@ def _draw_blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
         while remaining > 0:
             room_number += 1
             rng = Generator(PCG64([seed, area, room_number]))
-            cloud, label, extent = make_room(rng)
+            cloud, label, extent = draw_room(rng)
             # Spread blocks over the floor to cover every type of surface.
             corners = window_corners(extent[:2].tolist(), WINDOW)
             count = min(remaining, max_per_room, len(corners))
@@ -164,7 +164,7 @@ def _add_box(faces: list[Face], label: str, low: Vector, size: Vector) -> None:
             faces.append((corner, u, v, label))
 
 
-def make_room(rng: Generator) -> tuple[F64, U8, F64]:
+def draw_room(rng: Generator) -> tuple[F64, U8, F64]:
     """Make a room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), extent."""
     width = rng.uniform(3.5, 7.0)
     depth = rng.uniform(3.5, 7.0)

@@ -40,7 +40,7 @@ def write_sample(
     is_coco = manifest.registered_name == "coco-sp"
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if is_coco else np.arange(_VOC_CLASSES)
-    pictures = [sample_picture_graph(i, len(ids), rng, side=(6, 11)) for i in range(count)]
+    pictures = [draw_picture_graph(i, len(ids), rng, side=(6, 11)) for i in range(count)]
     held_out_size = 2 * count // 5
     held_out = pictures[count - held_out_size :]
     val_size = held_out_size - held_out_size // 2
@@ -68,7 +68,7 @@ def write_sample(
         write_pickle(folder / f"{name}.pickle", graphs)
 
 
-def sample_picture_graph(
+def draw_picture_graph(
     number: int,
     classes: int,
     rng: Generator,
@@ -129,6 +129,6 @@ def _grid_edges(rows: int, columns: int) -> I64:
         (number[:-1, :-1], number[1:, 1:]),
     ]
     sides = [np.stack([first.reshape(-1), second.reshape(-1)]) for first, second in pairs]
-    both = append_reverse_edges(np.concatenate(sides, axis=1))
-    order = np.lexsort(both[::-1])
-    return both[:, order]
+    edges = append_reverse_edges(np.concatenate(sides, axis=1))
+    order = np.lexsort(edges[::-1])
+    return edges[:, order]

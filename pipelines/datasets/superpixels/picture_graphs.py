@@ -349,9 +349,9 @@ def connect_superpixels(
     pairs, attr = _boundary_edges(picture, segments)
     if not len(attr):  # LRGB gives a single superpixel a self-loop with zero features
         return np.zeros((2, 1), np.int64), np.zeros((1, 2))
-    both = append_reverse_edges(pairs)
-    order = np.lexsort(both[::-1])
-    return both[:, order], np.concatenate([attr, attr])[order]
+    edges = append_reverse_edges(pairs)
+    order = np.lexsort(edges[::-1])
+    return edges[:, order], np.concatenate([attr, attr])[order]
 
 
 def _boundary_edges(picture: U8, segments: I64) -> tuple[I64, F64]:

@@ -331,13 +331,15 @@ def _convert_attribute(
     if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
         return array
 
-    kind, remedy = _type_name(value), "--set ignore={name}; or del data.{name}"
+    type_name = _type_name(value)
+    remedy = "--set ignore={name}; or del data.{name}"
     if isinstance(array, np.ndarray) and array.dtype.kind == "c":
         remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
     elif isinstance(value, SkippedObject):
-        kind, remedy = _UNSUPPORTED_TENSORS.get(kind.rpartition(".")[2], (kind, remedy))
+        class_name = type_name.rpartition(".")[2]
+        type_name, remedy = _UNSUPPORTED_TENSORS.get(class_name, (type_name, remedy))
     raise DamagedInput(
-        f"{where}: {name} is {kind}, not a dense tensor of real numbers.",
+        f"{where}: {name} is {type_name}, not a dense tensor of real numbers.",
         next=f"{remedy.format(name=name)} before torch.save",
     )
 
