@@ -159,7 +159,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
 
 def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json, str]:
     """Return a preset's configuration, and the differences of the paper's text from its code."""
-    from kmip_data.models.positional_encodings import POSITIONAL
+    from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS
     from kmip_data.models.training.config.overrides import documented_keys, value_of_key
     from kmip_data.models.training.config.presets import config_for_data, read_preset
     from kmip_data.models.training.run.paper_comparison import compare_with_paper
@@ -179,7 +179,9 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     rows = []
     for key in documented_keys():
         section = key.name.removeprefix("model.").partition(".")[0]
-        is_unused = section in POSITIONAL and section not in config.model.positional.split("+")
+        is_unused = (
+            section in POSITIONAL_ENCODINGS and section not in config.model.positional.split("+")
+        )
         value = value_of_key(config, key.name)
         if key.kind in kinds and not is_unused and value not in (None, "", (), {}):
             shown = str(value).lower() if isinstance(value, bool) else value

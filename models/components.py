@@ -42,8 +42,8 @@ class LayerInfo:
 class Component(StrictModel):
     """A kind of attention or message passing: its configuration keys and properties."""
 
-    #: Attributes read from ``GraphBatch.added``.
-    reads: ClassVar[tuple[str, ...]] = ()
+    #: Attributes of ``GraphBatch.added`` that it reads.
+    added_attributes: ClassVar[tuple[str, ...]] = ()
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
     #: Channels per node and per edge that message passing saves for its backward pass, in multiples

@@ -12,27 +12,27 @@ from kmip_data.errors import unknown_name_error
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPComponent
-from kmip_data.models.component_names import (
-    Builder,
-    Encoder,
-    RegisteredName,
-    all_heads,
-    all_norms,
-    edge_encoders,
-    node_encoders,
-)
 from kmip_data.models.components import Activation, Component, Fraction, NoComponent
 from kmip_data.models.layers import message_passing
 from kmip_data.models.layers.message_passing.gated_gcn import GatedGCNComponent
 from kmip_data.models.positional_encodings import (
-    POSITIONAL,
+    POSITIONAL_ENCODINGS,
+    EquivStableOptions,
     LapPEOptions,
     PositionalEncoding,
     PositionalName,
     RWSEOptions,
     SignNetOptions,
-    StableOptions,
-    positional_term,
+    find_positional_encoding,
+)
+from kmip_data.models.registries import (
+    Encoder,
+    ModuleBuilder,
+    RegisteredName,
+    all_heads,
+    all_norms,
+    edge_encoders,
+    node_encoders,
 )
 from kmip_data.registry import PLUGIN_OBJECTS, import_modules_in, with_plugin_entries
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_names
@@ -108,7 +108,7 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
     return keys
 
 
-def plugin_network(name: str) -> Builder | None:
+def plugin_network(name: str) -> ModuleBuilder | None:
     """Return the plugin's builder of a complete network; None for a model of GPS layers."""
     added = PLUGIN_OBJECTS["models"].get(name)
     return None if added is None or isinstance(added.value, Mapping) else added.value
@@ -254,7 +254,7 @@ class ModelConfig(StrictModel):
         PositionalName(
             "encodings",
             "positional encoding",
-            lambda: POSITIONAL,
+            lambda: POSITIONAL_ENCODINGS,
             patterns=("ENCODING", "ENCODING+ENCODING"),
         ),
     ] = Field(
@@ -267,8 +267,8 @@ class ModelConfig(StrictModel):
     lappe: LapPEOptions = Field(default_factory=LapPEOptions, description="Laplacian eigenvectors")
     rwse: RWSEOptions = Field(default_factory=RWSEOptions, description="random walks")
     signnet: SignNetOptions = Field(default_factory=SignNetOptions, description="SignNet")
-    equivstable: StableOptions = Field(
-        default_factory=StableOptions, description="EquivStableLapPE"
+    equivstable: EquivStableOptions = Field(
+        default_factory=EquivStableOptions, description="EquivStableLapPE"
     )
     input_layers: int = Field(
         default=0,
@@ -283,21 +283,21 @@ class ModelConfig(StrictModel):
     )
 
     @property
-    def positions(self) -> list[PositionalEncoding]:
+    def positional_encodings(self) -> list[PositionalEncoding]:
         """Positional encodings, configured by their sections."""
-        positions = []
+        positional_encodings = []
         for name in self.positional.split("+"):
-            position = positional_term(name)
-            if position.options is not None:
-                position = position.with_options(getattr(self, name))
-            positions.append(position)
-        return positions
+            encoding = find_positional_encoding(name)
+            if encoding.options is not None:
+                encoding = encoding.with_options(getattr(self, name))
+            positional_encodings.append(encoding)
+        return positional_encodings
 
     @property
     def encodings(self) -> list[Encoding]:
         """Encodings that the network reads as added columns."""
         readers: tuple[PositionalEncoding | Encoder | Component, ...] = (
-            *self.positions,
+            *self.positional_encodings,
             node_encoders()[self.node_encoder],
             edge_encoders()[self.edge_encoder],
             self.attention,
@@ -307,8 +307,8 @@ class ModelConfig(StrictModel):
         return [*dict.fromkeys(columns)]
 
     @property
-    def components(self) -> list[tuple[str, str]]:
-        """Plugin group and name of each component."""
+    def plugin_entries(self) -> list[tuple[str, str]]:
+        """Plugin group and name of each selected entry."""
         encodings = [("encodings", encoding.prefix) for encoding in self.encodings]
         return [
             ("models", self.name),
@@ -352,19 +352,19 @@ class ModelConfig(StrictModel):
         local = self.local.kind
         for component in (self.attention, self.local):
             component.check(self.layers, dim if budget is None else None)
-        positions = self.positions
-        width = sum(position.width for position in positions)
+        encodings = self.positional_encodings
+        width = sum(encoding.width for encoding in encodings)
         prefixes = [encoding.prefix for encoding in self.encodings]
         problem = ""
         if budget is not None and dim != DEFAULT_HIDDEN_DIM:
             problem = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == local == "none" and plugin_network(self.name) is None:
             problem = "attention and local are both none: layers need one of them"
-        elif any(p.adds_distances for p in positions) and not self.local.reads_distances:
+        elif any(e.adds_distances for e in encodings) and not self.local.reads_distances:
             problem = (
                 f"{positional} scales the gates of message passing, and local = {local} has none"
             )
-        elif len({*positional.split("+")}) < len(positions) or len({*prefixes}) < len(prefixes):
+        elif len({*positional.split("+")}) < len(encodings) or len({*prefixes}) < len(prefixes):
             problem = f"two terms of {positional} read the same column, whose width is fixed"
         elif self.node_encoder == "none" and not self._can_skip_node_encoder:
             problem = "node_encoder = none needs message passing that accepts other input channels"

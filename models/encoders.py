@@ -1,4 +1,4 @@
-"""Encoders of features and positions, listed in ``component_names.py`` and ``positional_encodings.py``."""
+"""Encoders of features and positions, listed in ``registries.py`` and ``positional_encodings.py``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kmip_data.models.layers.norms import BatchNorm
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
-    from kmip_data.models.component_names import Builder, EmbeddedIntegers
     from kmip_data.models.positional_encodings import (
         LapPEOptions,
         PositionalEncoding,
         RWSEOptions,
         SignNetOptions,
     )
+    from kmip_data.models.registries import EmbeddedIntegers, ModuleBuilder
 
 
 def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
@@ -141,7 +141,7 @@ class LinearEncoder(nn.Module):
         return rows
 
 
-class EdgeWalkEncoder(LinearEncoder):
+class VOCEdgeEncoder(LinearEncoder):
     """Linear map of PascalVOC-SP's standardised edge features and random-walk probabilities.
 
     Equals GNN⁺'s ``VOCEdge`` with RWSE; the probabilities are not standardised.
@@ -189,7 +189,13 @@ class SummedEdgeEncoder(nn.Module):
     """
 
     def __init__(
-        self, channels: int | None, dim: int, *, encoder: str, features: Builder, encoding: Encoding
+        self,
+        channels: int | None,
+        dim: int,
+        *,
+        encoder: str,
+        features: ModuleBuilder,
+        encoding: Encoding,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -205,7 +211,7 @@ class SummedEdgeEncoder(nn.Module):
         return self.features(batch) + mapped  # type: ignore[no-any-return]
 
 
-class BlockEncoder(LinearEncoder):
+class InputBlockEncoder(LinearEncoder):
     """Linear map of node features without bias, batch norm, ReLU, and rows scaled to length 1.
 
     Equals GraphGym's layer before message passing if there is no node encoder.
@@ -294,20 +300,20 @@ class _EncodingReader(nn.Module):
         super().__init__()
         assert position.encoding is not None
         self.width = position.width
-        self.reads = position.reads
+        self.added_attributes = position.added_attributes
         self.encoding_name = position.encoding.name
         self.channels = position.encoding.columns()[0].shape[0]
 
     def encoding_rows(self, batch: GraphBatch) -> list[Tensor]:
         """Return the values of each read column, with one row per node or graph."""
-        missing = [name for name in self.reads if name not in batch.added]
+        missing = [name for name in self.added_attributes if name not in batch.added]
         if missing:
             name = self.encoding_name
             raise UsageError(
                 f"The data lack {missing[0]} of the added column {name}, which the network reads.",
                 next=f"kmip-data encode NAME adds {name}; or --set model.positional=none",
             )
-        return [batch.added[name] for name in self.reads]
+        return [batch.added[name] for name in self.added_attributes]
 
 
 def _perceptron(*widths: int) -> nn.Sequential:
@@ -462,7 +468,7 @@ class BatchNormPerceptron(nn.Module):
         return last(x)  # type: ignore[no-any-return]
 
 
-class StablePosition(_EncodingReader):
+class EquivStableLapPE(_EncodingReader):
     """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
 
     Positions are a linear map of the eigenvectors, with 0 for missing ones. Message passing reads

@@ -16,14 +16,6 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from kmip_data.errors import UsageError
-from kmip_data.models.component_names import (
-    ROW_WISE_NORMS,
-    all_heads,
-    all_norms,
-    edge_encoders,
-    encoding_attributes,
-    node_encoders,
-)
 from kmip_data.models.components import Activation, LayerInfo, NoComponent
 from kmip_data.models.config import DEFAULT_HIDDEN_DIM, ModelConfig, plugin_network
 from kmip_data.models.encoders import ConcatenatedEncoder
@@ -33,6 +25,14 @@ from kmip_data.models.layers.message_passing import MessagePassingComponent
 from kmip_data.models.layers.neighborhood_trimming import trim_to_hops
 from kmip_data.models.layers.norms import BatchNorm, apply_norm_block
 from kmip_data.models.layers.norms import dropout as dropout_rows
+from kmip_data.models.registries import (
+    ROW_WISE_NORMS,
+    all_heads,
+    all_norms,
+    edge_encoders,
+    encoding_attributes,
+    node_encoders,
+)
 from kmip_data.models.search.topk import search_op
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class GPSLayer(nn.Module):
     dim, dropout
         Channels d; dropout probability after attention and twice in the feed-forward block.
     norm
-        Name in :data:`~kmip_data.models.component_names.NORMS`, or of a plugin's norm.
+        Name in :data:`~kmip_data.models.registries.NORMS`, or of a plugin's norm.
     feed_forward, activation
         Whether to apply the feed-forward block to h, and its activation.
     message_passing_residual
@@ -189,23 +189,23 @@ class GPSNetwork(nn.Module):
         super().__init__()
         dim = config.hidden_dim
         components = (config.local, config.attention)
-        positions = config.positions
+        positional_encodings = config.positional_encodings
         nodes = node_encoders()[config.node_encoder]
         edges = edge_encoders()[config.edge_encoder]
-        self.reads = (*nodes.reads, *edges.reads)
-        for position in positions:
-            self.reads += position.reads
+        self.added_attributes = (*nodes.added_attributes, *edges.added_attributes)
+        for encoding in positional_encodings:
+            self.added_attributes += encoding.added_attributes
         for component in components:
-            self.reads += component.reads
+            self.added_attributes += component.added_attributes
 
         # Modules draw their weights when they are built: keep this order, so that seeds reproduce
         # runs.
-        position_width = sum(position.width for position in positions)
-        self.node_encoder = nodes.build(in_channels, dim - position_width)
-        for position in positions:
-            if position.build is not None and position.width:
+        encoding_width = sum(encoding.width for encoding in positional_encodings)
+        self.node_encoder = nodes.build(in_channels, dim - encoding_width)
+        for encoding in positional_encodings:
+            if encoding.build is not None and encoding.width:
                 self.node_encoder = ConcatenatedEncoder(
-                    self.node_encoder, position.build(position, dim)
+                    self.node_encoder, encoding.build(encoding, dim)
                 )
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = edges.build(edge_channels, dim)
@@ -215,13 +215,13 @@ class GPSNetwork(nn.Module):
         for component in components:
             component.reinitialise_encoders(self.node_encoder, self.edge_encoder)
         self.position: nn.Module | None = None
-        for position in positions:
-            if position.build is not None and not position.width:
-                self.position = position.build(position, dim)
+        for encoding in positional_encodings:
+            if encoding.build is not None and not encoding.width:
+                self.position = encoding.build(encoding, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.build_initial_state(dim)
         self.input_dropout = config.input_dropout
-        first_dim = in_channels + position_width if config.node_encoder == "none" else dim
+        first_dim = in_channels + encoding_width if config.node_encoder == "none" else dim
         input_dims = [first_dim, *[dim] * (config.layers - 1)]
         self.layers = nn.ModuleList(
             _build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
@@ -231,7 +231,7 @@ class GPSNetwork(nn.Module):
             config.attention.kind == "none"
             and isinstance(config.local, MessagePassingComponent | NoComponent)
             and config.norm in ROW_WISE_NORMS
-            and not any(component.reads for component in components)
+            and not any(component.added_attributes for component in components)
         )
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = all_heads()[config.head or "node"].build(
@@ -252,7 +252,7 @@ class GPSNetwork(nn.Module):
         PyTorch Geometric batch. A sampled neighbourhood yields predictions for its seeds only.
         """
         # 1. Encode positions, nodes and edges.
-        graphs = read_batch(batch, self.reads)
+        graphs = read_batch(batch, self.added_attributes)
         if self.position is not None:
             graphs = self.position(graphs)
         x = self.node_encoder(graphs)
@@ -290,13 +290,13 @@ class PluginNetwork(nn.Module):
         network = plugin_network(config.name)
         assert network is not None
         self.network = network(config, **sizes)
-        self.reads: tuple[str, ...] = ()
+        self.added_attributes: tuple[str, ...] = ()
         for encoding in config.encodings:
-            self.reads += encoding_attributes(encoding)
+            self.added_attributes += encoding_attributes(encoding)
 
     def forward(self, batch: Any) -> Tensor:
         """Return predictions in the form of the targets."""
-        graphs = read_batch(batch, self.reads)
+        graphs = read_batch(batch, self.added_attributes)
         out: Tensor = self.network(graphs)
         return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
 
@@ -326,7 +326,7 @@ def _build_gps_layer(config: ModelConfig, index: int, input_dim: int) -> GPSLaye
         config.dropout,
         index,
         config.layers,
-        has_distances=any(position.adds_distances for position in config.positions),
+        has_distances=any(encoding.adds_distances for encoding in config.positional_encodings),
         input_dim=input_dim,
     )
     return GPSLayer(

@@ -11,8 +11,8 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import MAX_PARAMETER, Encoding, known_encodings, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.component_names import (
-    Builder,
+from kmip_data.models.registries import (
+    ModuleBuilder,
     RegisteredName,
     encoding_attributes,
     import_on_call,
@@ -20,7 +20,7 @@ from kmip_data.models.component_names import (
 from kmip_data.strict_model import StrictModel
 
 
-class PositionOptions(StrictModel):
+class PositionalOptions(StrictModel):
     """Options of a positional encoding: a section of the model's configuration."""
 
     @property
@@ -29,7 +29,7 @@ class PositionOptions(StrictModel):
         raise NotImplementedError
 
 
-class EigenvectorOptions(PositionOptions):
+class EigenvectorOptions(PositionalOptions):
     """Options of an encoding of Laplacian eigenvectors."""
 
     freqs: int = Field(
@@ -57,7 +57,7 @@ class LapPEOptions(EigenvectorOptions):
     post_layers: int = Field(default=0, ge=0, description="layers of a perceptron after the sum")
 
 
-class RWSEOptions(PositionOptions):
+class RWSEOptions(PositionalOptions):
     """Options of an encoding of random-walk return probabilities."""
 
     steps: int = Field(default=20, ge=1, le=MAX_PARAMETER, description="steps of the walk")
@@ -86,7 +86,7 @@ class SignNetOptions(EigenvectorOptions):
     post_layers: int = Field(default=2, ge=1, description="layers of the last perceptron")
 
 
-class StableOptions(EigenvectorOptions):
+class EquivStableOptions(EigenvectorOptions):
     """Options of eigenvectors whose distances scale messages; they add no channels."""
 
 
@@ -98,44 +98,46 @@ class PositionalEncoding:
     encoding: Encoding | None = None
     #: Called with this object and the channels of the network. ``module(batch)`` then returns (N,
     #: width), or a changed batch if ``width`` is 0.
-    build: Builder | None = None
+    build: ModuleBuilder | None = None
     width: int = 0  #: channels of the node encoder that it replaces
     adds_distances: bool = False  #: True if it adds the squared distance of their ends to the edges
-    options: PositionOptions | None = None  #: ``None``: it has no section in the configuration
+    options: PositionalOptions | None = None  #: ``None``: it has no section in the configuration
 
-    def with_options(self, options: PositionOptions) -> PositionalEncoding:
+    def with_options(self, options: PositionalOptions) -> PositionalEncoding:
         """Return the encoding with these options."""
         width = getattr(options, "width", 0)
         return replace(self, encoding=options.encoding, width=width, options=options)
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def added_attributes(self) -> tuple[str, ...]:
         """Batch attributes that it reads; distances need no eigenvalues."""
         return ("lappe_vectors",) if self.adds_distances else encoding_attributes(self.encoding)
 
 
 def _positional_encoding(
-    options: PositionOptions, class_name: str, *, adds_distances: bool = False
+    options: PositionalOptions, class_name: str, *, adds_distances: bool = False
 ) -> PositionalEncoding:
     build = import_on_call(f"kmip_data.models.encoders:{class_name}")
     return PositionalEncoding(build=build, adds_distances=adds_distances).with_options(options)
 
 
 _build_column_encoder = import_on_call("kmip_data.models.encoders:ColumnEncoder")
-POSITIONAL: dict[str, PositionalEncoding] = {
-    "equivstable": _positional_encoding(StableOptions(), "StablePosition", adds_distances=True),
+POSITIONAL_ENCODINGS: dict[str, PositionalEncoding] = {
+    "equivstable": _positional_encoding(
+        EquivStableOptions(), "EquivStableLapPE", adds_distances=True
+    ),
     "lappe": _positional_encoding(LapPEOptions(), "LapPE"),
     "none": PositionalEncoding(),
     "rwse": _positional_encoding(RWSEOptions(), "ColumnEncoder"),
     "rwse32": PositionalEncoding(RandomWalk(32), _build_column_encoder, width=28),
     "signnet": _positional_encoding(SignNetOptions(), "SignNet"),
 }
-DEFAULT_WIDTH = 16  #: channels of an encoding that is not in ``POSITIONAL``
+DEFAULT_WIDTH = 16  #: channels of an encoding that is not in ``POSITIONAL_ENCODINGS``
 
 
-def positional_term(name: str) -> PositionalEncoding:
-    """Return one term of ``model.positional``: an entry of ``POSITIONAL``, or any one-column encoding."""
-    entry = POSITIONAL.get(name)
+def find_positional_encoding(name: str) -> PositionalEncoding:
+    """Return one term of ``model.positional``: a registered encoding, or any one-column encoding."""
+    entry = POSITIONAL_ENCODINGS.get(name)
     return entry or PositionalEncoding(
         parse_encoding(name), _build_column_encoder, width=DEFAULT_WIDTH
     )
@@ -149,7 +151,7 @@ class PositionalName(RegisteredName):
         for term in name.split("+"):
             parsed = (encoding_class.parse(term) for encoding_class in known_encodings())
             encoding = next(filter(None, parsed), None)
-            if encoding is None or term in POSITIONAL:
+            if encoding is None or term in POSITIONAL_ENCODINGS:
                 super().check(term)
             else:
                 _require_one_float_column(term, encoding)

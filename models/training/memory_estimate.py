@@ -134,7 +134,7 @@ def step_bytes(
     has_edge_features = model.edge_encoder not in {"dummy", "none"}
     if not has_edge_features and not model.local.updates_edges:
         edge_channels = 0
-    if any(position.adds_distances for position in model.positions):
+    if any(position.adds_distances for position in model.positional_encodings):
         edge_channels += 3
 
     # 2. Values saved by one layer: norms, feed-forward block and attention.

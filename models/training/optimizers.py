@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmip_data.models.component_names import import_on_call
+from kmip_data.models.registries import import_on_call
 from kmip_data.registry import with_plugin_entries
 
 if TYPE_CHECKING:

@@ -9,7 +9,10 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.component_names import (
+from kmip_data.models.encoders import check_integers
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS, LapPEOptions, RWSEOptions
+from kmip_data.models.registries import (
     ATOM,
     BOND,
     EDGE_ENCODERS,
@@ -17,9 +20,6 @@ from kmip_data.models.component_names import (
     edge_encoders,
     node_encoders,
 )
-from kmip_data.models.encoders import check_integers
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.positional_encodings import POSITIONAL, LapPEOptions, RWSEOptions
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -121,14 +121,16 @@ def encoded_batch() -> Data:
 
 
 def test_eigenvalues_may_be_stored_once_per_graph() -> None:
-    lappe = POSITIONAL["lappe"]
+    lappe = POSITIONAL_ENCODINGS["lappe"]
     encoder, data = lappe.build(lappe, 8).eval(), encoded_batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
     values = torch.rand(2, K)
     data[LAPPE_VALUES] = values
-    encoded = encoder(read_batch(data, POSITIONAL["lappe"].reads))
+    encoded = encoder(read_batch(data, POSITIONAL_ENCODINGS["lappe"].added_attributes))
     data[LAPPE_VALUES] = values[data.batch]
-    torch.testing.assert_close(encoded, encoder(read_batch(data, POSITIONAL["lappe"].reads)))
+    torch.testing.assert_close(
+        encoded, encoder(read_batch(data, POSITIONAL_ENCODINGS["lappe"].added_attributes))
+    )
 
 
 @pytest.mark.parametrize(("name", "width"), [("lappe", 16), ("rwse", 28)])
@@ -162,11 +164,11 @@ def test_types_share_one_embedding() -> None:
 
 
 def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
-    lappe = POSITIONAL["lappe"]
+    lappe = POSITIONAL_ENCODINGS["lappe"]
     options = LapPEOptions(width=8, reader="transformer", heads=2, layers=1, post_layers=2)
     position = lappe.with_options(options)
     encoder, data = position.build(position, 99).eval(), encoded_batch()
-    encoded = encoder(read_batch(data, position.reads))
+    encoded = encoder(read_batch(data, position.added_attributes))
     for node, row in enumerate(encoded):
         pairs = torch.stack([data[LAPPE_VECTORS][node], data[LAPPE_VALUES][node]], 1)
         pairs = pairs[~pairs.isnan().any(1)]
@@ -177,14 +179,14 @@ def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
 
 
 def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
-    position = POSITIONAL["rwse"].with_options(
+    position = POSITIONAL_ENCODINGS["rwse"].with_options(
         RWSEOptions(reader="mlp", layers=2, norm=False, width=3)
     )
     encoder, data = position.build(position, 99), encoded_batch()
     first, _, last, _ = encoder.linear
     hidden = torch.relu(data[RWSE] @ first.weight.T + first.bias)
     expected = torch.relu(hidden @ last.weight.T + last.bias)
-    torch.testing.assert_close(encoder(read_batch(data, position.reads)), expected)
+    torch.testing.assert_close(encoder(read_batch(data, position.added_attributes)), expected)
     assert (first.out_features, encoder.norm) == (6, None)
 
 

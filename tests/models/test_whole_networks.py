@@ -17,9 +17,9 @@ from torch_geometric.data import Batch, Data
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.encoding import Graphs
 from kmip_data.manifest import load_manifest
-from kmip_data.models.component_names import ATOM, BOND
 from kmip_data.models.config import ATTENTION, MESSAGE_PASSING, ModelConfig, known_models
 from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.registries import ATOM, BOND
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
 
@@ -126,7 +126,7 @@ def model_of(name: str, variant: str = "code") -> ModelConfig:
 def cut(config: ModelConfig) -> ModelConfig:
     """Three layers of eight channels next to the channels of a positional encoding, heads as narrow."""
     changes = {"layers": LAYERS, "parameter_budget": None}
-    changes["hidden_dim"] = WIDTH + sum(position.width for position in config.positions)
+    changes["hidden_dim"] = WIDTH + sum(position.width for position in config.positional_encodings)
     attention = {}
     if hasattr(config.attention, "heads"):
         attention["heads"] = math.gcd(config.attention.heads, changes["hidden_dim"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ExphormerComponent(MultiHeadComponent):
     """Attention along the graph's edges, along an expander's edges, and to virtual nodes."""
 
-    reads: ClassVar[tuple[str, ...]] = ("expander",)
+    added_attributes: ClassVar[tuple[str, ...]] = ("expander",)
 
     kind: Literal["exphormer"] = Field(
         default="exphormer", description="Exphormer's sparse attention"

@@ -16,7 +16,6 @@ from typing import Any
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_small_file
 from kmip_data.manifest import load_manifest
-from kmip_data.models.component_names import all_heads
 from kmip_data.models.components import Component
 from kmip_data.models.config import (
     DEFAULT_HIDDEN_DIM,
@@ -27,6 +26,7 @@ from kmip_data.models.config import (
 )
 from kmip_data.models.layers.message_passing import ConvolutionComponent
 from kmip_data.models.layers.message_passing.gated_gcn import GatedGCNComponent
+from kmip_data.models.registries import all_heads
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import config_for_data, load_preset, read_preset
 from kmip_data.models.training.config.run_config import RunConfig

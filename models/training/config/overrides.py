@@ -20,8 +20,8 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import read_small_file
 from kmip_data.manifest import dataset_names
-from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_kinds
+from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find import parameter_names
@@ -88,9 +88,11 @@ def _keys_of_section(model: type[BaseModel], prefix: str, *added: str) -> list[C
         if model is ModelConfig and name in COMPONENT_SECTIONS:
             components = component_kinds(name)
             group = COMPONENT_SECTIONS[name].plugin_group
-            table = RegisteredName(group, name, functools.partial(component_kinds, name))
+            kind_names = RegisteredName(group, name, functools.partial(component_kinds, name))
             keys.append(
-                ConfigKey(f"{path}.kind", " | ".join(components), default.kind, doc, names=table)
+                ConfigKey(
+                    f"{path}.kind", " | ".join(components), default.kind, doc, names=kind_names
+                )
             )
             for kind, component in components.items():
                 keys += [
@@ -234,7 +236,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     table = keys.get(section)
 
     # 2. Import the plugin of an unknown name.
-    if key is not None and key.names is not None and text not in key.names.table():
+    if key is not None and key.names is not None and text not in key.names.registry():
         from kmip_data.plugins import import_installed_plugin
 
         import_installed_plugin(key.names.group, text)
@@ -294,7 +296,7 @@ def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
 
 
 def _possible_names(field: FieldInfo) -> RegisteredName | None:
-    """Return the possible names of a key; ``None`` if it has no table of names."""
+    """Return the possible names of a key; ``None`` if it takes no registered name."""
     # For an optional key, pydantic leaves the annotation inside the union.
     metadata = [*field.metadata]
     for annotation in get_args(field.annotation):

@@ -8,7 +8,7 @@ from typing import get_args
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.format.schema import LINK_ATTRIBUTE, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer_column, target_column, target_type_of
-from kmip_data.models.component_names import Encoder, all_heads, edge_encoders, node_encoders
+from kmip_data.models.registries import Encoder, all_heads, edge_encoders, node_encoders
 from kmip_data.models.training.config.overrides import apply_overrides, value_of_key
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.losses import all_losses

@@ -19,7 +19,7 @@ from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds, known_models, merge_tables
-from kmip_data.models.positional_encodings import positional_term
+from kmip_data.models.positional_encodings import find_positional_encoding
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.models.training.config.preset_for_data import fit_to_data, molecule_encoders
 from kmip_data.models.training.config.run_config import RunConfig, without_none
@@ -304,7 +304,10 @@ def _unpublished_preset(base: Preset, model: str) -> Preset:
     local = component_kinds("local")[components["local"]["kind"]].model_validate(
         components["local"]
     )
-    if any(positional_term(term).adds_distances for term in terms) and not local.reads_distances:
+    if (
+        any(find_positional_encoding(term).adds_distances for term in terms)
+        and not local.reads_distances
+    ):
         settings["positional"] = "none"
     source = f"ours, the settings of {base.name} with the components of {model}"
     is_sampled = base.code.get("training", {}).get("neighbors")

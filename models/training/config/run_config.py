@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.graphs.city_columns import CoordinateMode
-from kmip_data.models.component_names import RegisteredName
 from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import METRIC_SYNONYMS, all_metrics
 from kmip_data.models.training.optimizers import all_optimizers
@@ -301,7 +301,7 @@ class RunConfig(StrictModel):
             ("metrics", self.training.metric),
             ("schedules", self.schedule.kind),
             ("optimizers", self.optimizer.name),
-            *self.model.components,
+            *self.model.plugin_entries,
         ]
         plugins = [
             PLUGIN_OBJECTS[group][name].plugin

@@ -6,10 +6,10 @@ import torch
 
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import UsageError
-from kmip_data.models.component_names import edge_encoders, node_encoders
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model
+from kmip_data.models.registries import edge_encoders, node_encoders
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 
@@ -48,7 +48,7 @@ def check_encoders(config: RunConfig, data: RunData) -> None:
         if not isinstance(model, GPSNetwork):
             model(data.example_batch)
             return
-        batch = read_batch(data.example_batch, model.reads)
+        batch = read_batch(data.example_batch, model.added_attributes)
         model.node_encoder(batch)
         if model.reads_edges:
             model.edge_encoder(batch)

@@ -73,7 +73,7 @@ def check_totals(totals: GraphTotals, findings: Findings, files: Sequence[str]) 
 
 def count_missing_labels(target: Target, findings: Findings) -> None:
     """Add the number of missing labels to ``findings``, unless a table has counted it by column."""
-    names = findings.attributes.component_names["y"]
+    names = findings.attributes.registries["y"]
     missing = findings.notices.missing
     if target.missing and (len(names) == 1 or missing.keys().isdisjoint(names)):
         missing[", ".join(names)] = target.missing
@@ -85,7 +85,7 @@ def infer_target_column(
     """Return the target column; refuse class names that do not match its classes."""
     target = infer_target(
         columns.target,
-        findings.attributes.component_names["y"],
+        findings.attributes.registries["y"],
         columns.targets,
         options.params.task,
         options.described.classes if options.described else (),

@@ -12,11 +12,11 @@ from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
-from kmip_data.models.component_names import NORMS
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edge_list import EdgeList, sum_segments
 from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.registries import NORMS
 from kmip_data.runtime import parallel
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home, added_column_names
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.explanations import predict_record
-from kmip_data.models.positional_encodings import POSITIONAL
+from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS
 from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import load_preset
@@ -198,7 +198,7 @@ def test_a_missing_encoding_is_added_first(tmp_path, positional):
         train(config, home=Home(tmp_path), quiet=True, build=False)
     assert added_column_names(build.path) == []
     summary = train(config, home=Home(tmp_path), quiet=True, jobs=1)
-    assert added_column_names(build.path) == [POSITIONAL[positional].encoding.name]
+    assert added_column_names(build.path) == [POSITIONAL_ENCODINGS[positional].encoding.name]
     assert evaluate(summary.runs[0], home=Home(tmp_path)).equals_result
 
 

@@ -48,11 +48,11 @@ class FeatureLists:
         if missing:
             findings.notices.missing[f"list of {self.name}"] = missing
 
-        component_names = findings.attributes.component_names
-        names = component_names.get("x", ())
+        registries = findings.attributes.registries
+        names = registries.get("x", ())
         if "node/x" in values:
             features = np.concatenate([values["node/x"], features], axis=1)
-        component_names["x"] = (*names, *(f"index {number}" for number in range(width)))
+        registries["x"] = (*names, *(f"index {number}" for number in range(width)))
         return {**values, "node/x": features}
 
     def many_graphs_error(self) -> DamagedInput:

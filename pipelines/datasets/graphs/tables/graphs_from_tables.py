@@ -104,7 +104,7 @@ def graphs_from_tables(
 
     # 4. Graph by graph.
     names = groups[first_level]
-    targets = findings.attributes.component_names.get("y", ())
+    targets = findings.attributes.registries.get("y", ())
     dropped_edges = 0
     for name in names:
         rows = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}

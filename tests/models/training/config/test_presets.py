@@ -13,7 +13,7 @@ from support.oracles.upstream import entries, preset_of, shape
 from kmip_data.errors import UsageError
 from kmip_data.models.config import COMPONENT_SECTIONS, known_models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
-from kmip_data.models.positional_encodings import positional_term
+from kmip_data.models.positional_encodings import find_positional_encoding
 from kmip_data.models.training.config import presets
 from kmip_data.models.training.config.overrides import documented_keys, value_of_key
 from kmip_data.models.training.config.presets import (
@@ -304,7 +304,9 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
 
     exphormer = load_preset(dataset, "exphormer").model
     assert exphormer.positional == usual.positional
-    distances = positional_term(usual.positional).adds_distances  # which gates alone can read
+    distances = find_positional_encoding(
+        usual.positional
+    ).adds_distances  # which gates alone can read
     assert stack.positional == ("none" if distances else usual.positional)
 
 
@@ -317,7 +319,8 @@ def test_our_presets_keep_settings_of_the_dataset() -> None:
             without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
     assert any(
-        positional_term(load_preset(name).model.positional).adds_distances for name in without
+        find_positional_encoding(load_preset(name).model.positional).adds_distances
+        for name in without
     )
 
 

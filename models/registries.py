@@ -23,7 +23,7 @@ from kmip_data.text import nearest_name
 if TYPE_CHECKING:
     from torch import nn
 
-Builder = Callable[..., "nn.Module"]
+ModuleBuilder = Callable[..., "nn.Module"]
 
 
 def import_on_call(reference: str, **options: object) -> Callable[..., Any]:
@@ -41,28 +41,28 @@ class RegisteredName:
 
     group: str  #: entry-point group of plugins
     noun: str  #: description of an entry in error messages
-    table: Callable[[], Mapping[str, object]]  #: returns the registry
+    registry: Callable[[], Mapping[str, object]]  #: returns the names and their entries
     #: Names used by other libraries, in lower case without punctuation -> our names.
     aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
     patterns: tuple[str, ...] = ()  #: placeholders for parametrised names, such as ``typesN``
 
     def __str__(self) -> str:
         """Return the names and patterns as the type of the key."""
-        return " | ".join([*self.table(), *self.patterns])
+        return " | ".join([*self.registry(), *self.patterns])
 
     def suggest(self, text: str) -> str | None:
         """Return the name that ``text`` is an alias or a misspelling of, if any."""
         alias = re.sub(r"[^a-z0-9]", "", text.lower())
-        return self.aliases.get(alias) or nearest_name(text, self.table())
+        return self.aliases.get(alias) or nearest_name(text, self.registry())
 
     def check(self, name: str) -> str:
         """Return ``name``, or raise ``ValueError`` with a suggestion if it is not registered."""
-        table = self.table()
-        if name not in table:
+        registry = self.registry()
+        if name not in registry:
             close = self.suggest(name)
             hint = f" Did you mean {close!r}?" if close else ""
             message = f"There is no {self.noun} called {name!r}.{hint}"
-            raise ValueError(f"{message} It must be {', '.join(table)}.")
+            raise ValueError(f"{message} It must be {', '.join(registry)}.")
         return name
 
     def __get_pydantic_core_schema__(
@@ -73,7 +73,7 @@ class RegisteredName:
 
 
 #: Builders called with the number of channels. The norm is then called as ``norm(x, batch)``.
-NORMS: dict[str, Builder] = {
+NORMS: dict[str, ModuleBuilder] = {
     "batch": import_on_call("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
     # LRGB and cities.
     "graph-layer": import_on_call("kmip_data.models.layers.norms:GraphLayerNorm"),
@@ -86,7 +86,7 @@ NORMS: dict[str, Builder] = {
 ROW_WISE_NORMS = {"batch", "layer", "none"}
 
 
-def all_norms() -> Mapping[str, Builder]:
+def all_norms() -> Mapping[str, ModuleBuilder]:
     """Return the norms by name, including entries of loaded plugins."""
     return with_plugin_entries("norms", NORMS)
 
@@ -97,7 +97,7 @@ class Head:
 
     #: Called with channels, outputs and the keywords ``layers``, ``l2norm``, ``dropout``,
     #: ``activation`` and ``pooling``.
-    build: Builder
+    build: ModuleBuilder
     level: str  #: ``node``, ``graph`` or ``link``: what a prediction is made for
 
     def __post_init__(self) -> None:
@@ -166,13 +166,13 @@ class Encoder:
     """Encoder that maps node or edge features to ``dim`` channels, called as ``encoder(batch)``."""
 
     #: Called with the number of feature columns (None if there are no features) and of channels.
-    build: Builder
+    build: ModuleBuilder
     encoding: Encoding | None = None  #: added column read from ``batch.added``
     integers: EmbeddedIntegers | None = None  #: embedded integers, checked before a run
     dataset: str = ""  #: dataset whose constants standardise the features
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def added_attributes(self) -> tuple[str, ...]:
         """Batch attributes of the added column."""
         return encoding_attributes(self.encoding)
 
@@ -202,7 +202,7 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "atom": _embedding_encoder(ATOM),  # upstream ``Atom``
     "voc": _linear_encoder("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
     "coco": _linear_encoder("node features", "coco-sp", "node/x"),  # upstream COCONode
-    "block": Encoder(import_on_call("kmip_data.models.encoders:BlockEncoder")),
+    "block": Encoder(import_on_call("kmip_data.models.encoders:InputBlockEncoder")),
     "linear-norm": Encoder(import_on_call("kmip_data.models.encoders:LayerNormEncoder")),
     # The first layer maps raw features.
     "none": Encoder(import_on_call("kmip_data.models.encoders:RawNodeFeatures")),
@@ -217,7 +217,7 @@ EDGE_ENCODERS: dict[str, Encoder] = {
     "voc": _linear_encoder("edge features", "pascalvoc-sp", "edge/attr"),
     "coco": _linear_encoder("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
     "voc-rwse32": Encoder(
-        import_on_call("kmip_data.models.encoders:EdgeWalkEncoder", encoding=_VOC_WALKS),
+        import_on_call("kmip_data.models.encoders:VOCEdgeEncoder", encoding=_VOC_WALKS),
         encoding=_VOC_WALKS,
         dataset="pascalvoc-sp",
     ),
