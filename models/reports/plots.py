@@ -31,8 +31,8 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.reports.result_tables import Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    experiment_on_k,
     models_with_preset,
+    read_influence_of_k,
     read_preset,
 )
 from kmip_data.models.training.metric_text import metric_title
@@ -266,7 +266,7 @@ def draw_frontier(figure: Figure, table: Table) -> None:
             "markerfacecolor": current_style().ground,
         }
         _draw_over_seconds(axes, paper, metric, hollow)
-        marks[f"the paper's, {experiment_on_k()['hardware']}"] = "D"
+        marks[f"the paper's, {read_influence_of_k()['hardware']}"] = "D"
     axes.set(
         xscale="log", xlabel="seconds of a training epoch", ylabel=f"{metric_title(metric)} on test"
     )

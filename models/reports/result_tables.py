@@ -27,8 +27,8 @@ from kmip_data.models.sweeps.plans import changed_keys_digest
 from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    experiment_on_k,
     load_preset,
+    read_influence_of_k,
     read_preset,
 )
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig, is_compared
@@ -401,7 +401,7 @@ def _split_digest(run: Run) -> str:
 
 def paper_rows_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows with ``k``, :data:`K_COLUMNS` and ``runs``; empty for other datasets."""
-    paper = experiment_on_k()
+    paper = read_influence_of_k()
     rows = []
     for row in paper["row"]:
         if (row["dataset"], row["metric"]) == (dataset, metric):

@@ -9,7 +9,11 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import conflicting_values_error
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
-from kmip_data.models.training.config.presets import adapt_to_data, config_for_data, preset_on_data
+from kmip_data.models.training.config.presets import (
+    adapt_config_to_data,
+    adapt_preset_to_data,
+    config_for_data,
+)
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
@@ -55,7 +59,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     # 1. Start from a preset or a file.
     messages = list[str]()
     if preset is not None:
-        config, messages = preset_on_data(str(dataset), preset, variant, home=home)
+        config, messages = adapt_preset_to_data(str(dataset), preset, variant, home=home)
     elif file is None:
         import_installed_plugins(model=model)
         config = config_for_data(str(dataset), model, variant, home=home)
@@ -71,7 +75,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         else:
             config = read_config(file, import_plugins=True)
         if dataset is not None and dataset != config.data.dataset:
-            config, messages = adapt_to_data(config, dataset, home=home)
+            config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
         print_status(line, quiet=quiet)
 

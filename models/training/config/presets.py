@@ -20,8 +20,8 @@ from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds, known_models, merge_tables
 from kmip_data.models.positional_encodings import find_positional_encoding
+from kmip_data.models.training.config.adapt_preset import fit_to_columns, molecule_encoders
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.config.preset_for_data import fit_to_data, molecule_encoders
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
@@ -30,9 +30,9 @@ from kmip_data.text import count_with_noun
 #: Model whose settings are used for models that upstream has no settings for.
 BASE_MODEL = "gps-kmip"
 #: Folder of the presets for single graphs without a preset of their own.
-ONE_GRAPH_PRESETS = "one-graph"
-_NO_PRESETS = {"dataset", "digests"}  #: files in a dataset's folder that are not presets
-EMPTY_CELLS = ("OOM", "–")  #: table cells without a result: out of memory, not run
+SINGLE_GRAPH_PRESETS = "one-graph"
+_NON_PRESET_FILES = {"dataset", "digests"}  #: files in the folder of a dataset
+NO_RESULT_MARKS = ("OOM", "–")  #: marks of a table for no result: out of memory, not run
 _PRESET_K = 10  #: k of the presets whose result is in the table on the influence of k
 
 
@@ -72,7 +72,7 @@ class PaperTable(StrictModel):
             return None
         column = self.datasets.index(dataset)
         printed = self.results[model][column]
-        if printed in EMPTY_CELLS:
+        if printed in NO_RESULT_MARKS:
             return None
         mean, _, std = printed.partition(" ± ")
 
@@ -83,7 +83,7 @@ class PaperTable(StrictModel):
             source += f", which takes it from {self.taken_from[model]}"
 
         hours = None
-        if model in self.hours and self.hours[model][column] not in EMPTY_CELLS:
+        if model in self.hours and self.hours[model][column] not in NO_RESULT_MARKS:
             hours = float(self.hours[model][column])
         return PaperResult(
             metric=self.metrics[column],
@@ -120,7 +120,7 @@ def paper_result_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
 
     ``variant`` is the variant of the GPS + k-MIP preset that the experiment uses.
     """
-    table = experiment_on_k()
+    table = read_influence_of_k()
     for row in table["row"]:
         if (row["dataset"], row["variant"], row["k"]) == (dataset, variant, k):
             return PaperResult(
@@ -135,7 +135,7 @@ def paper_result_at_k(dataset: str, variant: str, k: int) -> PaperResult | None:
 
 
 @functools.cache
-def experiment_on_k() -> dict[str, Any]:
+def read_influence_of_k() -> dict[str, Any]:
     """Return the paper's experiment on the influence of k: ``runs``, ``hardware`` and ``row``, in percent."""
     return read_shipped("results", "influence-of-k")
 
@@ -248,7 +248,7 @@ def preset_names() -> list[str]:
     """Return the names ``dataset/model`` of all presets, sorted."""
     names = []
     for dataset in shipped_datasets():
-        preset_models = set(shipped_names(f"datasets/{dataset}")) - _NO_PRESETS
+        preset_models = set(shipped_names(f"datasets/{dataset}")) - _NON_PRESET_FILES
         names += [f"{dataset}/{model}" for model in preset_models]
     return sorted(names)
 
@@ -258,7 +258,9 @@ def _is_preset(name: str) -> bool:
     if name in preset_names():
         return True
     folder, _, model = name.partition("/")
-    return folder == ONE_GRAPH_PRESETS and model in shipped_names(f"datasets/{ONE_GRAPH_PRESETS}")
+    return folder == SINGLE_GRAPH_PRESETS and model in shipped_names(
+        f"datasets/{SINGLE_GRAPH_PRESETS}"
+    )
 
 
 def models_with_preset(dataset: str) -> list[str]:
@@ -354,9 +356,9 @@ def load_preset(
     """
     home = Home.locate(home)
     if data is not None:
-        config, _ = preset_on_data(data, f"{dataset}/{model}", variant, home=home)
+        config, _ = adapt_preset_to_data(data, f"{dataset}/{model}", variant, home=home)
         return config
-    if dataset == ONE_GRAPH_PRESETS or preset_owner(dataset) is not None:
+    if dataset == SINGLE_GRAPH_PRESETS or preset_owner(dataset) is not None:
         return _preset_config(dataset, model, variant, dataset)
     if dataset not in dataset_names():
         find(dataset, home=home)  # raises for an unknown name
@@ -434,8 +436,8 @@ def config_for_data(
             raise unknown_name_error("model", model, list(known_models()), command=command)
         labels = None if card is None else target_column(card.schema_)
         if card is not None and labels is not None and card.counts["graphs"] == 1:
-            config = _preset_config(ONE_GRAPH_PRESETS, model, variant, dataset)
-            config, _ = fit_to_data(config, card.schema_, dataset)
+            config = _preset_config(SINGLE_GRAPH_PRESETS, model, variant, dataset)
+            config, _ = fit_to_columns(config, card.schema_, dataset)
             # The metric in a manifest, such as a benchmark's, takes precedence over the preset's.
             if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
                 config = config.with_values("training", metric=None)
@@ -457,20 +459,20 @@ def config_for_data(
     return config.with_values("data", **changes)
 
 
-def preset_on_data(
+def adapt_preset_to_data(
     data: str, name: str, variant: str | None = None, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """Adapt the preset ``name``, ``dataset/model``, to other data; see :func:`adapt_to_data`."""
+    """Adapt the preset ``name``, ``dataset/model``, to other data; see :func:`adapt_config_to_data`."""
     dataset, _, model = name.partition("/")
     if dataset == data and model in known_models() and not models_with_preset(dataset):
         raise UsageError(
             f"{dataset} has no preset; the presets of published datasets are in kmip-data info NAME.",
             next=f"kmip-data train {shlex.quote(dataset)} --model {model}",
         )
-    return adapt_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
+    return adapt_config_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
 
 
-def adapt_to_data(
+def adapt_config_to_data(
     config: RunConfig, data_name: str, *, home: Home | None = None
 ) -> tuple[RunConfig, list[str]]:
     """Adapt ``config`` to the data of ``data_name``; return it and a message for each changed setting.
@@ -481,9 +483,9 @@ def adapt_to_data(
     config = config.model_copy(update={"data": data})
     # A shipped dataset may not be built yet, but its schema is known.
     if data.dataset in dataset_names():
-        return fit_to_data(config, shipped_schema(data.dataset, data.parameters), data.dataset)
+        return fit_to_columns(config, shipped_schema(data.dataset, data.parameters), data.dataset)
     card = find(data.dataset, data.parameters, home=home, sample=data.sample).card
-    return fit_to_data(config, card.schema_, card.dataset)
+    return fit_to_columns(config, card.schema_, card.dataset)
 
 
 def preset_owner(dataset: str, card: Card | None = None) -> str | None:

@@ -32,8 +32,8 @@ from kmip_data.format.targets import (
 )
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
+from kmip_data.models.training.config.adapt_preset import compatible_choices, level_of_column
 from kmip_data.models.training.config.overrides import value_of_key
-from kmip_data.models.training.config.preset_for_data import compatible_choices, level_of_column
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.models.training.tasks import (

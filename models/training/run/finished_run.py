@@ -20,8 +20,8 @@ from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
+from kmip_data.models.training.config.adapt_preset import level_of_column
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.config.preset_for_data import level_of_column
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData

@@ -16,7 +16,7 @@ from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.tasks import Level
 
 
-def fit_to_data(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
+def fit_to_columns(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
     """Replace settings that do not fit a dataset's columns; return a message for each, too."""
     column = target_column(schema)
     if column is None:
