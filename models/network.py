@@ -183,7 +183,7 @@ class GPSNetwork(nn.Module):
         config: ModelConfig,
         *,
         in_channels: int,
-        num_classes: int,
+        out_channels: int,
         edge_channels: int | None = None,
     ) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class GPSNetwork(nn.Module):
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = all_heads()[config.head or "node"].build(
             dim,
-            num_classes,
+            out_channels,
             layers=config.head_layers,
             l2norm=config.head_l2norm,
             dropout=config.head_dropout,
@@ -246,7 +246,7 @@ class GPSNetwork(nn.Module):
         self.output_scale = config.output_scale
 
     def forward(self, batch: Any) -> Tensor:
-        """Predict (N, num_classes), or (G, num_classes) with a graph head.
+        """Predict (N, out_channels), or (G, out_channels) with a graph head.
 
         :func:`~kmip_data.models.layers.batch.read_batch` documents the attributes read from a
         PyTorch Geometric batch. A sampled neighbourhood yields predictions for its seeds only.
@@ -381,7 +381,7 @@ def fit_hidden_dim(
 
 
 def build_model(
-    config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
+    config: ModelConfig, *, in_channels: int, out_channels: int, edge_channels: int | None = None
 ) -> nn.Module:
     """Build the network of a configuration; its ``forward(batch)`` returns logits (N, C).
 
@@ -395,8 +395,8 @@ def build_model(
         built.
     in_channels, edge_channels
         Columns of the node features, and of the edge features if the encoder reads any.
-    num_classes
-        Number of classes C.
+    out_channels
+        Number of outputs C: classes, labels or targets.
 
     Raises
     ------
@@ -405,7 +405,7 @@ def build_model(
     """
     sizes = {
         "in_channels": in_channels,
-        "num_classes": num_classes,
+        "out_channels": out_channels,
         "edge_channels": edge_channels,
     }
     if config.parameter_budget:

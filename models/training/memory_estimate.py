@@ -163,7 +163,7 @@ def step_bytes(
         network_values = model.layers * layer_values
 
     # 4. Encoders, head and weights.
-    encoder_values = 4 * size.nodes * (dim + channels["num_classes"])
+    encoder_values = 4 * size.nodes * (dim + channels["out_channels"])
     if has_edge_features:
         encoder_values += size.edges * dim
     with torch.device("meta"):

@@ -237,7 +237,7 @@ def train_layers(
     config = ModelConfig.model_validate(settings | {"attention": attention})
     precision = torch.promote_types(dtype, torch.float32)
     torch.manual_seed(0)
-    model = build_model(config, in_channels=6, num_classes=4).to(device, precision)
+    model = build_model(config, in_channels=6, out_channels=4).to(device, precision)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
     def step(batch: Data, *_: object, **__: object) -> StepOutput:

@@ -69,7 +69,7 @@ def _gradients(network, batch):
 def test_upstreams_k_mip_attention_computes_the_same_as_ours():
     for sizes in ((30,), (14, 30, 21)):
         torch.manual_seed(0)
-        network = build_model(CONFIG, in_channels=5, num_classes=3, edge_channels=2)
+        network = build_model(CONFIG, in_channels=5, out_channels=3, edge_channels=2)
         batch = _batch(*sizes)
         ours, gradients = _gradients(network, batch)
         rivals(CONFIG, "cpu")["k-MIP as upstream (padded, matrix product and topk)"](

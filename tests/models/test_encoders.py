@@ -138,7 +138,7 @@ def test_positional_encoders_share_channels_with_node_encoder(name, width) -> No
     config = ModelConfig(
         layers=1, hidden_dim=36, attention={"heads": 4, "k": 2, "key_dim": 3}, positional=name
     )
-    model = build_model(config, in_channels=4, num_classes=3)
+    model = build_model(config, in_channels=4, out_channels=3)
     assert model.node_encoder.features.linear.out_features == 36 - width
     data = Batch.from_data_list([encoded_batch(), encoded_batch()])
     assert model(data).shape == (14, 3)

@@ -51,7 +51,7 @@ def compact(batch: Batch, k: int = 3) -> Data:
 
 def network(**options) -> nn.Module:
     torch.manual_seed(0)
-    return build_model(ModelConfig(**merge_tables(SMALL, options)), in_channels=5, num_classes=4)
+    return build_model(ModelConfig(**merge_tables(SMALL, options)), in_channels=5, out_channels=4)
 
 
 def test_network_accepts_graphs_without_edges() -> None:
@@ -101,7 +101,7 @@ def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) ->
             torch.manual_seed(0)
             options = {"layers": 2, "hidden_dim": 8, "dropout": 0.2, "head": head, "norm": norm}
             config = ModelConfig(name=model, checkpoint_layers=recompute, **options)
-            network = build_model(config, in_channels=5, num_classes=2)
+            network = build_model(config, in_channels=5, out_channels=2)
             network(data).square().sum().backward()
             grads = {name: p.grad for name, p in network.named_parameters() if p.requires_grad}
             assert [name for name, grad in grads.items() if grad is None] == []
@@ -127,18 +127,18 @@ def test_recomputation_searches_once(monkeypatch) -> None:
 @pytest.mark.parametrize("model", ["gcn", "gat", "mlp"])
 def test_edge_features_are_encoded_only_for_layers_that_read_them(model: str) -> None:
     network = build_model(
-        ModelConfig(name=model, layers=1, hidden_dim=8), in_channels=5, num_classes=2
+        ModelConfig(name=model, layers=1, hidden_dim=8), in_channels=5, out_channels=2
     )
     assert not network.reads_edges
     assert not any(p.requires_grad for p in network.edge_encoder.parameters())
-    assert build_model(ModelConfig(name="gine"), in_channels=5, num_classes=2).reads_edges
+    assert build_model(ModelConfig(name="gine"), in_channels=5, out_channels=2).reads_edges
 
 
 def test_graphgym_draws_the_encoders_weights_by_its_own_rule() -> None:
     def encoder(stack: str) -> nn.Linear:
         torch.manual_seed(0)
         config = ModelConfig(name="gcn", hidden_dim=64, layers=1, local={"stack": stack})
-        return build_model(config, in_channels=6, num_classes=2).node_encoder.linear
+        return build_model(config, in_channels=6, out_channels=2).node_encoder.linear
 
     drawn, usual = encoder("graphgym"), encoder("lrgb")
     assert not drawn.bias.any()
@@ -275,7 +275,7 @@ def test_a_layer_accepts_user_modules_and_a_pyg_batch(message_passing, attention
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
-SIZES = {"in_channels": 9, "num_classes": 13}
+SIZES = {"in_channels": 9, "out_channels": 13}
 
 
 def test_the_widest_that_fits_is_a_multiple_of_the_heads() -> None:

@@ -241,7 +241,7 @@ def built(config: ModelConfig) -> nn.Module:
     torch.manual_seed(11)
     encoder = config.edge_encoder.partition("+")[0]
     edges = {"bond": 3, "dummy": None, "none": None}.get(encoder, 2)
-    sizes = {"in_channels": columns_of(config), "num_classes": 5, "edge_channels": edges}
+    sizes = {"in_channels": columns_of(config), "out_channels": 5, "edge_channels": edges}
     network = build_model(fit_hidden_dim(config, **sizes), **sizes).double()
     with torch.no_grad():
         for name, parameter in network.named_parameters():

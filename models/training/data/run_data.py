@@ -304,7 +304,7 @@ class RunData(ABC):
         """Arguments of :func:`~kmip_data.models.network.build_model` determined by the data."""
         return {
             "in_channels": self.in_channels,
-            "num_classes": self.task.outputs,
+            "out_channels": self.task.outputs,
             "edge_channels": int(self._all_records.num_edge_features) or None,
         }
 

@@ -152,7 +152,7 @@ class OfTensors(nn.Module):
         config = ModelConfig(
             name=name, layers=2, hidden_dim=8, parameter_budget=None, head="node", **keys
         )
-        self.model = build_model(config, in_channels=5, num_classes=4).eval()
+        self.model = build_model(config, in_channels=5, out_channels=4).eval()
 
     def forward(self, x, edge_index):
         return self.model(Data(x=x, edge_index=edge_index))

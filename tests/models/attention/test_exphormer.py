@@ -118,7 +118,7 @@ def test_dropout_acts_on_weights_in_training_alone_and_not_on_their_sum(monkeypa
 def test_layers_attend_to_the_features_of_edges_as_they_were_encoded() -> None:
     """Message passing updates the edges; attention goes on with the first ones."""
     config, edge_inputs = ModelConfig(name="exphormer", layers=3, hidden_dim=D), []
-    model = build_model(config, in_channels=D, num_classes=4).double().eval()
+    model = build_model(config, in_channels=D, out_channels=4).double().eval()
     for layer in model.layers:
         layer.attention.register_forward_pre_hook(
             lambda _, inputs: edge_inputs.append(inputs[2].edges)

@@ -43,7 +43,7 @@ def network(local: dict[str, object], layers: int, attention: str = "none") -> t
     kinds = {"local": local, "attention": {"kind": attention}}
     config = ModelConfig(name="gps-none", hidden_dim=8, layers=layers, **kinds)
     torch.manual_seed(0)
-    return build_model(config, in_channels=6, num_classes=3, edge_channels=3).eval()
+    return build_model(config, in_channels=6, out_channels=3, edge_channels=3).eval()
 
 
 def results(model: torch.nn.Module, data: Data, rows: int) -> list[Tensor]:

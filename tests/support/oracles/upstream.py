@@ -52,13 +52,13 @@ PROFILE = 5  #: statistics of degrees, where a dataset has no features of nodes
 def shape(dataset: str) -> dict[str, int | None]:
     """Arguments of ``build_model`` for the features of the published code."""
     if dataset_family(dataset) == "city":  # with sinusoids instead of the coordinates
-        return {"in_channels": 67, "num_classes": 10, "edge_channels": None}
+        return {"in_channels": 67, "out_channels": 10, "edge_channels": None}
     manifest = load_manifest(dataset)
     pipeline = load_pipeline(manifest)
     columns = pipeline.schema(pipeline.Params()).columns
     widths = {column.attribute: (*column.shape, 1)[0] for column in columns}
     return {
         "in_channels": widths.get("x", PROFILE),
-        "num_classes": manifest.expected.classes or 1,
+        "out_channels": manifest.expected.classes or 1,
         "edge_channels": widths.get("edge_attr"),
     }

@@ -65,7 +65,7 @@ def path_of(name: str) -> Path:
 
 def counted(config, dataset: str) -> int:
     columns, outputs, edges = SIZES[dataset]
-    sizes = {"in_channels": columns, "num_classes": outputs, "edge_channels": edges}
+    sizes = {"in_channels": columns, "out_channels": outputs, "edge_channels": edges}
     with torch.device("meta"):
         return count_parameters(build_model(config.model, **sizes))
 

@@ -55,7 +55,7 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
 
     torch.manual_seed(0)
     graph = kmip_data.open(build.path)[0]
-    model = build_model(config.model, in_channels=5, num_classes=CITY_CLASSES)
+    model = build_model(config.model, in_channels=5, out_channels=CITY_CLASSES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
     for epoch in range(4):
         optimizer.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, ScheduleOptions(4))

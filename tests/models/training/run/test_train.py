@@ -172,7 +172,7 @@ def test_the_loop_equals_the_papers_code(tmp_path, monkeypatch, per):
     run = train(config, home=Home(tmp_path / "home"), quiet=True).runs[0]
 
     torch.manual_seed(0)
-    model = build_model(config.model, in_channels=6, num_classes=CLASSES)
+    model = build_model(config.model, in_channels=6, out_channels=CLASSES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
     loader = GraphLoader(ShardedDataset(build, "train"), 2, compact=True)
     units = 3 if per == "step" else 1  # seven batches, three of them a step
