@@ -133,7 +133,7 @@ def predict(
     :func:`kmip_data.models.training.run.evaluate_run.evaluate`; also raises ``UsageError`` for a missing
     part.
     """
-    split = split or ("test" if dataset is None else ALL_RECORDS)
+    part = split or ("test" if dataset is None else ALL_RECORDS)
     opened = open_run(
         run,
         dataset=dataset,
@@ -146,12 +146,12 @@ def predict(
     data = opened.data
     task = data.task
     card = data.build.card
-    key, ptr = record_keys_and_pointers(data, split)
+    key, ptr = record_keys_and_pointers(data, part)
     rows = []
-    with opened.load_for_inference(f"predicting {split}") as module:
-        for _, batches in data.evaluation_passes((split,)):
+    with opened.load_for_inference(f"predicting {part}") as module:
+        for _, batches in data.evaluation_passes((part,)):
             for batch in prefetch_to_device(batches, torch.device(opened.device.type)):
-                logits, target_rows = select_part_rows(batch, split, *module(batch))
+                logits, target_rows = select_part_rows(batch, part, *module(batch))
                 # Pairs of nodes are padded to the largest graph: drop the padding.
                 if task.target_type == "links":
                     logits = logits[target_rows != NO_PAIR, None]
@@ -162,7 +162,7 @@ def predict(
         **card.identity,
         build=str(data.build.path),
         split=data.split_name,
-        part=split,
+        part=part,
         level=task.level,
         target_type=task.target_type,
         class_names=tuple(card.class_names) or opened.result.class_names,
