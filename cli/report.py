@@ -63,7 +63,7 @@ def command(
 
     Reads the finished runs of the given sweeps, the given runs, or all runs in the home. Each row
     combines the seeds of one configuration on the same data: mean ± standard deviation, the
-    published result, and the differences. Runs on a sample have their own tables.
+    paper's result, and the differences. Runs on a sample have their own tables.
     """
     from kmip_data.models.sweeps.runs_by_name import select_runs
 

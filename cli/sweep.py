@@ -174,7 +174,7 @@ def _start_plan(plan: SweepPlan, home: Home, begin: Callable[..., None] | None) 
 
 
 def _cell_rows(runs: list[SweepRun]) -> list[Json]:
-    """Return seeds, sizes and published result of each dataset, model and change."""
+    """Return seeds, sizes and the paper's result of each dataset, model and change."""
     from kmip_data.models.training.run.paper_comparison import compare_with_paper
 
     rows: dict[tuple[str, str, str], Json] = {}
@@ -184,11 +184,11 @@ def _cell_rows(runs: list[SweepRun]) -> list[Json]:
             rows[key]["seeds"].append(run.seed)
             continue
         model = run.config.model
-        published = None
+        paper_value = None
         source = None
         comparison = compare_with_paper(run.config)
         if comparison is not None and not (comparison.differing_keys or comparison.sample):
-            published = comparison.paper_value
+            paper_value = comparison.paper_value
             source = comparison.paper_result.source
         rows[key] = {
             "dataset": run.dataset,
@@ -199,7 +199,7 @@ def _cell_rows(runs: list[SweepRun]) -> list[Json]:
             "layers": model.layers,
             "hidden_dim": None if model.parameter_budget else model.hidden_dim,
             "parameter_budget": model.parameter_budget,
-            "paper": published,
+            "paper": paper_value,
             "paper_source": source,
         }
     return list(rows.values())
@@ -216,8 +216,8 @@ def _cells_text(rows: list[Json]) -> str:
         lines.append([name, *size, row["paper"] or "–"])
         if row["paper"]:
             source, _, _ = row["paper_source"].partition(", row k")
-            sources[f"published: {source}"] = None
-    header = ["cell", "variant", "seeds", "layers", "hidden_dim", "published"]
+            sources[f"source: {source}"] = None
+    header = ["cell", "variant", "seeds", "layers", "hidden_dim", "paper"]
     if not sources:
         header.pop()
         lines = [line[:-1] for line in lines]

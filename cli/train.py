@@ -65,7 +65,7 @@ GROUPS = {
     "--variant",
     metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
-    "[default: the variant of the published result]",
+    "[default: the variant of the paper's result]",
 )
 @click.option(
     "--preset",
@@ -282,7 +282,7 @@ def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
 
 
 def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
-    """Return the test result next to chance and the published result, time and memory."""
+    """Return the test result next to chance and the paper's result, time and memory."""
     from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
@@ -308,7 +308,7 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     return [
         ("test", test_result),
         (
-            "published",
+            "paper",
             "" if comparison is None or comparison.sample else comparison.paper_value,
         ),
         (

@@ -98,7 +98,7 @@ class SweepPlan(StrictModel):
     leave_out: tuple[str, ...] = Field(default=(), description="models, or DATASET/MODEL, to skip")
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(
-        default="", description="variant of the presets; empty: the published result's"
+        default="", description="variant of the presets; empty: the one of the paper's result"
     )
     set: Settings = Field(default=(), description="KEY=VALUE for every run")
     set_of: dict[str, tuple[str, ...]] = Field(

@@ -42,7 +42,7 @@ def test_a_dry_run_shows_the_papers_cells_next_to_its_own():
     out = expect_success("sweep", "paper-city", "--dataset", "london", "--dry-run").out
     row = r"^london/gps-kmip +paper-depth +1 +7 +for 500,000 parameters +accuracy 56.05 %, 1 run$"
     assert re.search(row, out, re.MULTILINE)
-    assert "\npublished: paper, table of City-Networks results" in out
+    assert "\nsource: paper, table of City-Networks results" in out
     assert "exphormer" not in out
     cells = kmip("sweep", "paper-points", "--model", "gcn", "--dry-run", "--json").json["cells"]
     assert [cell["paper"] for cell in cells] == [
@@ -52,7 +52,7 @@ def test_a_dry_run_shows_the_papers_cells_next_to_its_own():
     assert [cell["seeds"] for cell in cells] == [[0, 1, 2]] * 2
 
 
-def test_a_dry_run_lists_its_cells_without_published_results(home):
+def test_a_dry_run_lists_its_cells_without_paper_results(home):
     out = kmip("sweep", "small-cities", "--model", "gcn,mlp", "--dry-run", "--home", home).out
     assert out.splitlines()[0].split() == ["cell", "variant", "seeds", "layers", "hidden_dim"]
 

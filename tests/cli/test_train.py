@@ -309,7 +309,7 @@ def test_a_preset_of_another_dataset_keeps_keys_that_do_not_depend_on_data(one_g
     ):
         assert line in molecules.err
     assert "training.metric" not in molecules.err  # AP is also of two classes
-    assert "published" not in molecules.err
+    assert "the paper's result" not in molecules.err
     both = expect_refusal("train", one_graph, "--preset", "cora/gcn", "--model", "gat")
     assert "--preset names its model itself, so --model has no effect." in both
     assert "Did you mean 'gcn'" in expect_refusal("train", one_graph, "--preset", "cora/gnc")

@@ -164,7 +164,7 @@ class Preset(StrictModel):
     )
     default: str = Field(
         default="code",
-        description="variant of the published result, the default of ``--variant``",
+        description="variant of the paper's result, the default of ``--variant``",
     )
     size: tuple[int, int, int] | None = Field(
         default=None, description="layers, channels and parameters of the published network"
@@ -342,7 +342,7 @@ def load_preset(
         graphs, or the defaults.
     variant
         ``code``: upstream's file. ``text``: the same except for the keys in which the paper's text
-        differs. Or another variant of the preset. Default: the variant of the published result,
+        differs. Or another variant of the preset. Default: the variant of the paper's result,
         ``code`` except for two presets of London.
     data
         Dataset or build to train on, with the settings that fit it; default: ``dataset``.

@@ -45,7 +45,7 @@ class PaperComparison(NamedTuple):
     @property
     def line(self) -> str:
         """Line to log: the paper's result, its source, and the run's differences."""
-        line = f"published: {self.paper_value} ({self.paper_result.source})"
+        line = f"the paper's result: {self.paper_value} ({self.paper_result.source})"
         if self.sample:
             line += "; of the complete data, not of a sample"
         if self.differing_keys:

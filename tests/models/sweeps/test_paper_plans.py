@@ -55,8 +55,8 @@ def by_cell(plan: str, home: Home) -> dict[tuple[str, str, str], list[SweepRun]]
     return groups
 
 
-def figures(table: PaperTable) -> dict[tuple[str, str], str]:
-    """Figures of a table as printed, by dataset and model, without its empty cells."""
+def printed_results(table: PaperTable) -> dict[tuple[str, str], str]:
+    """Results of a table as printed, by dataset and model, without its empty cells."""
     printed = {}
     for model, row in table.results.items():
         for dataset, cell in zip(table.datasets, row, strict=True):
@@ -72,12 +72,12 @@ def test_every_plan_is_of_a_table_of_a_search_or_ours():
 
 def test_a_plan_has_the_cells_of_its_table(home):
     def check(name: str) -> None:
-        printed = figures(TABLES[name])
+        printed = printed_results(TABLES[name])
         groups = by_cell(name, home)
         assert {(dataset, model) for dataset, model, _ in groups} == printed.keys()
         for (dataset, model, change), runs in groups.items():
-            figure = printed[dataset, model]
-            seeds = TABLES[name].runs if "±" in figure else 1
+            result = printed[dataset, model]
+            seeds = TABLES[name].runs if "±" in result else 1
             assert change == ""
             assert [run.seed for run in runs] == [*range(seeds)], (dataset, model)
             for run in runs:
@@ -86,7 +86,7 @@ def test_a_plan_has_the_cells_of_its_table(home):
                 assert run.config.variant == read_preset(dataset, model).default
                 comparison = compare_with_paper(run.config)
                 assert (comparison.differing_keys, comparison.sample) == ([], False)
-                assert figure in comparison.paper_value
+                assert result in comparison.paper_value
                 assert f"{seeds} run" in comparison.paper_value
 
     check_each(check, sorted(TABLES))
@@ -98,7 +98,7 @@ def test_cells_left_empty_in_the_paper_are_omitted():
         f"{dataset}/{model}"
         for model in city.results
         for dataset in city.datasets
-        if (dataset, model) not in figures(city)
+        if (dataset, model) not in printed_results(city)
     }
     plan = read_sweep_plan("paper-city")
     left_out = set()
@@ -122,12 +122,12 @@ def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
         rows[dataset].append(k)
         row, comparison = paper[dataset, k], compare_with_paper(runs[0].config)
         assert runs[0].config.variant == row["variant"]
-        figure = (row["test"], row["test_std"], row["metric"])
+        result = (row["test"], row["test_std"], row["metric"])
         assert (
             comparison.paper_result.mean,
             comparison.paper_result.std,
             comparison.paper_result.metric,
-        ) == figure
+        ) == result
         assert comparison.differing_keys == []
     if name == "malnet":
         assert {dataset: {*ks} <= {*every_k} for dataset, ks in rows.items()} == {
@@ -157,9 +157,9 @@ def test_the_search_for_a_depth_has_the_message_passing_of_its_table(home):
 def test_searches_cover_the_models_that_the_paper_trained(home):
     lrgb, city = TABLES["paper-lrgb"], TABLES["paper-city"]
     searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search", home)}
-    assert searched == {cell for cell in figures(lrgb) if cell[1] not in lrgb.taken_from}
+    assert searched == {cell for cell in printed_results(lrgb) if cell[1] not in lrgb.taken_from}
     searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search-city", home)}
-    assert searched == {cell for cell in figures(city) if cell[0] == "paris"}
+    assert searched == {cell for cell in printed_results(city) if cell[0] == "paris"}
 
 
 def test_a_default_has_the_depth_that_the_papers_text_gives():
@@ -191,7 +191,9 @@ def test_a_report_of_the_table_has_a_difference_in_every_row(home):
     runs, notices = read_finished_runs(select_runs(["paper-city"], home))
     assert notices == []
     rows = [row for table in tables_of_runs(runs)[0] for row in table.rows]
-    assert {(row["dataset"], row["model"]) for row in rows} == figures(TABLES["paper-city"]).keys()
+    assert {(row["dataset"], row["model"]) for row in rows} == printed_results(
+        TABLES["paper-city"]
+    ).keys()
     assert all(row["to_paper"] is not None and row["changes"] == "" for row in rows)
 
 

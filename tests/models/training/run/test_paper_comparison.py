@@ -26,7 +26,7 @@ def test_a_run_prints_the_papers_result_and_its_source(name):
     for variant in (None, "text"):
         assert (
             compare_with_paper(config_for_data(*name.split("/"), variant)).line
-            == f"published: {LINES[name]}"
+            == f"the paper's result: {LINES[name]}"
         )
 
 
