@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.pipelines.formats.tensors import STORAGE_DTYPES, STORAGE_HEAD
+from kmip_data.pipelines.formats.tensors import STORAGE_DTYPES, STORAGE_PREFIX
 
 
 def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
@@ -133,7 +133,7 @@ def _pickle_opcodes(value: object, storages: list[Array]) -> bytes:
 
 
 def write_pickle(path: Path, items: Sequence[object]) -> None:
-    """Write containers of NumPy arrays and :class:`Tensor`. Equal values give equal bytes."""
+    """Write containers of NumPy arrays and :class:`PickledTensor`. Equal values give equal bytes."""
     with path.open("wb") as file:
         pickler = _Pickler(file, protocol=4)
         pickler.framer.start_framing = lambda: None
@@ -147,7 +147,7 @@ def storage_bytes(array: Array, key: str) -> bytes:
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
     return b"".join(
         [
-            STORAGE_HEAD,
+            STORAGE_PREFIX,
             STORAGE_NAMES[array.dtype],
             b"\nq\x01",
             text,
@@ -175,13 +175,13 @@ class _PickledName:
 _NUMPY = "numpy"  #: a single object, so that the pickler memoises it
 _TENSOR = _PickledName("torch._utils", "_rebuild_tensor_v2")
 _STORAGE = _PickledName("torch.storage", "_load_from_bytes")
-_HOOKS = _PickledName("collections", "OrderedDict")
+_ORDERED_DICT = _PickledName("collections", "OrderedDict")
 _RECONSTRUCT = _PickledName("numpy.core.multiarray", "_reconstruct")
 _NDARRAY = _PickledName(_NUMPY, "ndarray")
 _DTYPE = _PickledName(_NUMPY, "dtype")
 
 
-class _Reduced:
+class _PickledCall:
     """Object that is pickled as a call of ``constructor``."""
 
     def __init__(self, constructor: _PickledName, *arguments: object) -> None:
@@ -189,7 +189,7 @@ class _Reduced:
         self.arguments = arguments
 
 
-class Tensor:
+class PickledTensor:
     """Array that is pickled as a torch tensor."""
 
     def __init__(self, array: Array) -> None:
@@ -209,13 +209,13 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
         """Return the name of an object, or the callable, arguments and state that rebuild it."""
         if isinstance(obj, _PickledName):
             return obj.name
-        if isinstance(obj, _Reduced):
+        if isinstance(obj, _PickledCall):
             return obj.constructor, obj.arguments
-        if isinstance(obj, Tensor):
+        if isinstance(obj, PickledTensor):
             array = obj.array
             strides = tuple(step // array.itemsize for step in array.strides)
-            storage = _Reduced(_STORAGE, storage_bytes(array, str(next(self.keys))))
-            return _TENSOR, (storage, 0, array.shape, strides, False, _Reduced(_HOOKS))
+            storage = _PickledCall(_STORAGE, storage_bytes(array, str(next(self.keys))))
+            return _TENSOR, (storage, 0, array.shape, strides, False, _PickledCall(_ORDERED_DICT))
         if isinstance(obj, np.ndarray):
             return (
                 _RECONSTRUCT,

@@ -48,7 +48,7 @@ class NpzFile:
         """Declared bytes of all arrays."""
         return sum(member.file_size for member in self._members.values())
 
-    def array(
+    def open_array(
         self, name: str, dtype_kinds: str, shape: tuple[int | None, ...] | None
     ) -> ArrayStream:
         """Open one array for streaming.
@@ -76,15 +76,15 @@ class NpzFile:
             while piece := file.read(CHUNK_BYTES):
                 yield piece
 
-    def load(self, name: str, dtype_kinds: str = "biuf") -> Array:
+    def read_array(self, name: str, dtype_kinds: str = "biuf") -> Array:
         """Read an entire array of any shape."""
-        stream = self.array(name, dtype_kinds, None)
+        stream = self.open_array(name, dtype_kinds, None)
         values = stream.take(math.prod(stream.shape))
         return values.reshape(stream.shape, order="F" if stream.is_fortran_order else "C")
 
-    def number(self, name: str) -> int:
+    def read_number(self, name: str) -> int:
         """Return the only value of an array of shape (1,), a size from 1 to 2³² - 1."""
-        value = int(self.array(name, "iu", (1,)).take(1)[0])
+        value = int(self.open_array(name, "iu", (1,)).take(1)[0])
         if not 0 < value < 2**32:
             raise DamagedInput(f"{self.name}: {name} is {value:,}, not a size.")
         return value

@@ -1,8 +1,8 @@
-"""Read gzipped tables of numbers without a header, block by block.
+"""Read gzipped tables of numbers without a header, batch by batch.
 
 A compiled kernel parses the text about ten times as fast as Python row by row. The result is the
 nearest float64, equal to Python's ``float``: the kernel is exact up to 15 digits, and Python parses
-blocks with longer numbers.
+batches with longer numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.runtime.parallel import njit_nogil
 from kmip_data.text import count_with_noun
 
-BLOCK_BYTES = 2**20  #: decompressed bytes read at a time
+BATCH_BYTES = 2**20  #: decompressed bytes read at a time
 MAX_EXACT_POWER = 22  #: largest power of ten that float64 represents exactly
 POWERS: F64 = np.array([10.0**power for power in range(MAX_EXACT_POWER + 1)])
 
@@ -60,8 +60,8 @@ class NumberTable:
         """Folder and file name, for messages."""
         return f"{self.path.parent.name}/{self.path.name}"
 
-    def blocks(self) -> Iterator[F64]:
-        """Yield the rows in blocks of about a million characters, float64 (rows, columns).
+    def read_batches(self) -> Iterator[F64]:
+        """Yield the rows in batches of about a million characters, float64 (rows, columns).
 
         Raises ``DamagedInput`` naming the line if the file is damaged, too large, or has anything
         but numbers within the bounds.
@@ -82,12 +82,12 @@ class NumberTable:
         if not line and not self.allows_empty:
             raise DamagedInput(f"{self.name} has no lines.")
 
-    def column(self) -> I64:
+    def read_column(self) -> I64:
         """Return the integers of a one-column table, int64 (rows,)."""
-        pieces = [values[:, 0].astype(np.int64) for values in self.blocks()]
+        pieces = [values[:, 0].astype(np.int64) for values in self.read_batches()]
         return np.concatenate([np.empty(0, np.int64), *pieces])
 
-    def store(
+    def write_array(
         self,
         path: Path,
         dtype: str,
@@ -98,12 +98,12 @@ class NumberTable:
     ) -> None:
         """Write the columns ``selected_columns`` of all rows to ``path`` as ``dtype``.
 
-        Calls ``check`` with each block (n, columns) and its first row number. Raises
+        Calls ``check`` with each batch (n, columns) and its first row number. Raises
         ``DamagedInput`` unless the table has ``rows`` rows.
         """
         count = 0
         with path.open("wb") as file:
-            for values in self.blocks():
+            for values in self.read_batches():
                 if check is not None and count + len(values) <= rows:
                     check(values, count)
                 file.write(values.astype(dtype)[:, selected_columns].tobytes())
@@ -134,13 +134,13 @@ class NumberTable:
         )
 
     def _read_lines(self) -> Iterator[bytes]:
-        """Yield the decompressed text in blocks of complete lines, each ending with LF."""
+        """Yield the decompressed text in batches of complete lines, each ending with LF."""
         size = 0
         num_lines = 0
         rest = b""
         try:
             with open_gzip(self.path) as file:
-                while data := file.read(BLOCK_BYTES):
+                while data := file.read(BATCH_BYTES):
                     size += len(data)
                     if size > self.max_bytes:
                         raise DamagedInput(
@@ -153,9 +153,9 @@ class NumberTable:
                         rest = incomplete
                     else:
                         rest += data
-                    if len(rest) > BLOCK_BYTES:
+                    if len(rest) > BATCH_BYTES:
                         raise DamagedInput(
-                            f"{self.name}, line {num_lines + 1}: longer than {BLOCK_BYTES:,} characters."
+                            f"{self.name}, line {num_lines + 1}: longer than {BATCH_BYTES:,} characters."
                         )
         except (InflateError, EOFError, OSError) as error:
             raise DamagedInput(

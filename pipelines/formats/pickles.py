@@ -30,7 +30,7 @@ Value: TypeAlias = Any  #: unchecked value in a pickle
 #: Global, ``module.name`` -> the function called in its place.
 AllowedGlobals = Mapping[str, Callable[..., Value]]
 PersistentLoader = Callable[[Value], Value] | None
-Libraries = AbstractSet[str]  #: top-level modules whose names become placeholders
+PlaceholderModules = AbstractSet[str]  #: top-level modules whose names become placeholders
 
 _NUMBER_OPCODES = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
 _STRING_OPCODES = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
@@ -66,15 +66,15 @@ _PARSE_ERRORS = (
 )
 
 
-class RefusedError(Exception):
-    """The pickle refers to an object that is not allowed; the message names it."""
+class RefusedPickleError(Exception):
+    """The pickle has an object that is not allowed; the message names it."""
 
 
 def refuse_calls(name: str) -> Callable[..., Value]:
     """Return a function for a global that may be named but not called."""
 
     def refuse(*_: Value) -> Value:
-        raise RefusedError(f"a call of {name}")
+        raise RefusedPickleError(f"a call of {name}")
 
     return refuse
 
@@ -123,16 +123,18 @@ def read_pickle(
     *,
     name: str,
     persistent: PersistentLoader = None,
-    libraries: Libraries = frozenset(),
+    placeholder_modules: PlaceholderModules = frozenset(),
 ) -> Value:
     """Return the value of a pickle of protocol 0 to 5.
 
-    ``persistent`` resolves a persistent id, such as a tensor's storage. Objects of ``libraries``
-    become :class:`SkippedObject`. Raises ``DamagedInput`` if the pickle is damaged or names a
-    global that is not ``allowed``.
+    ``persistent`` resolves a persistent id, such as a tensor's storage. Objects of
+    ``placeholder_modules`` become :class:`SkippedObject`. Raises ``DamagedInput`` if the pickle is
+    damaged or names a global that is not ``allowed``.
     """
     with _convert_refusals(name, "a pickle of plain data"):
-        machine = _Machine(data, allowed, persistent, streamed=False, libraries=libraries)
+        machine = _Machine(
+            data, allowed, persistent, streamed=False, placeholder_modules=placeholder_modules
+        )
         next(machine.run())
         return machine.result()
 
@@ -143,7 +145,7 @@ def stream_list(
     *,
     name: str,
     persistent: PersistentLoader = None,
-    libraries: Libraries = frozenset(),
+    placeholder_modules: PlaceholderModules = frozenset(),
 ) -> Iterator[tuple[list[Value], int]]:
     """Yield parts of a pickled list, each with the end of its bytes.
 
@@ -152,12 +154,14 @@ def stream_list(
     :func:`read_pickle`, or if an item refers to a part of an earlier one.
     """
     with _convert_refusals(name, "a pickle of a list of plain data"):
-        machine = _Machine(data, allowed, persistent, streamed=True, libraries=libraries)
+        machine = _Machine(
+            data, allowed, persistent, streamed=True, placeholder_modules=placeholder_modules
+        )
         for items, end in machine.run():
             if items:
                 yield items, end
         if type(machine.result()) is not list:
-            raise RefusedError(f"a {type(machine.result()).__name__} instead of the list")
+            raise RefusedPickleError(f"a {type(machine.result()).__name__} instead of the list")
 
 
 @contextmanager
@@ -165,7 +169,7 @@ def _convert_refusals(name: str, expected: str) -> Iterator[None]:
     """Convert errors of a pickle to :class:`~kmip_data.errors.DamagedInput`."""
     try:
         yield
-    except RefusedError as error:
+    except RefusedPickleError as error:
         raise DamagedInput(
             f"{name} is not {expected}, and was not run.", found=str(error)
         ) from error
@@ -184,11 +188,11 @@ class _Machine:
         persistent: PersistentLoader,
         *,
         streamed: bool,
-        libraries: Libraries,
+        placeholder_modules: PlaceholderModules,
     ) -> None:
         self._data = data
         self._streamed = streamed
-        self._libraries = libraries
+        self._placeholder_modules = placeholder_modules
         self._persistent = persistent
         self._file = io.BytesIO(data) if isinstance(data, bytes) else data
         self._globals = {name: _Global(name, call) for name, call in allowed.items()}
@@ -247,7 +251,9 @@ class _Machine:
             elif code == _MARK:
                 push(_MARKER)
                 if len(stack) > MAX_STACK:
-                    raise RefusedError(f"more than {MAX_STACK:,} values waiting for a container")
+                    raise RefusedPickleError(
+                        f"more than {MAX_STACK:,} values waiting for a container"
+                    )
             elif code == _TUPLE:
                 push(tuple(self._pop_to_mark()))
             elif code == _PERSISTENT and self._persistent is not None:
@@ -309,7 +315,7 @@ class _Machine:
         opcode = description.name
         stack = self._stack
         if len(stack) > MAX_STACK:
-            raise RefusedError(f"more than {MAX_STACK:,} values waiting for a container")
+            raise RefusedPickleError(f"more than {MAX_STACK:,} values waiting for a container")
         if opcode in _VALUE_OPCODES:
             stack.append(argument)
         elif opcode in _CONSTANTS:
@@ -347,17 +353,17 @@ class _Machine:
             # In Python's reader a state sets attributes; here only pending objects accept one.
             state = stack.pop()
             if not isinstance(stack[-1], Pending):
-                raise RefusedError("a state for an object without one")
+                raise RefusedPickleError("a state for an object without one")
             stack[-1].finish(state)
             stack[-1] = stack[-1].value
         elif opcode not in {"PROTO", "FRAME"}:
-            raise RefusedError(f"the opcode {opcode}")
+            raise RefusedPickleError(f"the opcode {opcode}")
         return position
 
     def _recall_memo(self, key: Value) -> Value:
         value = self._memo.get(key, _MARKER)
         if value is _MARKER:
-            raise RefusedError("a part of an earlier item, or an unknown reference")
+            raise RefusedPickleError("a part of an earlier item, or an unknown reference")
         return _finished_value(value)
 
     def _release_items(self, items: list[Value]) -> list[Value]:
@@ -381,24 +387,24 @@ class _Machine:
 
     def _push_name(self, module: Value, attribute: Value) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
-            raise RefusedError("a global whose name is not a string")
+            raise RefusedPickleError("a global whose name is not a string")
         name = f"{module}.{attribute}"
         allowed = self._globals.get(name)
-        if allowed is None and module.partition(".")[0] in self._libraries:
+        if allowed is None and module.partition(".")[0] in self._placeholder_modules:
             self._stack.append(_Global(name[:200], lambda *_: SkippedObject(name[:200])))
             return
         if allowed is None or "." in attribute:  # reject other spellings of an allowed name
-            raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
+            raise RefusedPickleError(ascii(f"{module}.{attribute}"[:200]))
         self._stack.append(allowed)
 
     def _make_dict(self, items: list[Value]) -> dict[Value, Value]:
-        """Return a dict of alternating keys and values; with libraries, drop keys of other types."""
+        """Return a dict of alternating keys and values; drop keys of other types if allowed."""
         keys = items[::2]
         values = items[1::2]
         # Reject tuples as keys: the time to hash nested tuples doubles with each level.
         has_valid_key = [type(key) in _KEY_TYPES for key in keys]
-        if not all(has_valid_key) and not self._libraries:
-            raise RefusedError("a key that is neither a number nor a string")
+        if not all(has_valid_key) and not self._placeholder_modules:
+            raise RefusedPickleError("a key that is neither a number nor a string")
         pairs = zip(keys, values, has_valid_key, strict=True)
         return {key: value for key, value, is_valid in pairs if is_valid}
 
@@ -418,7 +424,7 @@ def _call_global(function: Value, arguments: Value) -> Value:
     if type(function) is SkippedObject:
         return function
     if type(function) is not _Global or type(arguments) is not tuple:
-        raise RefusedError("a call of something that is not a global")
+        raise RefusedPickleError("a call of something that is not a global")
     return function.call(*arguments)
 
 

@@ -33,9 +33,9 @@ from kmip_data.columns.attribute_levels import concatenated_axis
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import (
     AllowedGlobals,
-    Libraries,
     Pending,
-    RefusedError,
+    PlaceholderModules,
+    RefusedPickleError,
     SkippedObject,
     Value,
     read_pickle,
@@ -79,31 +79,42 @@ def read_torch_file(
     with _open_pickle(path, mapping) as (pickled, resolve):
         return read_pickle(
             pickled,
-            {**_GLOBALS, **extra_globals},
+            {**_TORCH_FILE_GLOBALS, **extra_globals},
             name=path.name,
             persistent=resolve,
         )
 
 
 def stream_items(
-    path: Path, extra_globals: AllowedGlobals, *, libraries: Libraries = frozenset()
+    path: Path,
+    extra_globals: AllowedGlobals,
+    *,
+    placeholder_modules: PlaceholderModules = frozenset(),
 ) -> Iterator[Value]:
     """Yield the items of a list saved by ``torch.save`` or ``pickle.dump``, or another single value.
 
     Arrays are views of the mapped file. One part of the list is in memory at a time. For
-    ``libraries`` see :func:`~kmip_data.pipelines.formats.pickles.read_pickle`.
+    ``placeholder_modules`` see :func:`~kmip_data.pipelines.formats.pickles.read_pickle`.
     """
     mapping = map_file(path)
     if mapping[:1] == b"\x80":
         if mapping[: len(_OLD_FORMAT_MAGIC)] == _OLD_FORMAT_MAGIC:
             raise _damaged_error(path.name, "the format before PyTorch 1.6")
         yield from _stream_values(
-            mapping, {**extra_globals, **PICKLED_TENSOR_GLOBALS}, path.name, None, libraries
+            mapping,
+            {**extra_globals, **PICKLED_TENSOR_GLOBALS},
+            path.name,
+            None,
+            placeholder_modules,
         )
         return
     with _open_pickle(path, mapping) as (pickled, resolve):
         yield from _stream_values(
-            pickled, {**_GLOBALS, **extra_globals}, path.name, resolve, libraries
+            pickled,
+            {**_TORCH_FILE_GLOBALS, **extra_globals},
+            path.name,
+            resolve,
+            placeholder_modules,
         )
 
 
@@ -112,19 +123,27 @@ def _stream_values(
     allowed: AllowedGlobals,
     name: str,
     persistent: Callable[[Value], Value] | None,
-    libraries: Libraries,
+    placeholder_modules: PlaceholderModules,
 ) -> Iterator[Value]:
     """Yield the items of a pickled list, or another value."""
     # Skip the protocol, and the opcode and length of a frame.
     start = 11 if pickled[2:3] == _FRAME_OPCODE else 2
     if pickled[start : start + 1] == b"]":
         for items, _ in stream_list(
-            pickled, allowed, name=name, persistent=persistent, libraries=libraries
+            pickled,
+            allowed,
+            name=name,
+            persistent=persistent,
+            placeholder_modules=placeholder_modules,
         ):
             yield from items
         return
     value = read_pickle(
-        bytes(pickled), allowed, name=name, persistent=persistent, libraries=libraries
+        bytes(pickled),
+        allowed,
+        name=name,
+        persistent=persistent,
+        placeholder_modules=placeholder_modules,
     )
     yield from value if isinstance(value, list) else [value]
 
@@ -211,7 +230,7 @@ def _open_zip_pickle(
     def resolve(pid: Value) -> Array | SkippedObject:
         """Return the cached storage of a persistent id, or a placeholder for an unknown type."""
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise RefusedError("a reference to something outside the file")
+            raise RefusedPickleError("a reference to something outside the file")
         # ("storage", type, key, device, number of elements), and no views.
         _, storage_type, key, _, count, *views = pid
         name = getattr(storage_type, "name", "")
@@ -219,7 +238,7 @@ def _open_zip_pickle(
         if dtype is None and name:
             return SkippedObject(name)
         if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
-            raise RefusedError("something other than a storage")
+            raise RefusedPickleError("something other than a storage")
         if key not in storages:
             member = f"{root}data/{key}"
             if mapping is None:
@@ -228,7 +247,7 @@ def _open_zip_pickle(
                 data = _view_member(archive, member, mapping)
             storages[key] = np.frombuffer(data, dtype)
         if len(storages[key]) != count or storages[key].dtype != dtype:
-            raise RefusedError(f"storage {key} of {len(storages[key])} elements, not {count}")
+            raise RefusedPickleError(f"storage {key} of {len(storages[key])} elements, not {count}")
         return storages[key]
 
     return archive.read(f"{root}data.pkl"), resolve
@@ -268,10 +287,10 @@ def _rebuild_tensor(
         return storage
     is_tuples = isinstance(size, tuple) and isinstance(stride, tuple)
     if not isinstance(storage, np.ndarray) or not is_tuples:
-        raise RefusedError("something other than a tensor")
+        raise RefusedPickleError("something other than a tensor")
     counts = (offset, *size, *stride)
     if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, counts)):
-        raise RefusedError(f"a tensor of shape {reprlib.repr(size)}")
+        raise RefusedPickleError(f"a tensor of shape {reprlib.repr(size)}")
     if 0 in size:
         return np.empty(size, storage.dtype)
 
@@ -287,13 +306,13 @@ def _rebuild_tensor(
         return piece
 
     if total > max(len(storage), _MAX_REPEATED_ELEMENTS):
-        raise RefusedError(
+        raise RefusedPickleError(
             f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
         )
     # The strides must stay within the storage.
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= len(storage):
-        raise RefusedError(
+        raise RefusedPickleError(
             f"a tensor of shape {size} beyond its storage of {len(storage)} elements"
         )
     steps = tuple(step * storage.itemsize for step in stride)
@@ -316,19 +335,19 @@ TENSOR_GLOBALS: AllowedGlobals = {
     "collections.OrderedDict": dict,
 }
 _STORAGE_TYPES: AllowedGlobals = dict.fromkeys(STORAGE_DTYPES, refuse_calls("a type of storage"))
-_GLOBALS: AllowedGlobals = {**TENSOR_GLOBALS, **_STORAGE_TYPES}
+_TORCH_FILE_GLOBALS: AllowedGlobals = {**TENSOR_GLOBALS, **_STORAGE_TYPES}
 
 #: File of a storage up to its type: three small pickles (magic number, version, machine), and the
 #: beginning of the reference to the storage.
-STORAGE_HEAD = (
+STORAGE_PREFIX = (
     _OLD_FORMAT_MAGIC + b"\x80\x02M\xe9\x03.\x80\x02}q\x00("
     b"X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03X\r\x00\x00\x00little_endianq\x02\x88"
     b"X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02X\x03\x00\x00\x00intq\x06K\x04"
     b"X\x04\x00\x00\x00longq\x07K\x04uu.\x80\x02(X\x07\x00\x00\x00storageq\x00c"
 )
 # Then follow type, key and length of the storage, a list of the key, the length, and the numbers.
-_STORAGE_HEADER = re.compile(
-    re.escape(STORAGE_HEAD) + rb"torch\n(?P<type>[A-Z][a-z]+Storage)\nq\x01"
+_STORAGE_PATTERN = re.compile(
+    re.escape(STORAGE_PREFIX) + rb"torch\n(?P<type>[A-Z][a-z]+Storage)\nq\x01"
     rb"(?P<key>X[\x01-\x20]\x00{3}[0-9]{1,32})q\x02X\x03\x00{3}cpuq\x03(?:K.|M..|J....)Ntq\x04Q\."
     rb"\x80\x02]q\x00(?P=key)q\x01a\.(?P<count>.{8})",
     re.DOTALL,
@@ -338,14 +357,16 @@ _STORAGE_HEADER = re.compile(
 def load_storage(data: Value, *rest: Value) -> Array:
     """Replacement for ``torch.storage._load_from_bytes``: return the numbers of a storage (count,)."""
     if rest or not isinstance(data, _BYTES_TYPES):
-        raise RefusedError("a storage that is not bytes")
-    header = _STORAGE_HEADER.match(data)
+        raise RefusedPickleError("a storage that is not bytes")
+    header = _STORAGE_PATTERN.match(data)
     dtype = _DTYPE_OF_STORAGE.get(header["type"]) if header else None
     if header is None or dtype is None:
-        raise RefusedError("a storage in a format that PyTorch does not write")
+        raise RefusedPickleError("a storage in a format that PyTorch does not write")
     count = int.from_bytes(header["count"], "little")
     if len(data) - header.end() != count * dtype.itemsize:
-        raise RefusedError(f"a storage of {count} numbers in {len(data) - header.end()} bytes")
+        raise RefusedPickleError(
+            f"a storage of {count} numbers in {len(data) - header.end()} bytes"
+        )
     return np.frombuffer(data, dtype, count, header.end())
 
 
@@ -366,7 +387,7 @@ class _DType(Pending):
     def __init__(self, code: Value, *_: Value) -> None:
         super().__init__()
         if not isinstance(code, str) or _NUMBER_DTYPE.fullmatch(code) is None:
-            raise RefusedError(ascii(f"an array of dtype {reprlib.repr(code)}"))
+            raise RefusedPickleError(ascii(f"an array of dtype {reprlib.repr(code)}"))
         self.code = code.lstrip("<>|=")
 
     def finish(self, state: Value) -> None:
@@ -374,7 +395,7 @@ class _DType(Pending):
         order = state[1]
         is_valid = isinstance(order, str) and order in {"<", ">", "|", "="}
         if not is_valid or any(part is not None for part in state[2:5]):
-            raise RefusedError("a dtype with fields")
+            raise RefusedPickleError("a dtype with fields")
         self.value = np.dtype(order.replace("|", "=") + self.code)
 
 
@@ -403,7 +424,7 @@ def _array_from_bytes(
     if isinstance(data, str):  # Python 2 pickles bytes as strings
         data = data.encode("latin-1")
     if not isinstance(dtype, np.dtype) or not isinstance(data, _BYTES_TYPES):
-        raise RefusedError("an array without plain numbers")
+        raise RefusedPickleError("an array without plain numbers")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if not all(type(size) is int and size >= 0 for size in sizes) or len(sizes) > 8:
         raise ValueError("an array without a shape")
@@ -416,7 +437,7 @@ def _encode_latin1(string: Value, encoding: Value = "utf-8") -> bytes:
     """Replacement for ``_codecs.encode``, with which protocols 0 to 2 write bytes."""
     are_strings = isinstance(string, str) and isinstance(encoding, str)
     if not are_strings or encoding not in {"latin1", "latin-1"}:
-        raise RefusedError("a string in an encoding other than latin-1")
+        raise RefusedPickleError("a string in an encoding other than latin-1")
     data: bytes = string.encode("latin-1")
     return data
 
@@ -446,7 +467,7 @@ NUMPY_GLOBALS: AllowedGlobals = {
 
 def _require_string(value: Value) -> str:
     if type(value) is not str:
-        raise RefusedError("a name that is not a string")
+        raise RefusedPickleError("a name that is not a string")
     return value
 
 
@@ -458,7 +479,7 @@ class PickledData(Pending):
     def __init__(self, *arguments: Value) -> None:
         super().__init__()
         if arguments:
-            raise RefusedError("a Data object with arguments")
+            raise RefusedPickleError("a Data object with arguments")
         self.mapping: Value = None
 
     def finish(self, state: Value) -> None:
@@ -503,7 +524,7 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
         yield mapping
 
 
-def stream_pickled(path: Path) -> Iterator[Value]:
+def stream_pickled_tensors(path: Path) -> Iterator[Value]:
     """Yield the items of a pickled list, with tensors as numpy arrays, releasing pages after use."""
     mapping = map_file(path)
     for items, _ in stream_list(

@@ -42,7 +42,7 @@ def test_reading_row_by_row_gives_equal_records(raw):
     for name, columns in (("node-feat", 9), ("edge-feat", 3), ("edge", 2)):
         path = raw / "raw" / f"{name}.csv.gz"
         slow = [[float(word) for word in row] for row in rows_of(path)]
-        fast = np.concatenate(list(NumberTable(path, columns, 10**9).blocks()))
+        fast = np.concatenate(list(NumberTable(path, columns, 10**9).read_batches()))
         assert np.array_equal(fast, slow)
 
 
@@ -63,7 +63,7 @@ def test_numbers_are_parsed_to_the_nearest_float(tmp_path):
         table = NumberTable(
             path, columns, 10**9, low=-most, high=most, requires_integers=False, allows_missing=True
         )
-        numbers = np.concatenate(list(table.blocks())).ravel()
+        numbers = np.concatenate(list(table.read_batches())).ravel()
         assert numbers.view(np.int64).tolist() == wanted.view(np.int64).tolist()
 
 
@@ -74,7 +74,7 @@ def test_each_fault_names_its_file_and_line(tmp_path):
         text, columns, message = case
         write(path, text)
         with pytest.raises(DamagedInput, match=message):
-            list(NumberTable(path, columns, 3_000_000, low=0, high=100).blocks())
+            list(NumberTable(path, columns, 3_000_000, low=0, high=100).read_batches())
 
     check_each(
         check,

@@ -53,7 +53,7 @@ class GeomGCNPipeline(GraphWithMasksPipeline[FoldParams]):
     def masks(self, raw: RawReader, fold: int) -> list[Array]:
         """Read the train, val and test masks (N,) of a fold."""
         arrays = raw.open_npz(f"*_split_0.6_0.2_{fold}.npz")
-        return [arrays.load(f"{part}_mask") for part in PARTS]
+        return [arrays.read_array(f"{part}_mask") for part in PARTS]
 
 
 PIPELINE = GeomGCNPipeline

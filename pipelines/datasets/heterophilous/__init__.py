@@ -19,15 +19,15 @@ class HeterophilousPipeline(GraphWithMasksPipeline[FoldParams]):
         """Read the arrays of the graph."""
         arrays = raw.open_npz("*.npz")
         return {
-            "x": arrays.load("node_features"),
-            "y": arrays.load("node_labels"),
-            "edge_index": arrays.load("edges").T,
+            "x": arrays.read_array("node_features"),
+            "y": arrays.read_array("node_labels"),
+            "edge_index": arrays.read_array("edges").T,
         }
 
     def masks(self, raw: RawReader, fold: int) -> list[Array]:
         """Read the train, val and test masks (N,) of a fold."""
         arrays = raw.open_npz("*.npz")
-        return [arrays.load(f"{part}_masks")[fold] for part in PARTS]
+        return [arrays.read_array(f"{part}_masks")[fold] for part in PARTS]
 
 
 PIPELINE = HeterophilousPipeline

@@ -61,8 +61,8 @@ def store_graphs(
     With an undirected schema, each edge is followed by its reverse. ``upper_bounds`` has the bounds
     of columns whose components differ.
     """
-    nodes = raw_table(raw, "num-node-list", 1, low=1, high=schema.max_nodes).column()
-    edges = raw_table(raw, "num-edge-list", 1, low=0, high=MAX_ROWS).column()
+    nodes = raw_table(raw, "num-node-list", 1, low=1, high=schema.max_nodes).read_column()
+    edges = raw_table(raw, "num-edge-list", 1, low=0, high=MAX_ROWS).read_column()
     if len(edges) != len(nodes):
         raise DamagedInput(
             f"raw/num-edge-list.csv.gz has {len(edges):,} lines, num-node-list.csv.gz {len(nodes):,}."
@@ -91,7 +91,7 @@ def store_graphs(
         has_reverse = column.level == "edge" and not schema.directed
         selected_columns = list(range(table.columns)) * (1 + has_reverse)
         total = int(rows[column.level].sum())
-        table.store(
+        table.write_array(
             folder / column.attribute, column.stored, total, selected_columns=selected_columns
         )
         layout[column.attribute] = (column.stored, column.shape)
@@ -99,7 +99,7 @@ def store_graphs(
 
     table = raw_table(raw, "edge", 2, low=0, high=schema.max_nodes - 1)
     selected_columns = [0, 1] if schema.directed else _EDGE_AND_REVERSE
-    table.store(
+    table.write_array(
         folder / "edge_index",
         schema.index_dtype,
         int(edges.sum()),
@@ -134,7 +134,7 @@ def read_part_lists(folder: Path, rule: str) -> dict[str, I64]:
         path = folder / "split" / rule / f"{name}.csv.gz"
         lists[part] = NumberTable(
             path, 1, MAX_BYTES, low=0, high=MAX_ROWS, allows_empty=True
-        ).column()
+        ).read_column()
     return lists
 
 

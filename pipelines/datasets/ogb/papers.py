@@ -89,8 +89,8 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
     def prepare(self, raw: RawCopy, params: PapersParams, workdir: Path) -> Prepared:
         """First pass: check array headers and the split, and partition the edges by target."""
         data = NpzFile(raw.path / _DATA_FILE)
-        nodes = data.number("num_nodes_list")
-        edges = data.number("num_edges_list")
+        nodes = data.read_number("num_nodes_list")
+        edges = data.read_number("num_edges_list")
         _open_features(raw.path, nodes)
         _open_years(data, nodes)
         _open_labels(raw.path, nodes)
@@ -199,7 +199,7 @@ class FeatureStream:
 
 
 def _open_features(raw: Path, nodes: int) -> ArrayStream:
-    stream = NpzFile(raw / _DATA_FILE).array("node_feat", "f", (nodes, NUM_FEATURES))
+    stream = NpzFile(raw / _DATA_FILE).open_array("node_feat", "f", (nodes, NUM_FEATURES))
     if stream.is_fortran_order:
         raise DamagedInput(
             f"{stream.name} is stored by columns.",
@@ -209,11 +209,11 @@ def _open_features(raw: Path, nodes: int) -> ArrayStream:
 
 
 def _open_years(data: NpzFile, nodes: int) -> ArrayStream:
-    return data.array("node_year", "iu", (nodes, 1))
+    return data.open_array("node_year", "iu", (nodes, 1))
 
 
 def _open_labels(raw: Path, nodes: int) -> ArrayStream:
-    return NpzFile(raw / _LABEL_FILE).array("node_label", "fiu", (nodes, 1))
+    return NpzFile(raw / _LABEL_FILE).open_array("node_label", "fiu", (nodes, 1))
 
 
 def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
@@ -222,7 +222,7 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
     In row-major arrays all sources precede all targets, so two streams read the array at two
     positions. In column-major arrays they alternate.
     """
-    streams = [data.array("edge_index", "iu", (2, edges)) for _ in range(2)]
+    streams = [data.open_array("edge_index", "iu", (2, edges)) for _ in range(2)]
     name = streams[0].name
     is_fortran_order = streams[0].is_fortran_order
     if not is_fortran_order:

@@ -18,7 +18,12 @@ from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.base import RecordTable, Split
-from kmip_data.pipelines.formats.pickles import Pending, RefusedError, read_pickle, refuse_calls
+from kmip_data.pipelines.formats.pickles import (
+    Pending,
+    RefusedPickleError,
+    read_pickle,
+    refuse_calls,
+)
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS
 from kmip_data.pipelines.graph_arrays.layout_reader import RawReader
 from kmip_data.pipelines.layout_pipelines import FoldParams, GraphWithMasksPipeline
@@ -155,7 +160,7 @@ class _SparseMatrix(Pending):
         rows, columns = state["_shape"]
         ends, indices, values = state["indptr"], state["indices"], state["data"]
         if not 0 < rows * columns <= _MAX_DENSE_VALUES:
-            raise RefusedError(f"a matrix of {rows:,} × {columns:,} values")
+            raise RefusedPickleError(f"a matrix of {rows:,} × {columns:,} values")
         matrix = csr_array((values, indices, ends), shape=(rows, columns))
         matrix.check_format(full_check=True)  # raises ValueError if the parts do not fit
         self.value = matrix.toarray()

@@ -25,7 +25,7 @@ from kmip_data.pipelines.formats.tensors import (
     map_file,
     read_torch_file,
     separate_graphs,
-    stream_pickled,
+    stream_pickled_tensors,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
@@ -57,7 +57,7 @@ class LRGBSuperpixelPipeline(GraphsInPartsPipeline):
             raise DamagedInput(
                 f"Of train, val and test there are {listed}, not all as .pickle or all as .pt."
             )
-        read = stream_pickled if suffix == ".pickle" else _read_collated_graphs
+        read = stream_pickled_tensors if suffix == ".pickle" else _read_collated_graphs
         has_ids = self.is_coco and suffix == ".pickle"
         for part, name in names.items():
             graphs = raw.track_items("graph", read(raw.find_path(name)))

@@ -17,7 +17,7 @@ from kmip_data.graphs.split_rules import meta_labels, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
-from kmip_data.pipelines.sample_writers import Tensor, write_pickle
+from kmip_data.pipelines.sample_writers import PickledTensor, write_pickle
 
 DEFAULT_PICTURES = 90
 PICTURE_SIZE = (500, 375)  #: columns and rows, pixels
@@ -62,7 +62,7 @@ def write_sample(
     dtype = np.uint8 if is_coco else np.int32
     for name, part_pictures in parts.items():
         graphs = [
-            (Tensor(x), Tensor(attr), Tensor(edges), ids[y].astype(dtype))
+            (PickledTensor(x), PickledTensor(attr), PickledTensor(edges), ids[y].astype(dtype))
             for x, attr, edges, y in part_pictures
         ]
         write_pickle(folder / f"{name}.pickle", graphs)

@@ -18,7 +18,7 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.formats.tensors import stream_pickled
+from kmip_data.pipelines.formats.tensors import stream_pickled_tensors
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
@@ -81,7 +81,7 @@ def _read_molecules(
 def _read_items(path: Path) -> Iterator[RawItem]:
     match path.suffix:
         case ".pickle":
-            yield from stream_pickled(path)
+            yield from stream_pickled_tensors(path)
         case ".jsonl":
             yield from read_json_rows(path)
         case ".parquet":

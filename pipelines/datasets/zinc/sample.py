@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.zinc import ATOM_TYPE, BOND_TYPE, TARGET
-from kmip_data.pipelines.sample_writers import Tensor, part_sizes, write_pickle
+from kmip_data.pipelines.sample_writers import PickledTensor, part_sizes, write_pickle
 
 DEFAULT_MOLECULES = 240
 PART_WEIGHTS = {"train": 10, "val": 1, "test": 1}
@@ -59,7 +59,7 @@ def _draw_molecule(rng: Generator) -> dict[str, Any]:
     target = _ATOM_CONTRIBUTIONS[atoms].sum() - 0.1 * double_bonds - 0.5 * rings
     return {
         "num_atom": count,
-        ATOM_TYPE: Tensor(atoms.astype(np.int8)),
-        BOND_TYPE: Tensor(bonds),
-        TARGET: Tensor(np.array([target], np.float32)),
+        ATOM_TYPE: PickledTensor(atoms.astype(np.int8)),
+        BOND_TYPE: PickledTensor(bonds),
+        TARGET: PickledTensor(np.array([target], np.float32)),
     }

@@ -17,7 +17,12 @@ import torch
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.domains.molecules import check_part_lists
-from kmip_data.pipelines.formats.pickles import MAX_STACK, RefusedError, read_pickle, stream_list
+from kmip_data.pipelines.formats.pickles import (
+    MAX_STACK,
+    RefusedPickleError,
+    read_pickle,
+    stream_list,
+)
 from kmip_data.pipelines.formats.tensors import NUMPY_GLOBALS, PICKLED_TENSOR_GLOBALS, load_storage
 from kmip_data.pipelines.sample_writers import storage_bytes
 
@@ -357,7 +362,7 @@ def test_storages_are_views_of_what_torch_writes_and_nothing_else():
     other = data.replace(b"q\x01X", b"r\x01\x00\x00\x00X", 1)  # the same opcode with a longer index
     assert other != data
     for broken in (other, data[:-1], data + b"x", data.replace(b"Double", b"Doublf"), b"", "text"):
-        with pytest.raises(RefusedError):
+        with pytest.raises(RefusedPickleError):
             load_storage(broken)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.pickles import RefusedError
+from kmip_data.pipelines.formats.pickles import RefusedPickleError
 from kmip_data.pipelines.formats.tensors import TENSOR_GLOBALS, read_tensor, read_torch_file
 
 DTYPES = [
@@ -125,5 +125,5 @@ def test_a_tensor_beyond_its_storage_is_refused(offset, size, stride, problem) -
     rebuild = TENSOR_GLOBALS["torch._utils._rebuild_tensor_v2"]
     assert rebuild(np.arange(4.0), 1, (3,), (1,)).tolist() == [1, 2, 3]
     assert rebuild(np.arange(4.0), 0, (2, 2), (1, 2)).tolist() == [[0, 2], [1, 3]]
-    with pytest.raises(RefusedError, match=problem):
+    with pytest.raises(RefusedPickleError, match=problem):
         rebuild(np.arange(4.0), offset, size, stride)

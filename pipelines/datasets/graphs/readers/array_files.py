@@ -158,7 +158,7 @@ def _read_npz(
     # 2. The number of nodes: labels also count nodes without edges, but in one of many graphs they
     # may be targets of the graph.
     label = options.find_label(file.names, _LABELS, name)
-    y = np.atleast_1d(file.load(label, "biufSU")) if label else np.empty(0)
+    y = np.atleast_1d(file.read_array(label, "biufSU")) if label else np.empty(0)
     if y.dtype.kind in "SU":
         y = y.astype(str).astype(object)
     nodes = nodes or max(count_nodes(edges), 0 if has_many_graphs else len(y))
@@ -174,7 +174,7 @@ def _read_npz(
         level = "node" if len(y) == nodes else "graph"
         targets = y if level == "node" else y.reshape(1, -1)
         columns |= findings.attributes.add_targets(label, targets, level, options.params.task)
-    masks = {key: file.load(key) for key in PART_ARRAYS if key in file.names}
+    masks = {key: file.read_array(key) for key in PART_ARRAYS if key in file.names}
     columns |= divide_by_masks(
         masks, nodes, name, options, findings, masks_are_flags=has_many_graphs
     )
@@ -192,7 +192,7 @@ def _read_npz(
 
 def _read_edge_list(file: NpzFile, key: str) -> Array:
     """Return the edges (2, E) of an array of either orientation."""
-    edges = file.load(key, "iu")
+    edges = file.read_array(key, "iu")
     if edges.ndim != 2 or 2 not in edges.shape:
         raise ValueError(f"{key} has the shape {edges.shape}")
     axis = _EDGES[key]
@@ -218,7 +218,7 @@ def _read_edge_attributes(file: NpzFile, edges: Array) -> dict[str, Array]:
     key = next((key for key in _EDGE_ATTRIBUTES if key in file.names), None)
     if key is None:
         return {}
-    rows = file.load(key)
+    rows = file.read_array(key)
     if rows.shape[:1] != edges.shape[1:]:
         raise ValueError(f"{key} has the shape {rows.shape} for {edges.shape[1]:,} edges")
     return {"edge/edge_attr": _as_floats(rows.reshape(len(rows), -1))}
@@ -228,7 +228,7 @@ def _read_class_names(file: NpzFile, attributes: Attributes) -> None:
     """Read the strings ``class_names``, (C,), which must be equal in all files."""
     if _CLASS_NAMES not in file.names:
         return
-    names = tuple(file.load(_CLASS_NAMES, "SU").astype(str).reshape(-1).tolist())
+    names = tuple(file.read_array(_CLASS_NAMES, "SU").astype(str).reshape(-1).tolist())
     if attributes.class_names not in {(), names}:
         raise ValueError(f"{_CLASS_NAMES} differs from the previous file")
     attributes.class_names = names
@@ -242,7 +242,7 @@ def _note_unread_arrays(file: NpzFile, absent: Mapping[str, int], notices: Notic
     for key in [key for key in file.names if key not in file.read]:
         notices.ignored[key] = "no array of this format"
         with contextlib.suppress(DamagedInput):
-            stream = file.array(key, "biufcSUmM", None)
+            stream = file.open_array(key, "biufcSUmM", None)
             for name, rows in absent.items():
                 axes = 2 if name == "x" else 1
                 fits = len(stream.shape) == axes and stream.shape[0] == rows > 0
@@ -271,22 +271,22 @@ def _read_matrix(file: NpzFile, names: Sequence[str]) -> Any:
 
     for name in names:
         if name in file.names:
-            return sparse.coo_array(file.load(name))
+            return sparse.coo_array(file.read_array(name))
         if f"{name}data" not in file.names or f"{name}shape" not in file.names:
             continue
-        shape = tuple(file.load(f"{name}shape", "iu").tolist())
-        data = file.load(f"{name}data")
+        shape = tuple(file.read_array(f"{name}shape", "iu").tolist())
+        data = file.read_array(f"{name}data")
         if f"{name}row" in file.names:
-            ends = [file.load(f"{name}{axis}", "iu") for axis in ("row", "col")]
+            ends = [file.read_array(f"{name}{axis}", "iu") for axis in ("row", "col")]
             return sparse.coo_array((data, tuple(ends)), shape)
         form = "csr"
         if f"{name}format" in file.names:
-            form = file.load(f"{name}format", "SU").astype(str).item()
+            form = file.read_array(f"{name}format", "SU").astype(str).item()
         if form == "dia":
-            return sparse.dia_array((data, file.load(f"{name}offsets", "iu")), shape).tocoo()
+            return sparse.dia_array((data, file.read_array(f"{name}offsets", "iu")), shape).tocoo()
         if form not in {"csr", "csc", "bsr"}:
             raise ValueError(f"the sparse format {form!r}")
-        parts = [file.load(f"{name}{part}", "iu") for part in ("indices", "indptr")]
+        parts = [file.read_array(f"{name}{part}", "iu") for part in ("indices", "indptr")]
         matrix = getattr(sparse, f"{form}_array")((data, *parts), shape)
         matrix.check_format(full_check=True)
         matrix = matrix.tocoo()

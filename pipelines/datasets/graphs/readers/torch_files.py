@@ -46,7 +46,7 @@ _ALLOWED_GLOBALS = {
     "builtins.set": lambda *_: SkippedObject("a set"),
 }
 #: Libraries whose objects are never created; errors name the attribute that holds them.
-_LIBRARIES = frozenset(
+_PLACEHOLDER_MODULES = frozenset(
     {"torch", "torch_geometric", "torch_sparse", "numpy", "scipy", "networkx", "dgl"}
 )
 _REMEDY = (
@@ -155,7 +155,9 @@ def _read_graphs(
         prefix = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
         try:
-            for value in stream_items(folder / file, _ALLOWED_GLOBALS, libraries=_LIBRARIES):
+            for value in stream_items(
+                folder / file, _ALLOWED_GLOBALS, placeholder_modules=_PLACEHOLDER_MODULES
+            ):
                 for item in _split_into_graphs(value, file, findings.notices):
                     where = f"{file}, graph {number} (from 0)"
                     graph = _convert_graph(item, f"{prefix}{number:08d}", where, options, findings)
