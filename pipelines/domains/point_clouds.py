@@ -25,7 +25,7 @@ from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.parameters import BuildParams
 
 
-class PointParams(BuildParams):
+class KnnParams(BuildParams):
     """Build parameters of k-NN graphs."""
 
     k: int = Field(
@@ -46,7 +46,7 @@ class PointParams(BuildParams):
     )
 
     @property
-    def edges(self) -> EdgeLayout:
+    def edge_layout(self) -> EdgeLayout:
         """``neighbor`` if every node has exactly k sources; else ``index``."""
         if self.knn_rule == "exact" and self.short_graphs != "keep":
             return "neighbor"
@@ -65,7 +65,7 @@ class PointParams(BuildParams):
 
 def knn_schema(
     columns: tuple[Column, ...],
-    params: PointParams,
+    params: KnnParams,
     *,
     pos: int,
     max_nodes: int,
@@ -73,11 +73,11 @@ def knn_schema(
 ) -> Schema:
     """Return the schema of k-NN graphs; ``pos`` is the first of three position columns in ``x``."""
     views = (View(attribute="pos", source="node/x", start=pos, stop=pos + 3),)
-    k = params.k if params.edges == "neighbor" else None
+    k = params.k if params.edge_layout == "neighbor" else None
     return Schema(
         columns=columns,
         views=views,
-        edges=params.edges,
+        edges=params.edge_layout,
         k=k,
         max_nodes=max_nodes,
         key_length=key_length,
@@ -88,7 +88,7 @@ def knn_record(
     key: str,
     pos: F32,
     columns: dict[str, Array],
-    params: PointParams,
+    params: KnnParams,
     index_dtype: str,
 ) -> GraphRecord | None:
     """Return the record of a cloud (N, 3) with its k-NN edges, or ``None`` to skip it."""
@@ -96,14 +96,14 @@ def knn_record(
     check_neighbors(f"Record {key}", n, params)
     if n <= params.k and params.short_graphs == "skip":
         return None
-    if params.edges == "neighbor":
+    if params.edge_layout == "neighbor":
         edges = {"neighbor": knn_table(pos, params.k).astype(index_dtype)}
     else:
         edges = {"edge_index": knn_edges(pos, params.k, rule=params.knn_rule).astype(index_dtype)}
     return GraphRecord(key=key, num_nodes=n, columns=columns, **edges)
 
 
-def check_neighbors(name: str, points: int, params: PointParams) -> None:
+def check_neighbors(name: str, points: int, params: KnnParams) -> None:
     """Refuse a cloud with too few points for k neighbours, unless ``params`` skip or keep it."""
     if points <= params.k and params.short_graphs is None:
         smaller_k = f"--k {points - 1}, or " if points > 1 else ""
@@ -113,7 +113,7 @@ def check_neighbors(name: str, points: int, params: PointParams) -> None:
         )
 
 
-def nodes_per_shard(schema: Schema, params: PointParams) -> int:
+def nodes_per_shard(schema: Schema, params: KnnParams) -> int:
     """Return the number of nodes of k-NN graphs that fit in one shard."""
     _, per_node, per_edge = bytes_per_graph_node_edge(schema)
     # torch-cluster's rule may give one more edge if points coincide.
@@ -121,8 +121,8 @@ def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     return MAX_SHARD_BYTES // (per_node + per_edge * max_edges)
 
 
-WINDOW = 1.0  #: width of S3DIS's blocks in metres
-MIN_POINTS = 100  #: windows with fewer points are left out
+BLOCK_METRES = 1.0  #: width of S3DIS's blocks in metres
+MIN_BLOCK_POINTS = 100  #: windows with fewer points are left out
 BLOCK_POINTS = 4_096
 _MAX_WINDOWS = 10_000_000
 
@@ -132,20 +132,20 @@ def block_rows(
     *,
     size: float,
     points: int,
-    room: str,
+    key: str,
     seed: int,
 ) -> list[I64]:
     """Return the rows of each block, (points,), sorted by x and then y of their windows.
 
     ``xy`` (P, 2) are positions on the floor, starting at 0. Windows are ``size`` wide, with a stride
-    of half of that. ``room`` and ``seed`` together seed the draws, so that rooms are independent.
+    of half of that. ``key`` and ``seed`` together seed the draws, so that clouds are independent.
     """
     # With points sorted by x, a strip of windows is one slice.
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
-    room_digest = hashlib.sha256(room.encode()).digest()
-    room_seed = int.from_bytes(room_digest[:8], "little")
-    rng = Generator(PCG64([seed, room_seed]))
+    key_digest = hashlib.sha256(key.encode()).digest()
+    key_seed = int.from_bytes(key_digest[:8], "little")
+    rng = Generator(PCG64([seed, key_seed]))
     blocks = []
     for left, front in window_corners(xy.max(axis=0, initial=0).tolist(), size):
         # A window includes the points on its borders. Only the strip between left and right is
@@ -155,7 +155,7 @@ def block_rows(
         strip = along[first:last, 1]
         inside = (strip >= front) & (strip <= front + size)
         rows = np.sort(order[first:last][inside])
-        if len(rows) >= MIN_POINTS:
+        if len(rows) >= MIN_BLOCK_POINTS:
             blocks.append(sample_points(rows, points, rng))
     return blocks
 

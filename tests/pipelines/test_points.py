@@ -162,7 +162,7 @@ def test_blocks_are_the_windows_of_s3dis():
         x, y = xyz[:, 0], xyz[:, 1]
         inside = (x >= left) & (x <= left + 1) & (y >= front) & (y <= front + 1)
         expected += [set(np.flatnonzero(inside).tolist())] if inside.sum() >= 100 else []
-    blocks = block_rows(xyz[:, :2], size=1.0, points=300, room="r", seed=0)
+    blocks = block_rows(xyz[:, :2], size=1.0, points=300, key="r", seed=0)
     assert len(blocks) == len(expected)
     assert window_corners([3.2, 2.1], 1.0)[:4] == [(0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5)]
     for rows, inside in zip(blocks, expected, strict=True):

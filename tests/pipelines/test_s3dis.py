@@ -94,7 +94,7 @@ def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
         params = PIPELINE.Params(**parameters)
         units = PIPELINE.units(prepared, params)
         assert sum(len(unit.selection["rows"]) for unit in units) == 23_585
-        edges = params.k if params.edges == "neighbor" else 2 * (params.k + 1)
+        edges = params.k if params.edge_layout == "neighbor" else 2 * (params.k + 1)
         per_block = 4096 * (9 * 4 + 1 + 2 * edges)
         for unit in units:
             start, stop = unit.selection["rows"][0], unit.selection["rows"][-1] + 1

@@ -136,7 +136,7 @@ def test_units_fit_in_a_shard(tmp_path):
         _, params, units = units_of(folder, **parameters)
         shapes = [key for unit in units for key in unit.selection["shapes"]]
         assert shapes == (keys[::2] if "limit" in parameters else keys)
-        edges = params.k * 2 if params.edges == "neighbor" else 4 * (params.k + 1)
+        edges = params.k * 2 if params.edge_layout == "neighbor" else 4 * (params.k + 1)
         most = max(len(unit.selection["shapes"]) for unit in units) * 4_000_000 / 14
         assert most * (25 + edges) <= MAX_SHARD_BYTES
         assert len(units) > 1

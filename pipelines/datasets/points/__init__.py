@@ -28,8 +28,8 @@ from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES, LABEL_SUFF
 from kmip_data.pipelines.datasets.points.first_pass import Survey, read_labelled_columns
 from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, encode_labels
 from kmip_data.pipelines.domains.point_clouds import (
-    MIN_POINTS,
-    PointParams,
+    MIN_BLOCK_POINTS,
+    KnnParams,
     block_rows,
     check_neighbors,
     knn_record,
@@ -97,7 +97,7 @@ class InferredPoints:
     summary: dict[str, Any] = field(default_factory=dict)  #: entries of the card
 
 
-class OwnPointParams(PointParams, OwnTextParams):
+class OwnPointParams(KnnParams, OwnTextParams):
     """Parameters that change the records."""
 
     k: int = Field(
@@ -330,12 +330,12 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             cloud.xyz[:, :2],
             size=size,
             points=params.block_points,
-            room=key,
+            key=key,
             seed=params.block_seed,
         )
         if not blocks:
             hint = "leave out --set block"
-            if len(cloud.xyz) >= MIN_POINTS:
+            if len(cloud.xyz) >= MIN_BLOCK_POINTS:
                 hint = f"--set block={float(cloud.xyz.max()) * 1.01:.3g}, or {hint}"
             raise DamagedInput(
                 f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",

@@ -25,7 +25,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawCopy, RecordTable, Split, Unit
 from kmip_data.pipelines.domains.point_clouds import (
-    PointParams,
+    KnnParams,
     knn_record,
     knn_schema,
     nodes_per_shard,
@@ -43,7 +43,7 @@ VALIDATION_FRACTION = Fraction(3_294, 20_291)  #: published sizes for test area 
 MAX_FILE_BYTES = 400_000_000  #: declared size of an HDF5 file; upstream's have 151 million
 
 
-class S3DISParams(PointParams):
+class S3DISParams(KnnParams):
     """Parameters that change the records."""
 
     k: int = Field(

@@ -17,9 +17,9 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, U8
 from kmip_data.pipelines.domains.point_clouds import (
+    BLOCK_METRES,
     BLOCK_POINTS,
-    MIN_POINTS,
-    WINDOW,
+    MIN_BLOCK_POINTS,
     normalised_positions,
     sample_points,
     window_corners,
@@ -86,7 +86,7 @@ def _draw_blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
             rng = Generator(PCG64([seed, area, room_number]))
             cloud, label, extent = draw_room(rng)
             # Spread blocks over the floor to cover every type of surface.
-            corners = window_corners(extent[:2].tolist(), WINDOW)
+            corners = window_corners(extent[:2].tolist(), BLOCK_METRES)
             count = min(remaining, max_per_room, len(corners))
             positions = np.linspace(0, len(corners) - 1, count).round().astype(int)
             blocks = list(_cut_windows(cloud, label, [corners[i] for i in positions], rng))
@@ -128,14 +128,14 @@ def _cut_windows(
     cloud = cloud[by_x]
     label = label[by_x]
     for left, front in corners:
-        first, last = np.searchsorted(cloud[:, 0], [left, left + WINDOW])
+        first, last = np.searchsorted(cloud[:, 0], [left, left + BLOCK_METRES])
         strip = cloud[first:last, 1]
-        in_window = (strip >= front) & (strip <= front + WINDOW)
+        in_window = (strip >= front) & (strip <= front + BLOCK_METRES)
         inside = first + np.flatnonzero(in_window)
-        if len(inside) < MIN_POINTS:
+        if len(inside) < MIN_BLOCK_POINTS:
             continue
         rows = sample_points(inside, BLOCK_POINTS, rng)
-        centred, fraction_of_room = normalised_positions(cloud[:, :3], rows, WINDOW, top)
+        centred, fraction_of_room = normalised_positions(cloud[:, :3], rows, BLOCK_METRES, top)
         colour = cloud[rows, 3:].astype(np.float32)
         yield np.hstack([centred, colour, fraction_of_room]), label[rows]
 

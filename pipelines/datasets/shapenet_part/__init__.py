@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
     require_raw,
 )
 from kmip_data.pipelines.domains.point_clouds import (
-    PointParams,
+    KnnParams,
     knn_record,
     knn_schema,
     nodes_per_shard,
@@ -59,7 +59,7 @@ CATEGORIES = tuple(Category(*row) for row in read_shipped("tables", "categories"
 CATEGORY_BY_SYNSET = {category.synset: category for category in CATEGORIES}
 
 
-class ShapeNetPartParams(PointParams):
+class ShapeNetPartParams(KnnParams):
     """Parameters that change the records."""
 
     k: int = Field(
