@@ -68,7 +68,9 @@ class MappedGraphs:
 
     def __init__(self, folder: Path) -> None:
         # Slicing an ndarray takes a twelfth of the time of slicing a memmap.
-        self._ends = np.asarray(np.load(folder / _OFFSETS_FILE, mmap_mode="r", allow_pickle=False))
+        self._offsets = np.asarray(
+            np.load(folder / _OFFSETS_FILE, mmap_mode="r", allow_pickle=False)
+        )
         self._arrays: dict[str, Array] = {}
         layout = json.loads((folder / _DTYPES_FILE).read_text("ascii"))
         for name, (dtype, shape) in layout.items():
@@ -79,7 +81,7 @@ class MappedGraphs:
             self._arrays[name] = rows.reshape(-1, *shape)
 
     def __getitem__(self, row: int) -> dict[str, Array]:
-        begins, ends = self._ends[row : row + 2].tolist()
+        begins, ends = self._offsets[row : row + 2].tolist()
         graph = {}
         for (name, array), begin, end in zip(self._arrays.items(), begins, ends, strict=True):
             graph[name] = array[begin:end]

@@ -25,7 +25,7 @@ import scipy.sparse
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from support.own_graphs import FolderContent, parse_advice, read_files
+from support.own_graphs import FolderContent, parse_remedy, read_files
 from torch_geometric.data import Data
 
 from kmip_data.errors import KmipDataError
@@ -286,7 +286,7 @@ def build(form: str, folder: Path) -> FolderContent | None:
             return read_files(folder, **parameters)
         except KmipDataError as error:
             try:
-                parameters |= parse_advice(error)
+                parameters |= parse_remedy(error)
             except AssertionError:
                 REFUSED[form, error.message[:100]] += 1
                 return None

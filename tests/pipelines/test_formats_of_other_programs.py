@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import number_folders, parse_advice, read_files, write_files
+from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pajek import parse_pajek
@@ -306,7 +306,7 @@ def test_feature_lists_of_musae_are_read(tmp_path):
     folder = write_files(tmp_path / "m", **files)
     with pytest.raises(DamagedInput, match="new_id") as caught:
         read_files(folder)
-    got = read_files(folder, **parse_advice(caught.value), label=("mature",))
+    got = read_files(folder, **parse_remedy(caught.value), label=("mature",))
     x = got.first.columns["node/x"][:, 1:]
     expected = np.zeros((3, 4))
     for row, node in enumerate(["1", "0", "2"]):

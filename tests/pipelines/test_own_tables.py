@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import number_folders, parse_advice, read_files, write_files
+from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.tables import roles
@@ -381,7 +381,7 @@ def test_y_next_to_x_is_a_coordinate_or_needs_a_choice(tmp_path):
     folder = write_files(tmp_path / "asked", **files)
     with pytest.raises(DamagedInput, match="'y' next to 'x'") as caught:
         read_files(folder)
-    assert read_files(folder, **parse_advice(caught.value)).schema.column("node/x").fields == (
+    assert read_files(folder, **parse_remedy(caught.value)).schema.column("node/x").fields == (
         "x",
         "y",
     )
@@ -542,7 +542,7 @@ def test_graphs_without_nodes_or_without_a_row_are_refused_or_left_out(tmp_path,
         (folder / "nodes.csv").unlink()
     with pytest.raises(DamagedInput, match=r"the graph 'r' is not in graphs\.csv") as caught:
         read_files(folder)
-    assert parse_advice(caught.value) == {"on_error": "skip"}
+    assert parse_remedy(caught.value) == {"on_error": "skip"}
     got = read_files(folder, on_error="skip")
     assert [record.key for record in got.records] == ["p", "q"]
     assert got.schema.y_column.num_classes == 3
@@ -607,6 +607,6 @@ def test_columns_without_names_become_ends_and_keep_the_features_of_nodes(tmp_pa
     folder = write_files(tmp_path / "f", edges_tsv=edges, nodes_csv="id,size\n" + nodes)
     with pytest.raises(DamagedInput, match="4 columns and no names") as caught:
         read_files(folder)
-    got = read_files(folder, **parse_advice(caught.value))
+    got = read_files(folder, **parse_remedy(caught.value))
     assert [record.columns["node/x"].shape for record in got.records] == [(9, 1)]
     assert [record.columns["edge/edge_attr"].shape[1] for record in got.records] == [2]

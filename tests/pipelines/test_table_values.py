@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import PIPELINE, number_folders, parse_advice, read_files, write_files
+from support.own_graphs import PIPELINE, number_folders, parse_remedy, read_files, write_files
 
 import kmip_data
 from kmip_data.errors import DamagedInput
@@ -25,7 +25,7 @@ def test_thousands_separators_need_a_choice(tmp_path):
             DamagedInput, match=r"line 2: 'people' is '1.*read in two ways"
         ) as caught:
             read_files(folder)
-        got = read_files(folder, **parse_advice(caught.value)).first.columns["node/x"]
+        got = read_files(folder, **parse_remedy(caught.value)).first.columns["node/x"]
         np.testing.assert_allclose(got[:, 0], expected)
 
     cases = [
@@ -89,7 +89,7 @@ def test_a_choice_is_requested_once_for_all_columns(tmp_path):
         "line 9: 'score' is 'n.d.'",
     ):
         assert words in found, found
-    got = read_files(folder, **parse_advice(caught.value))
+    got = read_files(folder, **parse_remedy(caught.value))
     assert got.first.num_nodes == 300
     fields = got.schema.column("node/x").fields
     assert {"country=DE", "country=FR", "country=NA"} <= set(fields) or "score" in fields
@@ -108,7 +108,7 @@ def test_a_word_that_is_missing_in_one_column_leaves_the_others(tmp_path):
     )
     with pytest.raises(DamagedInput, match="among numbers") as caught:
         read_files(folder)
-    for parameters in (parse_advice(caught.value), {"missing": ("n.d.",)}):
+    for parameters in (parse_remedy(caught.value), {"missing": ("n.d.",)}):
         got = read_files(folder, **parameters)
         fields = got.schema.column("node/x").fields
         assert fields == ("age", "age missing", "score", "score missing")
@@ -236,7 +236,7 @@ def test_texts_are_refused_as_regression_targets(tmp_path):
             read_files(folder, label=("income",), task=task)
         assert (
             read_files(
-                folder, label=("income",), **parse_advice(caught.value)
+                folder, label=("income",), **parse_remedy(caught.value)
             ).schema.y_column.num_classes
             == 2
         )
@@ -302,7 +302,7 @@ def test_advice_that_is_followed_ends_in_a_build_with_every_row(tmp_path):
         folder = write_files(next(folders), **files)
         with pytest.raises(DamagedInput) as caught:
             read_files(folder)
-        got = read_files(folder, **parse_advice(caught.value))
+        got = read_files(folder, **parse_remedy(caught.value))
         counts = {
             "graphs": len(got.records),
             "nodes": sum(record.num_nodes for record in got.records),
@@ -347,7 +347,7 @@ def test_points_before_three_digits_need_a_choice_next_to_semicolons(tmp_path, l
     folder = table_of(tmp_path / "a", [last, "155.565", "65.124"])
     with pytest.raises(DamagedInput, match=r"line 3: 'sum' is '155\.565'.*two ways") as caught:
         read_files(folder, missing=("k. A.",))
-    assert parse_advice(caught.value) == {"decimal": ","}
+    assert parse_remedy(caught.value) == {"decimal": ","}
     # Next to commas a point is a decimal sign.
     folder = table_of(tmp_path / "b", ["155.565", "65.124", last], ",")
     got = read_files(folder, missing=("k. A.",)).first.columns["node/x"][:, 0]
@@ -358,15 +358,15 @@ def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
     folder = table_of(tmp_path / "a", ["1.155.565", "65.124", "7"])
     with pytest.raises(DamagedInput, match=r"not a number with the decimal sign '\.'") as caught:
         read_files(folder, decimal=".")
-    assert parse_advice(caught.value) == {"decimal": ","}
+    assert parse_remedy(caught.value) == {"decimal": ","}
 
 
 def test_all_words_among_numbers_are_reported_at_once(tmp_path):
     folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<-4.5", "7,25", "8", "n.d."])
     with pytest.raises(DamagedInput, match=r"'k\. A\.' among numbers, and 2 other texts") as caught:
         read_files(folder)
-    assert parse_advice(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
-    got = read_files(folder, **parse_advice(caught.value)).first.columns["node/x"]
+    assert parse_remedy(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
+    got = read_files(folder, **parse_remedy(caught.value)).first.columns["node/x"]
     np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
 
 

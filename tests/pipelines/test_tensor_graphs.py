@@ -14,7 +14,7 @@ import torch_geometric.transforms as T
 from scipy import io, sparse
 from support.cases import check_each
 from support.cli import kmip
-from support.own_graphs import parse_advice, with_edges
+from support.own_graphs import parse_remedy, with_edges
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.utils import to_edge_index
 
@@ -337,7 +337,7 @@ def test_refused_inputs_have_a_working_remedy(tmp_path):
             read_records(path)
         remedy = caught.value.next
         if remedy.startswith("--set"):
-            _, records, _ = read_records(path, **parse_advice(caught.value))
+            _, records, _ = read_records(path, **parse_remedy(caught.value))
             assert sum(record.num_nodes for record in records) == nodes
             _, _, remedy = remedy.partition("; or ")
         if remedy == "pad before torch.save":

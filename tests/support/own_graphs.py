@@ -67,11 +67,11 @@ def read_files(path: Path, **parameters: Any) -> FolderContent:
     return FolderContent(PIPELINE.schema(params), records, params.inferred.summary)
 
 
-def parse_advice(error: KmipDataError) -> dict[str, Any]:
+def parse_remedy(error: KmipDataError) -> dict[str, Any]:
     """Return the parameters of the first ``--set`` options that an error prints as its next step."""
-    advice = error.next or ""
-    first = re.search(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", advice)
-    assert first, f"no option to type in {advice!r}"
+    remedy = error.next or ""
+    first = re.search(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", remedy)
+    assert first, f"no option to type in {remedy!r}"
     parameters: dict[str, Any] = {}
     for word in shlex.split(first.group())[1::2]:
         key, _, value = word.partition("=")

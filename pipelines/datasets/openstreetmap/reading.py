@@ -126,8 +126,10 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
     del land_use  # frees 0.3 GB for a country
     vocabulary = None
     if VOCABULARY in raw.members:
-        hint = "build the city again with another --set vocabulary=NAME"
-        vocabulary = read_model(raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=hint)
+        remedy = "build the city again with another --set vocabulary=NAME"
+        vocabulary = read_model(
+            raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=remedy
+        )
     return city_arrays(
         graph,
         node_land_use,

@@ -334,12 +334,12 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             seed=params.block_seed,
         )
         if not blocks:
-            hint = "leave out --set block"
+            remedy = "leave out --set block"
             if len(cloud.xyz) >= MIN_BLOCK_POINTS:
-                hint = f"--set block={float(cloud.xyz.max()) * 1.01:.3g}, or {hint}"
+                remedy = f"--set block={float(cloud.xyz.max()) * 1.01:.3g}, or {remedy}"
             raise DamagedInput(
                 f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
-                next=hint,
+                next=remedy,
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):

@@ -117,13 +117,14 @@ def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) 
         return values.astype(np.float64)
     row = next(row for row, text in enumerate(values) if not _is_float(text))
     suggestion = _suggest_position(columns)
-    hint = "repair or replace the file"
+    remedy = "repair or replace the file"
     if suggestion.count(",") == 2:
-        hint = f"--set position={suggestion}"
+        remedy = f"--set position={suggestion}"
     if key == "feature":
-        hint = "leave out the feature; a column of strings can be the label"
+        remedy = "leave out the feature; a column of strings can be the label"
     raise DamagedInput(
-        f"{name}, {columns.location(row)}: {column!r} is {values[row]!r}, not a number.", next=hint
+        f"{name}, {columns.location(row)}: {column!r} is {values[row]!r}, not a number.",
+        next=remedy,
     )
 
 
@@ -144,16 +145,16 @@ def _missing_column_error(
         for candidate in names
         if comparable_name(candidate).rpartition(".")[0] == comparable_name(column_name)
     ]
-    hint = f"--set position={_suggest_position(columns)}"
+    remedy = f"--set position={_suggest_position(columns)}"
     if key != "position":
         candidates = duplicates or names
-        hint = " or ".join(f"--set {key}={shlex.quote(column)}" for column in candidates[:6])
-    if key == "position" and "," not in hint:
-        hint = "points need two or three columns of numbers"
+        remedy = " or ".join(f"--set {key}={shlex.quote(column)}" for column in candidates[:6])
+    if key == "position" and "," not in remedy:
+        remedy = "points need two or three columns of numbers"
     problem = f"has no column {column_name!r}"
     if duplicates:
         problem = f"has {len(duplicates)} columns called {column_name!r}"
-    return DamagedInput(f"{name} {problem}, only {', '.join(names)[:500]}.", next=hint)
+    return DamagedInput(f"{name} {problem}, only {', '.join(names)[:500]}.", next=remedy)
 
 
 def _suggest_position(columns: CloudColumns) -> str:
@@ -216,8 +217,8 @@ def _check_feature(
         return
     # The values may fit after subtracting an offset.
     offset = math.floor(finite.min() * feature.divisor + feature.offset)
-    hint = "leave out the feature"
+    remedy = "leave out the feature"
     if finite.max() - finite.min() <= _MAX_EXACT_FLOAT32:
         divisor = f"/{feature.divisor:g}" if feature.divisor != 1 else ""
-        hint = f"--set feature={shlex.quote(f'{feature.column}-{offset}{divisor}')}, or {hint}"
-    raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", next=hint)
+        remedy = f"--set feature={shlex.quote(f'{feature.column}-{offset}{divisor}')}, or {remedy}"
+    raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", next=remedy)

@@ -164,11 +164,11 @@ def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
         if not fitting:
             raise ValueError(f"{size:,} bytes are not rows of float32")
         likely = [names for names in fitting if _can_be_scan(path, names)]
-        hints = [f"--set bin={names}" for names in likely or fitting]
+        remedies = [f"--set bin={names}" for names in likely or fitting]
         raise DamagedInput(
             f"{path.name} does not state its columns.",
             expected="float32 columns, named by --set bin=",
-            next=f"{'; or '.join(hints)}, if these are its columns",
+            next=f"{'; or '.join(remedies)}, if these are its columns",
         )
     width = len(options.bin)
     if size % (4 * width):

@@ -77,12 +77,12 @@ class LabelStatistics:
         if self.has_strings:
             names = sorted(map(str, self.counts))
             if len(names) > allowed:
-                hint = "another --set label_column="
+                remedy = "another --set label_column="
                 if len(names) <= MAX_CLASSES:
-                    hint = f"--set classes={len(names)}"
+                    remedy = f"--set classes={len(names)}"
                 raise DamagedInput(
                     f"{column!r} has {len(names)} distinct strings: {_list_values(names)}.",
-                    next=hint,
+                    next=remedy,
                 )
             return [*names]
         if class_labels:
@@ -96,14 +96,14 @@ class LabelStatistics:
             )
         if numbers[0] < 0 or numbers[-1] >= allowed:
             if 1 < len(numbers) <= _MAX_VALUES_SHOWN:
-                hint = f"--set classes={','.join(map(str, numbers))}"
+                remedy = f"--set classes={','.join(map(str, numbers))}"
             elif numbers[0] < 0 or numbers[-1] >= MAX_CLASSES:
-                hint = "--set task=regression"
+                remedy = "--set task=regression"
             else:
-                hint = f"--set classes={numbers[-1] + 1}"
+                remedy = f"--set classes={numbers[-1] + 1}"
             raise DamagedInput(
                 f"The labels in {column!r} are {_list_values(numbers)}; classes must be 0 to {allowed - 1}.",
-                next=hint,
+                next=remedy,
             )
         return list(range(count or numbers[-1] + 1))
 

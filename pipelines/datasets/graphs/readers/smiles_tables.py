@@ -112,8 +112,8 @@ def read(
 def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:
     """Refuse a cell that cannot be a SMILES, before RDKit reads it."""
     if not smiles:
-        hint = "fill in the SMILES, remove the line, or leave such rows out: --set on_error=skip"
-        raise table.error_at(row, f"{column!r} is empty", hint)
+        remedy = "fill in the SMILES, remove the line, or leave such rows out: --set on_error=skip"
+        raise table.error_at(row, f"{column!r} is empty", remedy)
     if len(smiles) > _MAX_CHARACTERS:
         raise table.error_at(
             row, f"a SMILES of {len(smiles):,} characters, of at most {_MAX_CHARACTERS:,}"

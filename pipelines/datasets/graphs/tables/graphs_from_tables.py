@@ -199,8 +199,8 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
     differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
     if differs.any():
         problem = f"{name} differs from the first edge of its graph"
-        hint = "put it into graphs.csv; edges have no labels, so a column of edges is a feature"
-        raise edges.error_at(rows[differs.argmax()], problem, hint)
+        remedy = "put it into graphs.csv; edges have no labels, so a column of edges is a feature"
+        raise edges.error_at(rows[differs.argmax()], problem, remedy)
     return array[rows[:1]]
 
 

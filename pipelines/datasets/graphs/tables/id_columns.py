@@ -125,8 +125,8 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     if is_duplicate.any():
         row = int(is_duplicate.argmax())
         problem = f"the node {nodes.frame[name][row]} occurs twice"
-        hint = "remove one of the lines; --set node=none, if the edges number the rows from 0"
-        raise nodes.error_at(row, problem, hint)
+        remedy = "remove one of the lines; --set node=none, if the edges number the rows from 0"
+        raise nodes.error_at(row, problem, remedy)
 
 
 def _shorten(values: Array) -> str:

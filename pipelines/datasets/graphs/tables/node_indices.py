@@ -78,27 +78,27 @@ class NodeIndices:
         problem = f"the node {name} is not one of the {len(node_rows)} nodes of its graph"
         if others:
             problem += f", nor are {count_with_noun(others, 'other end')} of edges"
-        hint = (
+        remedy = (
             f"add a line for the node to {self._nodes.name}; if its ids are in another column, "
             "--set node=COLUMN; or leave such edges out: --set on_error=skip"
         )
         # Rows with their own locations come from a format without columns to choose.
         if self._nodes.locations:
-            hint = (
+            remedy = (
                 "add the node to its graph, or correct the edge; or leave such edges out: "
                 "--set on_error=skip"
             )
         similar = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
         if similar:
-            hint = (
+            remedy = (
                 f"write ids alike in both files: {name} here is {similar[0]} in {self._nodes.name}"
             )
         if f"{name}.0" in ids or name.removesuffix(".0") in ids:
-            hint = (
+            remedy = (
                 "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
                 "table[column] = table[column].astype('Int64') before to_csv"
             )
-        return self._edges.error_at(row, problem, hint)
+        return self._edges.error_at(row, problem, remedy)
 
 
 def are_row_numbers(ids: Array) -> bool:

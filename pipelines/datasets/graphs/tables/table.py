@@ -58,9 +58,9 @@ class Table:
             line += skipped <= line
         return f"{self.name}, {self.row_word} {line}"
 
-    def error_at(self, row: SupportsInt, problem: str, hint: str | None = None) -> DamagedInput:
+    def error_at(self, row: SupportsInt, problem: str, remedy: str | None = None) -> DamagedInput:
         """Return an error that names the file and line of a row."""
-        return DamagedInput(f"{self.location(row)}: {problem}.", next=hint)
+        return DamagedInput(f"{self.location(row)}: {problem}.", next=remedy)
 
     def ids(self, name: str) -> Array:
         """Return the ids in a column; refuse empty cells.
@@ -68,11 +68,11 @@ class Table:
         Ids are int64 if all are written canonically, and strings otherwise: 001 is not 1, and
         2⁶³ is not 2⁶³ + 1.
         """
-        hint = "fill in the id, or remove the line"
+        remedy = "fill in the id, or remove the line"
         values = self.frame[name]
         empty = values.isna()
         if empty.any():
-            raise self.error_at(empty.argmax(), f"{name!r} is empty", hint)
+            raise self.error_at(empty.argmax(), f"{name!r} is empty", remedy)
         if self.text and (self.may_have_codes or values.dtype != np.int64):
             values = self.as_written(name)
         if values.dtype.kind in "iufb":
@@ -80,7 +80,7 @@ class Table:
         is_missing = values.isin(MISSING_IDS)
         if is_missing.any() and values[~is_missing].astype(str).str.fullmatch("-?[0-9]+").all():
             row = is_missing.argmax()
-            raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", hint)
+            raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", remedy)
         return values.to_numpy(object)
 
     def check_numbers(self) -> None:
