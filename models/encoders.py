@@ -60,10 +60,14 @@ def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
         if least < 0 or most >= size:
             problems.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
     if problems:
-        step = f"--set {integers.key}={integers.encoder_for_range(int(low.min()), int(high.max()))}"
+        remedy = (
+            f"--set {integers.key}={integers.encoder_for_range(int(low.min()), int(high.max()))}"
+        )
         if integers.remedy:
-            step += f", or {integers.remedy}"
-        raise DamagedInput(f"The {features} are not {owner}.", found="; ".join(problems), next=step)
+            remedy += f", or {integers.remedy}"
+        raise DamagedInput(
+            f"The {features} are not {owner}.", found="; ".join(problems), next=remedy
+        )
 
 
 def _as_columns(rows: Tensor) -> Tensor:

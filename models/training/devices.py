@@ -64,7 +64,7 @@ def check_precision(precision: str, device: Device, *, finished: bool = False) -
     The precision of a ``finished`` run cannot change, so the error suggests only another device.
     """
     if precision in ("tf32", "16-mixed") and device.type == "cpu":
-        step = "--device cuda"
+        remedy = "--device cuda"
         if not finished:
-            step = f"--set training.precision=32 or bf16-mixed, or {step}"
-        raise UsageError(f"A CPU cannot compute in {precision}.", next=step)
+            remedy = f"--set training.precision=32 or bf16-mixed, or {remedy}"
+        raise UsageError(f"A CPU cannot compute in {precision}.", next=remedy)

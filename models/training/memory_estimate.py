@@ -246,7 +246,7 @@ def training_memory_error(error: BaseException, module: Any, data: RunData) -> O
     activity = module.activity
     if module.current_batch_size:
         activity += f", on {module.current_batch_size}"
-    step = memory_saving_options(module.config, data)
+    remedy = memory_saving_options(module.config, data)
     if module.is_finished_run:
-        step = "--device cpu, or a machine with more memory"
-    return OutOfResources(f"Memory ran out while {activity}: {reason}", next=step)
+        remedy = "--device cpu, or a machine with more memory"
+    return OutOfResources(f"Memory ran out while {activity}: {reason}", next=remedy)

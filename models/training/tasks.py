@@ -71,7 +71,7 @@ class Task:
     1, and numbers. ``links`` has a score for each pair of nodes, as described above.
     """
 
-    level: Level  #: unit that a prediction belongs to
+    level: Level  #: what a prediction is made for
     target_type: TargetType
     outputs: int  #: columns of the network's output
     #: True if targets are decimal logarithms; metrics compare the original numbers

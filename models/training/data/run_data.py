@@ -279,14 +279,14 @@ class RunData(ABC):
         """Parts that are not empty, in order."""
         return tuple(self.sizes)
 
-    def check_part(self, part: str, step: str = "") -> None:
-        """Raise ``UsageError``, with the remedy ``step``, if the part does not exist or is empty."""
+    def check_part(self, part: str, remedy: str = "") -> None:
+        """Raise ``UsageError``, with ``remedy``, if the part does not exist or is empty."""
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name!r} has no {self.part_members}: "
                 f"{sizes or 'all empty'}.",
-                next=step or f"another part: {' or '.join(self.sizes)}",
+                next=remedy or f"another part: {' or '.join(self.sizes)}",
             )
 
     @property

@@ -108,14 +108,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     run = path.parents[1]
     digests = _read_digests(run)
-    step = "start another run"
+    remedy = "start another run"
     previous = run / PREVIOUS_CHECKPOINT
     if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
-        step = (
+        remedy = (
             f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}, then the same command, "
             "which continues from the previous checkpoint"
         )
-    state: dict[str, Any] = _read_checked(path, _parse_checkpoint, "a checkpoint", step, digests)
+    state: dict[str, Any] = _read_checked(path, _parse_checkpoint, "a checkpoint", remedy, digests)
     return state
 
 
@@ -131,7 +131,11 @@ def _read_digests(run: Path) -> list[str]:
 
 
 def _read_checked(
-    path: Path, parse: Callable[[bytes], T], content: str, step: str, digests: Sequence[str] | None
+    path: Path,
+    parse: Callable[[bytes], T],
+    content: str,
+    remedy: str,
+    digests: Sequence[str] | None,
 ) -> T:
     """Parse a file whose SHA-256 must be in ``digests``, unless that is ``None``."""
     try:
@@ -143,7 +147,7 @@ def _read_checked(
     except Exception as error:
         raise DamagedInput(
             f"{path} cannot be read as {content}: {first_problem(error)}",
-            next=step,
+            next=remedy,
         ) from error
 
 
@@ -192,9 +196,9 @@ def load_initial_weights(module: nn.Module, run: Path) -> None:
 
     Raises ``DamagedInput`` if their digest is not listed.
     """
-    step = "start another run with --init-from"
+    remedy = "start another run with --init-from"
     weights = _read_checked(
-        run / INITIAL_WEIGHTS, safetensors.load, "weights", step, _read_digests(run)
+        run / INITIAL_WEIGHTS, safetensors.load, "weights", remedy, _read_digests(run)
     )
     module.load_state_dict(weights, strict=False)
 

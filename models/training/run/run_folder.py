@@ -118,14 +118,14 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     requested = dict(dotted_keys(config.model_dump(mode="json")))
     keys = [key for key in {**existing, **requested} if existing.get(key) != requested.get(key)]
 
-    step = resume_command(folder)
+    remedy = resume_command(folder)
     epochs = config.training.epochs
     is_finished = (folder / RESULT_NAME).is_file()
     is_longer = is_finished and epochs > existing["training.epochs"]
     if is_longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
-        step += f" --epochs {epochs}"
+        remedy += f" --epochs {epochs}"
     elif is_finished:
-        step = ""  # a finished run cannot be resumed
+        remedy = ""  # a finished run cannot be resumed
 
     lines = [
         f"{key}: {_format_value(existing.get(key))}, not {_format_value(requested.get(key))}"
@@ -136,7 +136,7 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found="\n         ".join(lines),
-        next=f"{step and f'{step}; '}a new run: --name {_unused_name(folder)}",
+        next=f"{remedy and f'{remedy}; '}a new run: --name {_unused_name(folder)}",
     )
 
 

@@ -376,19 +376,19 @@ def _end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) 
     """Return the error for an epoch at which a run cannot end."""
     command = run_folder.resume_command(folder)
     scheduled = config.training.epochs
-    step = f"{command} --stop-after {min(epochs, scheduled)}"
+    remedy = f"{command} --stop-after {min(epochs, scheduled)}"
     finished = (folder / RESULT_NAME).is_file()
     if finished and epochs > scheduled:
-        step = f"{command} --epochs {epochs}, which trains the finished run longer"
+        remedy = f"{command} --epochs {epochs}, which trains the finished run longer"
     elif finished:
         file = shlex.quote(str(folder / CONFIG_NAME))
         home = run_folder.home_option(folder)
-        step = f"kmip-data train --config {file}{home} --epochs {epochs}, which is a new run"
+        remedy = f"kmip-data train --config {file}{home} --epochs {epochs}, which is a new run"
     elif epochs > scheduled:
-        step = f"{command} first; a finished run is trained longer by --epochs {epochs}"
+        remedy = f"{command} first; a finished run is trained longer by --epochs {epochs}"
     return UsageError(
         f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs} ({option}).",
-        next=step,
+        next=remedy,
     )
 
 

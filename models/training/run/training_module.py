@@ -153,10 +153,10 @@ class TrainingModule(nn.Module):
 
     def divergence_error(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for a diverged run, which names its current activity."""
-        step = f"kmip-data verify {self.quoted_build_path}"
+        remedy = f"kmip-data verify {self.quoted_build_path}"
         if not self.is_finished_run:
-            step = f"a lower --set optimizer.lr=…, --set training.precision=32, or {step}"
-        return CheckFailed(f"{message}, {self.activity}.", found=detail, next=step)
+            remedy = f"a lower --set optimizer.lr=…, --set training.precision=32, or {remedy}"
+        return CheckFailed(f"{message}, {self.activity}.", found=detail, next=remedy)
 
 
 def select_part_rows(
