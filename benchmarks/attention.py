@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.table import Row, thread_count
 from benchmarks.turns import compare
-from kmip_data.models.benchmarking.measuring import CHUNK_BYTES
+from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
 from kmip_data.models.benchmarking.methods import (
     Workload,
     WorkloadOptions,
@@ -56,7 +56,7 @@ def peer_search(name: str, work: Workload) -> Callable[[], object]:
     """Return the search of another method, ready to run."""
     search = get_method(name).search
     assert search is not None
-    return partial(search, work, CHUNK_BYTES["cpu"])
+    return partial(search, work, SCRATCH_BYTES["cpu"])
 
 
 def faiss_search(work: Workload) -> Callable[[], object]:
@@ -73,14 +73,16 @@ def faiss_search(work: Workload) -> Callable[[], object]:
 
 
 def both_passes(
-    attend: Callable[[Workload, int], Tensor], work: Workload, chunk: int = CHUNK_BYTES["cpu"]
+    attend: Callable[[Workload, int], Tensor],
+    work: Workload,
+    scratch_bytes: int = SCRATCH_BYTES["cpu"],
 ) -> Callable[[], object]:
     """Return one forward and backward pass, ready to run."""
     leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
     ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
 
     def step() -> None:
-        torch.autograd.grad(attend(ready, chunk).sum(), leaves)
+        torch.autograd.grad(attend(ready, scratch_bytes).sum(), leaves)
 
     return step
 

@@ -26,7 +26,7 @@ from torch_geometric.utils import to_dense_batch
 from benchmarks.table import Row
 from benchmarks.turns import seconds
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.benchmarking.measuring import CHUNK_BYTES
+from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
 from kmip_data.models.benchmarking.methods import Workload, attend_gathered, get_method
 from kmip_data.models.benchmarking.result_text import describe_machine
 from kmip_data.models.config import ModelConfig
@@ -83,7 +83,7 @@ class UpstreamAttention(nn.Module):
 
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Map nodes (N, dim) to new ones."""
-        chunk = CHUNK_BYTES[x.device.type]
+        scratch_bytes = SCRATCH_BYTES[x.device.type]
         padded, is_node = to_dense_batch(x, graphs.graph_index)  # (G, n, dim)
         flat = self.ours.project(padded.flatten(0, 1))
         # (H · G, n, d): each graph of each head is a head of the search.
@@ -95,8 +95,10 @@ class UpstreamAttention(nn.Module):
         searched_keys = torch.cat([keys, masked[..., None]], -1)
         searched_queries = nn.functional.pad(queries, (0, 1), value=1.0)
         assert self.method.search is not None
-        indices = self.method.search(Workload(searched_queries, searched_keys, values, k), chunk)
-        attended = attend_gathered(Workload(queries, keys, values, k), indices, chunk)
+        indices = self.method.search(
+            Workload(searched_queries, searched_keys, values, k), scratch_bytes
+        )
+        attended = attend_gathered(Workload(queries, keys, values, k), indices, scratch_bytes)
         rows = attended.unflatten(0, (-1, len(is_node))).permute(1, 2, 0, 3)[is_node]  # (N, H, v)
         return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
 

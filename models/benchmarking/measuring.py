@@ -182,7 +182,7 @@ def draw_measurements(
     save_figure(figure, path)
 
 
-CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: size of the scores held at a time
+SCRATCH_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: size of the scores held at a time
 #: Length of a run from which memory is measured in a counted run instead of an additional one.
 LONG_RUN_SECONDS = 5.0
 
@@ -266,7 +266,7 @@ class Measurer:
         clock = StageClock(self.device)
         clock("start")
         with torch.set_grad_enabled(training):
-            out = method.attend(work, CHUNK_BYTES[self.device.type])
+            out = method.attend(work, SCRATCH_BYTES[self.device.type])
         clock("forward")
         if training:
             torch.autograd.backward(out, ones)

@@ -78,20 +78,20 @@ class Method:
     """Method of computing attention; it has either ``search`` or ``fused``."""
 
     name: str  #: name for ``--methods``
-    #: ``search(work, chunk)`` returns the indices of the chosen keys, holding at most ``chunk`` bytes
-    #: of scores. The paper's gather, softmax and multiplication follow.
+    #: ``search(work, scratch_bytes)`` returns the indices of the chosen keys. It holds at most
+    #: ``scratch_bytes`` of scores. The paper's gather, softmax and multiplication follow.
     search: WorkloadFunction | None = None
-    fused: WorkloadFunction | None = None  #: ``fused(work, chunk)`` returns the output
+    fused: WorkloadFunction | None = None  #: ``fused(work, scratch_bytes)`` returns the output
     dtype: torch.dtype = torch.float32  #: dtype of the inputs
     #: ``why_unusable(device_type)`` returns the reason why it cannot run on a device type, or None
     why_unusable: Callable[[str], str | None] = lambda _: None
 
-    def attend(self, work: Workload, chunk: int) -> Tensor:
+    def attend(self, work: Workload, scratch_bytes: int) -> Tensor:
         """Return the output (H, n, d)."""
         if self.fused is not None:
-            return self.fused(work, chunk)
+            return self.fused(work, scratch_bytes)
         assert self.search is not None
-        return attend_gathered(work, self.search(work, chunk), chunk)
+        return attend_gathered(work, self.search(work, scratch_bytes), scratch_bytes)
 
 
 def method_names() -> list[str]:
@@ -119,7 +119,7 @@ def default_methods(device_type: str) -> list[str]:
 def _backend_method(backend: str) -> Method:
     """Return k-MIP attention with one of our search backends."""
 
-    def fused(work: Workload, _chunk: int) -> Tensor:
+    def fused(work: Workload, _scratch_bytes: int) -> Tensor:
         queries, keys, values = work.tensors
         chosen = search_op(queries.detach(), keys.detach(), work.k, None, None, backend)
         scale = 1 / math.sqrt(queries.shape[2])
@@ -135,35 +135,35 @@ def _backend_method(backend: str) -> Method:
     return Method(name=backend, fused=fused, why_unusable=why_unusable)
 
 
-def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
-    """Yield inner products with all keys for blocks of queries; ``copies`` of a block fit ``chunk`` bytes."""
+def _score_blocks(work: Workload, scratch_bytes: int, copies: int) -> Iterator[Tensor]:
+    """Yield inner products with all keys for blocks of queries; ``copies`` of a block fit ``scratch_bytes``."""
     heads, keys, _ = work.keys.shape
     bytes_per_query = heads * keys * work.queries.element_size() * copies
-    step = max(1, chunk // bytes_per_query)
+    step = max(1, scratch_bytes // bytes_per_query)
     for queries in torch.split(work.queries, step, -2):
         yield queries @ work.keys.mT
 
 
-def _full_attention(work: Workload, chunk: int) -> Tensor:
+def _full_attention(work: Workload, scratch_bytes: int) -> Tensor:
     """Compute full attention with materialised scores, a block of queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     outputs = []
     # A block is held twice, as scores and as weights.
-    for products in _score_blocks(work, chunk, copies=2):
+    for products in _score_blocks(work, scratch_bytes, copies=2):
         weights = (products / root).softmax(-1)
         outputs.append(weights @ work.values)
     return torch.cat(outputs, dim=-2)
 
 
 @torch.no_grad()
-def _naive_search(work: Workload, chunk: int) -> Tensor:
+def _naive_search(work: Workload, scratch_bytes: int) -> Tensor:
     """Search by matrix product and ``topk``, a block of queries at a time."""
-    blocks = _score_blocks(work, chunk, copies=1)
+    blocks = _score_blocks(work, scratch_bytes, copies=1)
     return torch.cat([scores.topk(work.k, dim=-1).indices for scores in blocks], dim=-2)
 
 
 @torch.no_grad()
-def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
+def _symbolic_search(work: Workload, _scratch_bytes: int) -> Tensor:
     """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code."""
     from kmip_data.models.search.backends.keops import lazy_tensor
 
@@ -176,14 +176,14 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
     return indices
 
 
-def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
+def attend_gathered(work: Workload, indices: Tensor, scratch_bytes: int) -> Tensor:
     """Gather the chosen rows (H, n, k), and apply softmax and multiplication, as the paper's code does."""
     queries, keys, values = work.tensors
     heads, step, k = indices.shape
     # Blocks save memory only without gradients, as the backward pass needs all gathered rows.
     if not torch.is_grad_enabled():
         bytes_per_query = 4 * heads * k * 2 * values.shape[-1]
-        step = max(1, chunk // bytes_per_query)
+        step = max(1, scratch_bytes // bytes_per_query)
     root = math.sqrt(queries.shape[-1])
 
     outputs = []
@@ -207,17 +207,17 @@ def _gather_chosen(rows: Tensor, indices: Tensor) -> Tensor:
     return torch.gather(repeated, -3, channels)
 
 
-def _sdpa(work: Workload, _chunk: int) -> Tensor:
+def _sdpa(work: Workload, _scratch_bytes: int) -> Tensor:
     # The fused kernels require (batch, heads, n, d).
     queries, keys, values = (rows[None] for rows in work.tensors)
     return functional.scaled_dot_product_attention(queries, keys, values)[0]
 
 
-def _flash(work: Workload, chunk: int) -> Tensor:
+def _flash(work: Workload, scratch_bytes: int) -> Tensor:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return _sdpa(work, chunk)
+        return _sdpa(work, scratch_bytes)
 
 
 def _unusable_without_cuda(device: str) -> str | None:

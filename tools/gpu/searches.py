@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention import both_passes
-from kmip_data.models.benchmarking.measuring import CHUNK_BYTES
+from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
 from kmip_data.models.benchmarking.methods import (
     Workload,
     WorkloadOptions,
@@ -140,11 +140,11 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
         return None
     queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
     chunk_inputs = replace(work, queries=queries, keys=keys, values=values)
-    chunk = CHUNK_BYTES[device.type]
+    scratch_bytes = SCRATCH_BYTES[device.type]
     step = (
-        both_passes(method.attend, chunk_inputs, chunk)
+        both_passes(method.attend, chunk_inputs, scratch_bytes)
         if training
-        else lambda: method.attend(chunk_inputs, chunk)
+        else lambda: method.attend(chunk_inputs, scratch_bytes)
     )
     try:
         with contextlib.nullcontext() if training else torch.no_grad():

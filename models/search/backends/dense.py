@@ -28,7 +28,7 @@ NAME = "dense"
 AUTO_NOTE = "chosen by auto if no other backend fits"
 AUTO_PRIORITY = {"cpu": 1, "cuda": 1}
 
-MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch memory per tile
+SCRATCH_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch memory per tile
 # Scratch memory of a scored pair: float64 sum, float32 score, two int64 keys, topk's scratch.
 _BYTES_PER_PAIR = 40
 _precision_lock = threading.Lock()  # guards PyTorch's process-wide precision
@@ -38,7 +38,7 @@ _MAX_SMALL_ROWS = 512
 
 def why_unusable(device_type: str) -> str | None:
     """Return the reason why it cannot run on this device type, or None."""
-    return None if device_type in MEMORY_LIMIT else f"needs float64, untested on {device_type}"
+    return None if device_type in SCRATCH_BYTES else f"needs float64, untested on {device_type}"
 
 
 def why_refused(_problem: SearchProblem) -> str | None:
@@ -49,7 +49,7 @@ def why_refused(_problem: SearchProblem) -> str | None:
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Return scores and indices (H, N, k) by the rule, a limited number of pairs at a time."""
     result = problem.new_result()
-    limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
+    limit = max(1, SCRATCH_BYTES[problem.device.type] // _BYTES_PER_PAIR)
     small = []
     large = []
     counts = np.diff(problem.key_rows)[:, 0].tolist()

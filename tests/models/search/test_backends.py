@@ -133,7 +133,7 @@ def test_the_dense_search_equals_the_rule_whole_and_in_blocks(
     monkeypatch, small: int, pairs: int, problem
 ) -> None:
     monkeypatch.setattr(dense, "_MAX_SMALL_ROWS", small)
-    monkeypatch.setitem(dense.MEMORY_LIMIT, "cpu", dense._BYTES_PER_PAIR * pairs)
+    monkeypatch.setitem(dense.SCRATCH_BYTES, "cpu", dense._BYTES_PER_PAIR * pairs)
     check(problem, "dense")
 
 
