@@ -213,7 +213,13 @@ class InMemoryPipeline(OwnGraphsPipeline):
             for graph in graphs.graphs_from(first):
                 title = f"Graph {graph.key}"
                 yield key_columns_by_level(
-                    graph, levels, title, options, findings, mask_use=mask_use, exact=True
+                    graph,
+                    levels,
+                    title,
+                    options,
+                    findings,
+                    mask_use=mask_use,
+                    keep_target_shape=True,
                 )
 
         return findings, keyed_graphs()

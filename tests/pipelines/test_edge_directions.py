@@ -114,7 +114,7 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
             key="a", num_nodes=nodes, columns={"edge/w": weights, "node/x": np.eye(nodes)},
             edge_index=index,
         )  # fmt: skip
-        whole, unequal = edge_directions.with_reverse_edges(graph)
+        whole, unequal = edge_directions.add_missing_reverse_edges(graph)
         edges = [(int(a), int(b)) for a, b in index.T]
         expected = []
         lacking = missing_reverses(edges)
@@ -125,7 +125,7 @@ def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
         ends = map(tuple, whole.edge_index.T.tolist())
         assert list(zip(ends, whole.columns["edge/w"].tolist(), strict=True)) == expected
         assert whole.columns["node/x"] is graph.columns["node/x"]
-        again, still = edge_directions.with_reverse_edges(whole)
+        again, still = edge_directions.add_missing_reverse_edges(whole)
         assert np.array_equal(again.edge_index, whole.edge_index)
         if number % 2:
             undirected = to_undirected(torch.from_numpy(index), num_nodes=nodes)
@@ -143,11 +143,11 @@ def test_directions_of_a_large_graph_are_estimated_from_a_sample(monkeypatch):
     edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T
     edges = edges[:, edges[0] < edges[1]]
     for share in (0, 0.5, 1):
-        counts = edge_directions.EdgeCounts(undirected=False)
+        counts = edge_directions.EdgeCounts(adds_reverse_edges=False)
         again = edges[::-1, : int(share * edges.shape[1])]
         counts.add(np.concatenate([edges, again], axis=1), 10_000)
-        assert 500 < counts.checked < 4_000
+        assert 500 < counts.checked_edges < 4_000
         expected = 2 * share / (1 + share)
-        assert abs(counts.with_reverse / counts.checked - expected) < (
+        assert abs(counts.with_reverse / counts.checked_edges - expected) < (
             0.05 if share == 0.5 else 1e-9
         )

@@ -27,7 +27,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 
@@ -89,14 +89,17 @@ def read_links(folder, files, options, findings):
     """A small reader: each line has a node with its mass, or two nodes with the length of their link."""
     rows = {"graph": [], "node": [], "edge": []}
     for file in files:
-        rows["graph"].append({roles.GRAPH: file, roles.LOCATION: file})
+        rows["graph"].append({known_columns.GRAPH_KEY: file, known_columns.LOCATION_KEY: file})
         for number, line in enumerate((folder / file).read_text().splitlines()[1:], 2):
             *ends, value = line.split()
-            row = {roles.GRAPH: file, roles.LOCATION: f"{file}, line {number}"}
+            row = {
+                known_columns.GRAPH_KEY: file,
+                known_columns.LOCATION_KEY: f"{file}, line {number}",
+            }
             if len(ends) == 1:
-                rows["node"].append({roles.NODE: ends[0], "mass": value, **row})
+                rows["node"].append({known_columns.NODE_KEY: ends[0], "mass": value, **row})
             else:
-                named_ends = {roles.SOURCE: ends[0], roles.TARGET: ends[1]}
+                named_ends = {known_columns.SOURCE_KEY: ends[0], known_columns.TARGET_KEY: ends[1]}
                 rows["edge"].append({**named_ends, "length": value, **row})
     tables = attribute_tables(rows, ", ".join(files), findings.notices)
     yield from graphs_from_tables(tables, options, findings)

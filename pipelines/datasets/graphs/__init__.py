@@ -33,7 +33,7 @@ from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_from_findings,
     description_in_folder,
 )
-from kmip_data.pipelines.datasets.graphs.edge_directions import with_reverse_edges
+from kmip_data.pipelines.datasets.graphs.edge_directions import add_missing_reverse_edges
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.given_parts import (
@@ -255,7 +255,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
         unit_graphs = (graph for row, graph in numbered if row in rows)
         if params.undirected:
-            unit_graphs = (with_reverse_edges(graph)[0] for graph in unit_graphs)
+            unit_graphs = (add_missing_reverse_edges(graph)[0] for graph in unit_graphs)
         skip_errors = params.on_error == "skip"
         for name, graph in smiles_tables.build_molecules(unit_graphs, skip_errors=skip_errors):
             key = escaped_key(name, KEY_LENGTH)

@@ -19,13 +19,15 @@ _ONE = np.uint64(1)
 class EdgeCounts:
     """Edge counts over all graphs, as the reader returned them."""
 
-    undirected: bool  #: True if the build adds missing reverse edges
+    adds_reverse_edges: bool  #: True if the build adds missing reverse edges
     self_loops: int = 0
     isolated_nodes: int = 0  #: nodes without an edge to another node
-    checked: int = 0  #: distinct edges, without self-loops, that were checked for a reverse edge
-    duplicates: int = 0  #: further copies of checked edges
+    #: Distinct edges, without self-loops, that were checked for a reverse edge.
+    checked_edges: int = 0
+    repeated_edges: int = 0  #: further copies of checked edges
     with_reverse: int = 0  #: checked edges that have a reverse edge
-    unequal: int = 0  #: edges whose attributes differ from their reverse's, if ``undirected``
+    #: Edges whose attributes differ from their reverse's, if reverse edges are added.
+    unequal_reverses: int = 0
 
     def add(self, edge_index: Array, nodes: int) -> None:
         """Count the edges (2, E) of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
@@ -48,43 +50,43 @@ class EdgeCounts:
         codes = np.sort(_encode_edges(edge_index[:, is_checked]))
         is_first = np.ones(len(codes), bool)
         is_first[1:] = codes[1:] != codes[:-1]
-        self.duplicates += len(codes) - int(is_first.sum())
+        self.repeated_edges += len(codes) - int(is_first.sum())
         codes = codes[is_first]
-        self.checked += len(codes)
+        self.checked_edges += len(codes)
         self.with_reverse += 2 * int((codes[1:] >> _ONE == codes[:-1] >> _ONE).sum())
 
     @property
-    def directed(self) -> str:
+    def directedness(self) -> str:
         """Answer to "Are the edges of the build directed?", with the reason."""
-        if not self.checked:
+        if not self.checked_edges:
             return "no: there is no edge between two nodes"
-        if self.with_reverse == self.checked:
+        if self.with_reverse == self.checked_edges:
             # Readers add reverse edges to undirected graphs, so the files may lack them.
             return "no: each edge has its reverse"
-        if self.undirected:
+        if self.adds_reverse_edges:
             which = " that lacked it" if self.with_reverse else ""
             return f"no: undirected=true added the reverse of each edge{which}"
         if not self.with_reverse:
             return "yes: no edge has its reverse"
-        return f"yes: {self.with_reverse / self.checked:.1%} of the edges have their reverse"
+        return f"yes: {self.with_reverse / self.checked_edges:.1%} of the edges have their reverse"
 
     def summary(self) -> dict[str, Any]:
         """Return directions and counts of the edges, for the card."""
         return {
-            "directed": self.directed,
+            "directed": self.directedness,
             "self_loops": self.self_loops,
             "isolated_nodes": self.isolated_nodes,
-            "repeated_edges": self.duplicates,
+            "repeated_edges": self.repeated_edges,
         }
 
     @property
     def warning(self) -> str:
         """Likely problem in edge directions; empty if there is none."""
-        if not self.checked:
+        if not self.checked_edges:
             return ""
-        if self.unequal:
-            return f"{self.unequal:,} edges have other attributes than their reverse: each keeps its own"
-        if not self.undirected and not self.with_reverse:
+        if self.unequal_reverses:
+            return f"{self.unequal_reverses:,} edges have other attributes than their reverse: each keeps its own"
+        if not self.adds_reverse_edges and not self.with_reverse:
             return (
                 "no edge has its reverse, so messages go one way;"
                 " if edges join their nodes both ways: --set undirected=true"
@@ -101,7 +103,7 @@ def _encode_edges(edge_index: Array) -> U64:
     return codes
 
 
-def with_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
+def add_missing_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
     """Insert the missing reverse of each edge right after it, with the same attributes.
 
     Duplicate edges are paired in order: the first copy with the first copy of the reverse. Paired

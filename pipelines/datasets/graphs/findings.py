@@ -40,14 +40,20 @@ class Attributes:
         return f"{self.target_level}/y" if "y" in self.registries else ""
 
     def add_targets(
-        self, name: str, y: Array, level: str, task: TaskName | None, *, exact: bool = False
+        self,
+        name: str,
+        y: Array,
+        level: str,
+        task: TaskName | None,
+        *,
+        keep_target_shape: bool = False,
     ) -> dict[str, Array]:
         """Register targets (n, …), a row for each graph or node; return them by key.
 
-        ``exact`` keeps a second axis of length one.
+        ``keep_target_shape`` keeps a second axis of length one.
         """
         y = y.copy()  # the array may be a view of a file that closes
-        if task == "multilabel" or y.shape[1:] not in {(), () if exact else (1,)}:
+        if task == "multilabel" or y.shape[1:] not in {(), () if keep_target_shape else (1,)}:
             y = y.reshape(len(y), -1)
             names = tuple(f"{name} {column}" for column in range(y.shape[1]))
         else:
@@ -71,7 +77,7 @@ class Notices:
     large_features: dict[str, float] = field(default_factory=dict)
     questions: dict[str, str] = field(default_factory=dict)  #: question -> options that answer it
 
-    def ask(self) -> None:
+    def raise_questions(self) -> None:
         """Raise one error with all questions, and the options to add, if there are any."""
         if not self.questions:
             return
@@ -103,7 +109,7 @@ class Findings:
     tables: TableUses = field(default_factory=TableUses)
 
 
-def divide_by_masks(
+def register_part_masks(
     arrays: Mapping[str, Array],
     nodes: int,
     where: str,
@@ -112,7 +118,7 @@ def divide_by_masks(
     *,
     masks_are_flags: bool,
 ) -> dict[str, Array]:
-    """Record the split of a single graph that masks of any shape give.
+    """Register the split of a single graph that masks of any shape give.
 
     If ``masks_are_flags``, as in many graphs, return them as node columns instead.
     """
@@ -138,12 +144,12 @@ def key_columns_by_level(
     findings: Findings,
     *,
     mask_use: MaskUse,
-    exact: bool = False,
+    keep_target_shape: bool = False,
 ) -> GraphRecord:
     """Rename the columns of a graph from attributes to keys, by the level of each attribute.
 
-    Strings and Python numbers must have their form in ``findings`` already. ``exact`` targets keep
-    their shape.
+    Strings and Python numbers must have their form in ``findings`` already.
+    ``keep_target_shape`` keeps the axes of targets.
     """
     attributes = findings.attributes
     columns: dict[str, Array] = {}
@@ -157,7 +163,9 @@ def key_columns_by_level(
         level = levels[attribute]
         key = f"{level}/{attribute}"
         if attribute == "y" and level != "edge" and array.ndim <= 2:
-            columns |= _target_columns(array, level, options, attributes, exact=exact)
+            columns |= _target_columns(
+                array, level, options, attributes, keep_target_shape=keep_target_shape
+            )
             continue
         rows = array
         if level == "graph" and key not in attributes.forms:
@@ -165,23 +173,23 @@ def key_columns_by_level(
         if level == "graph" and attributes.forms[key] != "axis":
             rows = array[None]
         columns[key] = rows
-    columns |= divide_by_masks(
+    columns |= register_part_masks(
         masks, graph.num_nodes, where, options, findings, masks_are_flags=mask_use == "flags"
     )
     return replace(graph, columns=columns)
 
 
 def _target_columns(
-    y: Array, level: str, options: ReadOptions, attributes: Attributes, *, exact: bool
+    y: Array, level: str, options: ReadOptions, attributes: Attributes, *, keep_target_shape: bool
 ) -> dict[str, Array]:
     """Return the targets ``y`` of nodes, or of a graph, with at most two axes."""
     task = options.params.task
     name = (*options.params.label, "y")[0]
     rows = y
     if level == "graph" and not (y.ndim == 2 and len(y) == 1):
-        if exact and y.shape != (1,):
+        if keep_target_shape and y.shape != (1,):
             attributes.forms.setdefault("graph/y", "row")
             rows = y[None]
         else:  # a number, or a row of numbers
             rows = y.reshape(1) if y.size == 1 else y[None]
-    return attributes.add_targets(name, rows, level, task, exact=exact)
+    return attributes.add_targets(name, rows, level, task, keep_target_shape=keep_target_shape)

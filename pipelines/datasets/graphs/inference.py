@@ -15,7 +15,10 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import NODE_ID, PART_DOC, Column, Schema, bytes_per_graph_node_edge
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
-from kmip_data.pipelines.datasets.graphs.edge_directions import EdgeCounts, with_reverse_edges
+from kmip_data.pipelines.datasets.graphs.edge_directions import (
+    EdgeCounts,
+    add_missing_reverse_edges,
+)
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -44,13 +47,13 @@ def accumulate_totals(
     """Read every graph once, without keeping it in memory."""
     totals = GraphTotals(EdgeCounts(options.params.undirected))
     for graph in graphs:
-        _claim_memory(graph, totals.columns, options, file_bytes)
+        _check_graph_memory(graph, totals.columns, options, file_bytes)
         if graph.edge_index is not None:
             totals.edge_counts.add(graph.edge_index, graph.num_nodes)
         record = graph
         if options.params.undirected:
-            record, unequal = with_reverse_edges(graph)
-            totals.edge_counts.unequal += unequal
+            record, unequal = add_missing_reverse_edges(graph)
+            totals.edge_counts.unequal_reverses += unequal
         record, totals.are_molecules = smiles_tables.drop_smiles(record)
         record = replace(record, key=escaped_key(graph.key, KEY_LENGTH))
         totals.columns.add(record, findings.attributes.target_key, findings.attributes.forms)
@@ -167,10 +170,10 @@ def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Ar
     )
 
 
-def _claim_memory(
+def _check_graph_memory(
     graph: GraphRecord, columns: InferredColumns, options: ReadOptions, file_bytes: int
 ) -> None:
-    """Claim the memory of a graph: its values, their checks, and the labels of all graphs."""
+    """Check the memory for a graph: its values, their checks, and the labels of all graphs."""
     values = sum(array.nbytes for array in graph.columns.values())
     labels = sum(array.nbytes for array in columns.targets[-1:]) * columns.graphs
     # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.

@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
     Findings,
     Notices,
-    divide_by_masks,
+    register_part_masks,
 )
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -175,7 +175,7 @@ def _read_npz(
         targets = y if level == "node" else y.reshape(1, -1)
         columns |= findings.attributes.add_targets(label, targets, level, options.params.task)
     masks = {key: file.read_array(key) for key in PART_ARRAYS if key in file.names}
-    columns |= divide_by_masks(
+    columns |= register_part_masks(
         masks, nodes, name, options, findings, masks_are_flags=has_many_graphs
     )
     _read_class_names(file, findings.attributes)

@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
@@ -151,10 +151,17 @@ def add_graph(
     edge_defaults = data.pop("edge_default", {})
     if data.get("mode") == "static":  # an attribute of GEXF
         del data["mode"]
-    rows["graph"].append({**data, roles.GRAPH: name, roles.LOCATION: location})
+    rows["graph"].append(
+        {**data, known_columns.GRAPH_KEY: name, known_columns.LOCATION_KEY: location}
+    )
     for node, data in graph.nodes(data=True):
-        node_row = {**node_defaults, **data, roles.GRAPH: name, roles.NODE: str(node)}
-        node_row[roles.LOCATION] = f"{location}, node {node}"
+        node_row = {
+            **node_defaults,
+            **data,
+            known_columns.GRAPH_KEY: name,
+            known_columns.NODE_KEY: str(node),
+        }
+        node_row[known_columns.LOCATION_KEY] = f"{location}, node {node}"
         rows["node"].append(node_row)
     edges = graph.edges(data=True)
     if graph.is_multigraph():
@@ -166,10 +173,10 @@ def add_graph(
         )
     undirected = not graph.is_directed()
     for source, target, data in edges:
-        ends = {roles.SOURCE: str(source), roles.TARGET: str(target)}
+        ends = {known_columns.SOURCE_KEY: str(source), known_columns.TARGET_KEY: str(target)}
         edge_row = {**edge_defaults, **data, **ends}
-        edge_row |= {roles.GRAPH: name, roles.UNDIRECTED: undirected}
-        edge_row[roles.LOCATION] = f"{location}, edge from {source} to {target}"
+        edge_row |= {known_columns.GRAPH_KEY: name, known_columns.UNDIRECTED_KEY: undirected}
+        edge_row[known_columns.LOCATION_KEY] = f"{location}, edge from {source} to {target}"
         rows["edge"].append(edge_row)
 
 

@@ -11,7 +11,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.graphs.findings import Findings, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.findings import Findings, register_part_masks
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -20,7 +20,7 @@ from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.layout_reader import RawReader
 
 _EXPECTED = "ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph and .test.index of Planetoid"
-_FILE_ENDS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+_FILE_SUFFIXES = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -32,7 +32,7 @@ def _dataset_name(file: str) -> str:
     """Return NAME of ``ind.NAME.…``; empty for other files."""
     prefix, _, rest = Path(file).name.partition(".")
     name, _, end = rest.partition(".")
-    return name if prefix == "ind" and end in _FILE_ENDS else ""
+    return name if prefix == "ind" and end in _FILE_SUFFIXES else ""
 
 
 def read(
@@ -51,7 +51,7 @@ def read(
         (file for file in files if file not in dataset_files), "no file of this format"
     )
     ends = {Path(file).name.removeprefix(f"ind.{name}.") for file in dataset_files}
-    missing = [f"ind.{name}.{end}" for end in _FILE_ENDS if end not in ends]
+    missing = [f"ind.{name}.{end}" for end in _FILE_SUFFIXES if end not in ends]
     if missing:
         raise DamagedInput(
             f"Of the eight files ind.{name}.…, {', '.join(missing)} are missing.",
@@ -69,7 +69,9 @@ def read(
     columns = {"node/x": arrays["x"], **targets}
     nodes = len(arrays["x"])
     check_raw_edges(arrays["edge_index"], nodes, name)
-    columns |= divide_by_masks(named_masks, nodes, name, options, findings, masks_are_flags=False)
+    columns |= register_part_masks(
+        named_masks, nodes, name, options, findings, masks_are_flags=False
+    )
     yield GraphRecord(
         key=name, num_nodes=nodes, columns=columns, edge_index=np.asarray(arrays["edge_index"])
     )

@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.domains.molecules import (
     RefusedSmilesError,
     check_smiles_characters,
@@ -94,7 +94,7 @@ def read(
         keys = [str(key) for key in table.ids(key_column)]
     id_uses: dict[str, Use] = {smiles_column: "smiles", key_column: "id"}
     columns = read_columns(table, "graph", id_uses, options, findings)
-    findings.notices.ask()
+    findings.notices.raise_questions()
 
     # 2. Yield the rows.
     for row, cell in enumerate(smiles):
@@ -145,15 +145,15 @@ def _find_key_column(table: Table, excluded: Collection[str], given_column: str)
     if given_column == "none":
         return ""
     names = [name for name in table.column_names if name not in excluded]
-    named_like_ids = roles.matching_names(names, roles.NODE_IDS)
+    named_like_ids = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
     if given_column and given_column not in names:
         from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column_error
 
         raise unknown_column_error([table], "node", given_column, [*named_like_ids, *names])
     candidates = [
-        *roles.matching_names(names, roles.GRAPH_IDS),
+        *known_columns.matching_names(names, known_columns.GRAPH_ID_NAMES),
         *named_like_ids,
-        *(name for name in names if roles.normalized_name(name).endswith("id")),
+        *(name for name in names if known_columns.normalized_name(name).endswith("id")),
         *(() if table.has_names else names[:1]),
     ]
     for name in [given_column] if given_column else candidates:

@@ -20,34 +20,34 @@ from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, N
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
 _EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
-_MANDATORY_ENDS = ("_A.txt", "_graph_indicator.txt")
+_MANDATORY_SUFFIXES = ("_A.txt", "_graph_indicator.txt")
 _MAX_LABELS = 10_000  #: each becomes a column
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if both mandatory files exist."""
-    return all(any(name.endswith(end) for name in heads) for end in _MANDATORY_ENDS)
+    return all(any(name.endswith(end) for name in heads) for end in _MANDATORY_SUFFIXES)
 
 
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graphs in order; all files are in memory."""
-    edge_file = next(name for name in files if name.endswith(_MANDATORY_ENDS[0]))
-    prefix = edge_file.removesuffix(_MANDATORY_ENDS[0])
+    edge_file = next(name for name in files if name.endswith(_MANDATORY_SUFFIXES[0]))
+    prefix = edge_file.removesuffix(_MANDATORY_SUFFIXES[0])
     dataset = _Files(folder, prefix, files, options, findings.notices)
 
     # 1. Read and check nodes, edges and targets.
     indicator = dataset.table("graph_indicator")
     edge_ends = dataset.table("A")
     if not indicator.column_names:
-        raise DamagedInput(f"{prefix}{_MANDATORY_ENDS[1]} is missing.", expected=_EXPECTED)
+        raise DamagedInput(f"{prefix}{_MANDATORY_SUFFIXES[1]} is missing.", expected=_EXPECTED)
     graph = indicator.frame["0"]
     last = _last_graph(indicator)
     targets = dataset.table("graph_attributes", last)
@@ -60,13 +60,13 @@ def read(
 
     # 2. Make tables of nodes, edges and graphs.
     nodes = dataset.features("node", len(graph))
-    nodes[roles.GRAPH] = graph
-    nodes[roles.NODE] = graph.index + 1
+    nodes[known_columns.GRAPH_KEY] = graph
+    nodes[known_columns.NODE_KEY] = graph.index + 1
     edges = dataset.features("edge", len(edge_ends.frame))
-    edges[[roles.SOURCE, roles.TARGET]] = edge_ends.frame[["0", "1"]]
+    edges[[known_columns.SOURCE_KEY, known_columns.TARGET_KEY]] = edge_ends.frame[["0", "1"]]
     edges = _sort_and_merge_edges(edges, findings.notices)
-    edges[roles.GRAPH] = graph.to_numpy()[edges[roles.SOURCE] - 1]
-    graphs = pd.DataFrame({roles.GRAPH: range(1, last + 1)})
+    edges[known_columns.GRAPH_KEY] = graph.to_numpy()[edges[known_columns.SOURCE_KEY] - 1]
+    graphs = pd.DataFrame({known_columns.GRAPH_KEY: range(1, last + 1)})
     if targets.column_names:
         values = targets.frame
         if are_classes:
@@ -142,7 +142,7 @@ def _label_classes(
 
 def _sort_and_merge_edges(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     """Sort the edges, drop self-loops, and merge duplicates by adding their features."""
-    ends = [roles.SOURCE, roles.TARGET]
+    ends = [known_columns.SOURCE_KEY, known_columns.TARGET_KEY]
     merged = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
     dropped = len(edges) - len(merged)
     if dropped:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import detect_separator
 from kmip_data.pipelines.formats.file_heads import decompressed_head
@@ -75,9 +75,11 @@ def tables_from_matrix(table: Table) -> dict[Level, Table]:
     weights = cells.fillna(0).to_numpy(np.float64)
     source, target = weights.nonzero()
     names = np.array(table.column_names[1:], object)
-    edges = pd.DataFrame({roles.SOURCE: names[source], roles.TARGET: names[target]})
+    edges = pd.DataFrame(
+        {known_columns.SOURCE_KEY: names[source], known_columns.TARGET_KEY: names[target]}
+    )
     values = weights[source, target]
     if (values != 1).any():
         edges["weight"] = values
-    nodes = pd.DataFrame({roles.NODE: names})
+    nodes = pd.DataFrame({known_columns.NODE_KEY: names})
     return tables_from_frames({"node": nodes, "edge": edges}, table.name, 1)

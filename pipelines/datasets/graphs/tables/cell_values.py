@@ -71,7 +71,7 @@ class TableColumn:
         """Note why the column is ignored."""
         self.notices.ignored[self.name] = reason
 
-    def ask(self, question: str, answer: str) -> None:
+    def add_question(self, question: str, answer: str) -> None:
         """Add a question about the column; ``answer`` has the options to type."""
         self.notices.questions[question] = answer
 
@@ -253,7 +253,7 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
             normalized = {string: string.replace(",", ".") for string in with_commas}
         elif are_mostly_numbers and may_be_thousands:
             row = next(int(row) for row in np.flatnonzero(is_grouped) if "." in strings[row])
-            _ask_for_decimal_sign(column, row, strings[row], ",")
+            _add_decimal_sign_question(column, row, strings[row], ",")
             return None
     canonical = np.array([normalized.get(string, string) for string in strings], object)
 
@@ -268,13 +268,13 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
         sign for sign in ".," if _normalize_number(strings[row], sign) and sign != params.decimal
     ]
     if is_unread_number.any() and are_mostly_numbers and signs:
-        _ask_for_decimal_sign(column, row, strings[row], signs[0])
+        _add_decimal_sign_question(column, row, strings[row], signs[0])
     elif is_string.sum() < is_filled.sum() / 2 and "none" not in params.missing:
-        _ask_if_strings_are_missing(column, int(is_string.argmax()), strings[is_string])
+        _add_missing_question(column, int(is_string.argmax()), strings[is_string])
     return None
 
 
-def _ask_for_decimal_sign(column: TableColumn, row: int, number: str, sign: str) -> None:
+def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign: str) -> None:
     """Ask for the decimal sign of a ``number``; suggest ``sign``."""
     question = column.locate(row, repr(number))
     answer = f"--set decimal={sign!r}" if sign == "," else f"--set decimal={sign}"
@@ -285,10 +285,10 @@ def _ask_for_decimal_sign(column: TableColumn, row: int, number: str, sign: str)
             ", a number that may be read in two ways: --set decimal=. for a decimal point, "
             "--set decimal=',' for a decimal comma"
         )
-    column.ask(question, answer)
+    column.add_question(question, answer)
 
 
-def _ask_if_strings_are_missing(column: TableColumn, row: int, strings: Array) -> None:
+def _add_missing_question(column: TableColumn, row: int, strings: Array) -> None:
     """Ask whether strings among numbers, the first in ``row``, are missing values."""
     distinct = list(dict.fromkeys(strings))
     listed = distinct[:_LISTED_STRINGS]
@@ -298,7 +298,7 @@ def _ask_if_strings_are_missing(column: TableColumn, row: int, strings: Array) -
         others = count_with_noun(len(distinct) - 1, "other text")
         question += f", and {others} in other rows ({', '.join(map(repr, listed))})"
     question += f": {answer} for a missing value, --set missing=none for texts"
-    column.ask(question, answer)
+    column.add_question(question, answer)
 
 
 def _shown_decimal_sign(numbers: Iterable[str]) -> str:

@@ -11,12 +11,12 @@ from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import DescribedColumn, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
-from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, divide_by_masks
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, register_part_masks
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import TableColumn, distinct_values
-from kmip_data.pipelines.datasets.graphs.tables.features import Features, read_features
+from kmip_data.pipelines.datasets.graphs.tables.features import NamedFeatures, read_features
 from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_target
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
@@ -72,13 +72,13 @@ def read_columns(
 
     # 2. Masks of nodes.
     masks = _read_masks(table, names) if level == "node" else {}
-    values |= divide_by_masks(
+    values |= register_part_masks(
         masks, len(table.frame), table.name, options, findings, masks_are_flags=masks_are_flags
     )
     uses |= {name: {"use": "part"} for name in masks}
 
     # 3. Parts and features.
-    features: Features = []
+    features: NamedFeatures = []
     for name in names:
         if name in labels or name in masks:
             continue
@@ -146,7 +146,7 @@ def _reason_to_ignore(name: str, level: Level, options: ReadOptions, *, is_descr
 
 
 def _feature_use(
-    name: str, features: Features, described: DescribedColumn | None, notices: Notices
+    name: str, features: NamedFeatures, described: DescribedColumn | None, notices: Notices
 ) -> dict[str, object]:
     """Return the use of a column that became ``features``."""
     is_number = features[0][0] == name
@@ -201,7 +201,7 @@ def _read_parts(table: Table, name: str) -> Array | None:
     sampled_codes = {_part_code(string) for string in sample}
     has_common_name = not sample.isdisjoint(_COMMON_PART_NAMES)
     has_only_parts = len(sampled_codes) > 1 and None not in sampled_codes
-    if name != roles.PART and not has_common_name and not has_only_parts:
+    if name != known_columns.PART_NAME and not has_common_name and not has_only_parts:
         return None
     strings = column.map(str).str.strip().where(column.notna(), "")
     codes = {string: _part_code(string) for string in strings.unique()}

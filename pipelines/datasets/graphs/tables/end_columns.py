@@ -12,7 +12,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     UNNAMED_PREFIX,
     Table,
@@ -85,12 +85,14 @@ def _find_end_columns(edges: Table, params: GraphParams, *, is_only_table: bool)
             raise _unknown_end_error(edges, key, name, given_ends)
     if all(given_ends):
         return given_ends
-    if roles.SOURCE in names:
-        return roles.SOURCE, roles.TARGET
+    if known_columns.SOURCE_KEY in names:
+        return known_columns.SOURCE_KEY, known_columns.TARGET_KEY
     # The index that pandas writes is not an end.
     if names[0].startswith(UNNAMED_PREFIX) and is_row_index(edges.frame[names[0]]):
         names = names[1:]
-    pairs = [pair for pair in roles.matching_end_pairs(names) if _agrees_with(pair, given_ends)]
+    pairs = [
+        pair for pair in known_columns.matching_end_pairs(names) if _agrees_with(pair, given_ends)
+    ]
     if len(pairs) == 1:
         return pairs[0]
     if not pairs and not any(given_ends):
@@ -122,7 +124,7 @@ def options_after_header(table: Table, params: GraphParams, *, is_only_table: bo
         return f" --set smiles={shlex.quote(smiles)}"
     # Without names, the first two of at most three columns are the ends.
     max_columns = 2 if table.has_names else 3
-    if len(names) <= max_columns or roles.matching_end_pairs(names):
+    if len(names) <= max_columns or known_columns.matching_end_pairs(names):
         return ""
     return f" {_end_options(_likely_ends(table, names, ('', '')))}"
 
@@ -173,7 +175,7 @@ def _refuse_unnamed_columns(edges: Table, params: GraphParams) -> None:
 
 def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
     """Refuse an only table with a column of ids, which is probably a table of nodes."""
-    id_columns = roles.matching_names(names, roles.NODE_IDS)
+    id_columns = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
     if id_columns:
         raise DamagedInput(
             f"{edges.name} has ids in {id_columns[0]!r} and no ends of edges: it may be a table of nodes, "
@@ -211,7 +213,7 @@ def _ambiguous_ends_error(
 
 def _share_ids_of_two_types(edges: Table, ends: EndColumns) -> bool:
     """True for columns such as user_id and item_id that have values in common."""
-    names = [roles.normalized_name(end) for end in ends]
+    names = [known_columns.normalized_name(end) for end in ends]
     if not all(name.endswith("id") for name in names):
         return False
     return bool(edges.frame[ends[0]].isin(edges.frame[ends[1]]).any())
@@ -223,7 +225,7 @@ def _likely_graph_column(edges: Table, ends: EndColumns) -> str:
     if not frame.duplicated([*ends]).any():
         return ""
     for name in edges.column_names:
-        is_id = name not in ends and roles.normalized_name(name).endswith("id")
+        is_id = name not in ends and known_columns.normalized_name(name).endswith("id")
         if is_id and not frame[name].is_unique and not frame.duplicated([*ends, name]).any():
             return name
     return ""
@@ -259,7 +261,7 @@ def _unknown_end_error(edges: Table, key: str, name: str, given_ends: EndColumns
     )
     pairs = [
         pair
-        for pair in roles.matching_end_pairs(edges.column_names)
+        for pair in known_columns.matching_end_pairs(edges.column_names)
         if _agrees_with(pair, existing_ends)
     ]
     error = unknown_column_error([edges], key, name, edges.column_names)

@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
 
 @dataclass(frozen=True)
 class FeatureLists:
-    """Features that are 0 or 1: for each node, the indices of those that are 1."""
+    """NamedFeatures that are 0 or 1: for each node, the indices of those that are 1."""
 
     name: str  #: file name
     lists: Mapping[str, list[int]]  #: node id -> indices

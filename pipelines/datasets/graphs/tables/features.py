@@ -11,7 +11,7 @@ import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_uses import DescribedColumn
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     MISSING_STRINGS,
     TableColumn,
@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, is_row_index
 
-Features = list[tuple[str, F32]]  #: names and values (R,)
+NamedFeatures = list[tuple[str, F32]]  #: names and values (R,)
 
 _MAX_UNSCALED = 120  #: largest absolute value of a feature that needs no scaling, such as an age
 _DATE = re.compile(
@@ -34,7 +34,7 @@ _DATE = re.compile(
 )
 
 
-def read_features(column: TableColumn, described: DescribedColumn | None = None) -> Features:
+def read_features(column: TableColumn, described: DescribedColumn | None = None) -> NamedFeatures:
     """Return the features of a column; as ``described`` if given.
 
     Numbers are one feature. If some are missing, they become 0, and a second feature marks them.
@@ -67,11 +67,11 @@ def read_features(column: TableColumn, described: DescribedColumn | None = None)
     return _category_features(column, values.strings)
 
 
-def _one_hot(name: str, strings: Array, categories: Iterable[str]) -> Features:
+def _one_hot(name: str, strings: Array, categories: Iterable[str]) -> NamedFeatures:
     return [(f"{name}={text}", (strings == text).astype(np.float32)) for text in categories]
 
 
-def _category_features(column: TableColumn, strings: Array) -> Features:
+def _category_features(column: TableColumn, strings: Array) -> NamedFeatures:
     """Return one feature for each distinct string (R,), unless they are ignored or ambiguous."""
     name = column.name
     params = column.params
@@ -96,14 +96,14 @@ def _category_features(column: TableColumn, strings: Array) -> Features:
             f"{location} has {ambiguous[0]!r} in {count:,} rows, a text or a missing value: "
             f"--set missing=none or --set missing={ambiguous[0]}"
         )
-        column.ask(question, "--set missing=none")
+        column.add_question(question, "--set missing=none")
         return []
     if len(categories) > params.categories:
         question = (
             f"{location} has {len(categories):,} texts ({', '.join(categories[:3])}, …): leave it out, or "
             f"--set categories={len(categories)}"
         )
-        column.ask(question, f"--set ignore={shlex.quote(name)}")
+        column.add_question(question, f"--set ignore={shlex.quote(name)}")
         return []
     missing = int((strings == "").sum())
     if missing:
@@ -119,7 +119,7 @@ def _are_prose_or_lists(strings: Array) -> bool:
     return bool(are_long) or all(text[0] in "[{(" for text in strings)
 
 
-def _number_features(column: TableColumn, numbers: F64, *, is_nullable: bool) -> Features:
+def _number_features(column: TableColumn, numbers: F64, *, is_nullable: bool) -> NamedFeatures:
     """Return numbers (R,) as a feature, and a second feature if some are, or may be, missing."""
     name = column.name
     is_missing = np.isnan(numbers)
@@ -139,7 +139,7 @@ def _number_features(column: TableColumn, numbers: F64, *, is_nullable: bool) ->
             return []
     question = _question_of_precision(column, numbers, values)
     if question:
-        column.ask(question, f"--set ignore={shlex.quote(name)}")
+        column.add_question(question, f"--set ignore={shlex.quote(name)}")
         return []
 
     largest = float(np.nanmax(np.abs(values), initial=0))
@@ -158,13 +158,13 @@ def _number_features(column: TableColumn, numbers: F64, *, is_nullable: bool) ->
 def _has_row_numbers(column: TableColumn) -> bool:
     """True for the index that pandas writes: row numbers in a column without a name, or ``index``."""
     is_unnamed = column.name.startswith(UNNAMED_PREFIX)
-    is_index = is_unnamed or roles.normalized_name(column.name) == "index"
+    is_index = is_unnamed or known_columns.normalized_name(column.name) == "index"
     return is_index and is_row_index(column.cells)
 
 
 def _has_ids(name: str, numbers: F64) -> bool:
     """True for distinct integers in a column named like an id."""
-    if roles.normalized_name(name) not in {*roles.NODE_IDS, "label", "key"}:
+    if known_columns.normalized_name(name) not in {*known_columns.NODE_ID_NAMES, "label", "key"}:
         return False
     with np.errstate(invalid="ignore"):
         has_fractions = np.nan_to_num(numbers % 1).any()

@@ -13,7 +13,7 @@ from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
 from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
 from kmip_data.pipelines.datasets.graphs.tables.feature_lists import FeatureLists
@@ -35,7 +35,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
 )
 from kmip_data.text import count_with_noun
 
-_TRAILING_ROWS = 20  #: rows at the end of a table of nodes that are checked for notes
+_MAX_FOOTNOTE_ROWS = 20  #: rows at the end of a table of nodes that are checked for notes
 
 
 def graphs_from_tables(
@@ -92,7 +92,7 @@ def graphs_from_tables(
             # Without a table of graphs, rows of edges repeat the target of their graph.
             edges_have_targets=has_many_graphs and "graph" not in tables,
         )
-    notices.ask()
+    notices.raise_questions()
 
     # 3. Rows of each graph.
     groups = rows_by_graph(tables, graph_columns, has_many_graphs=has_many_graphs)
@@ -100,7 +100,7 @@ def graphs_from_tables(
     nodes = None
     if "node" in tables:
         nodes = NodeIndices(tables["node"], edges, ends, node_column, groups["node"])
-        _warn_of_notes(tables["node"], node_column, ends, notices)
+        _warn_of_footnotes(tables["node"], node_column, ends, notices)
 
     # 4. Graph by graph.
     names = groups[first_level]
@@ -112,10 +112,10 @@ def graphs_from_tables(
             index, ids = index_ends(ends[:, rows["edge"]])
         else:
             if params.on_error == "skip":
-                joining = nodes.joining_edges(rows["node"], rows["edge"])
+                joining = nodes.edges_between(rows["node"], rows["edge"])
                 dropped_edges += len(rows["edge"]) - len(joining)
                 rows["edge"] = joining
-            index = nodes.index_ends(rows["node"], rows["edge"])
+            index = nodes.edges_of_graph(rows["node"], rows["edge"])
             ids = nodes.ids[rows["node"]]
         values = _graph_values(name, rows, columns, edges, targets)
         for feature_lists in lists:
@@ -127,7 +127,7 @@ def graphs_from_tables(
                 reason = "stored only for a single graph; to use ids, copy them into another column"
                 notices.ignored["ids of nodes"] = reason
         if undirected is not None:
-            index, values = _add_reverses(index, values, undirected[rows["edge"]])
+            index, values = _add_reverses_of_undirected(index, values, undirected[rows["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
     if dropped_edges:
         reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is not a node"
@@ -163,10 +163,10 @@ def _undirected_rows(edges: Table, uses: dict[str, Use]) -> Array | None:
 
     Adds the column of directions to ``uses``.
     """
-    if roles.UNDIRECTED in edges.column_names:
-        uses[roles.UNDIRECTED] = "direction"
-        return edges.frame[roles.UNDIRECTED].to_numpy(bool)
-    for name in roles.matching_names(edges.column_names, [roles.DIRECTION]):
+    if known_columns.UNDIRECTED_KEY in edges.column_names:
+        uses[known_columns.UNDIRECTED_KEY] = "direction"
+        return edges.frame[known_columns.UNDIRECTED_KEY].to_numpy(bool)
+    for name in known_columns.matching_names(edges.column_names, [known_columns.DIRECTION_NAME]):
         words = edges.frame[name].map(lambda value: str(value).strip().casefold())
         if name not in uses and set(words) <= {"directed", "undirected"}:
             uses[name] = "direction"
@@ -174,7 +174,7 @@ def _undirected_rows(edges: Table, uses: dict[str, Use]) -> Array | None:
     return None
 
 
-def _add_reverses(
+def _add_reverses_of_undirected(
     index: I64, values: dict[str, Array], undirected: Array
 ) -> tuple[I64, dict[str, Array]]:
     """Insert the reverse of each ``undirected`` edge right after it, unless it is a self-loop."""
@@ -204,9 +204,9 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
     return array[rows[:1]]
 
 
-def _warn_of_notes(nodes: Table, id_column: str, ends: Array, notices: Notices) -> None:
+def _warn_of_footnotes(nodes: Table, id_column: str, ends: Array, notices: Notices) -> None:
     """Warn of trailing rows with an id that no edge has, and nothing else, such as a data source."""
-    first = max(len(nodes.frame) - _TRAILING_ROWS, 0)
+    first = max(len(nodes.frame) - _MAX_FOOTNOTE_ROWS, 0)
     others = nodes.frame[first:].drop(columns=id_column, errors="ignore")
     if not nodes.text or not id_column or others.empty or not others.iloc[-1].isna().all():
         return

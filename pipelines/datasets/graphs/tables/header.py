@@ -9,7 +9,7 @@ import pandas as pd
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import MISSING_STRINGS
 from kmip_data.pipelines.datasets.graphs.tables.end_columns import options_after_header
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
@@ -23,7 +23,7 @@ def names_in_comment(comment: str, separator: str, first_cells: Sequence[str]) -
     if (
         len(names) == len(first_cells)
         and names != first_cells
-        and roles.matching_names(names, roles.HEADER_NAMES)
+        and known_columns.matching_names(names, known_columns.HEADER_NAMES)
     ):
         return names
     return None
@@ -55,7 +55,11 @@ def first_line_has_names(
     known_names = [
         cell
         for cell in first_cells
-        if cell and (roles.normalized_name(cell) in roles.HEADER_NAMES or cell in names_in_options)
+        if cell
+        and (
+            known_columns.normalized_name(cell) in known_columns.HEADER_NAMES
+            or cell in names_in_options
+        )
     ]
     if known_names and not all(_is_in_body(cell, parse_rest()) for cell in known_names):
         return True

@@ -13,7 +13,7 @@ from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     MISSING_IDS,
     Table,
@@ -24,15 +24,15 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
 
 def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
     """Return the column with the graph of each row; empty if there is none."""
-    for name in (params.graph, roles.GRAPH):
+    for name in (params.graph, known_columns.GRAPH_KEY):
         if name and name in table.column_names:
             return name
     if params.graph:
         return ""
     names = _unassigned_columns(table, params)
-    candidates = roles.matching_names(names, roles.GRAPH_IDS)
+    candidates = known_columns.matching_names(names, known_columns.GRAPH_ID_NAMES)
     if not candidates and level == "graph":
-        candidates = roles.matching_names(names, roles.NODE_IDS)
+        candidates = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
     if len(candidates) > 1:
         raise DamagedInput(
             f"{table.name} has several columns that may name the graph of a row: {', '.join(candidates)}.",
@@ -56,17 +56,17 @@ def find_node_id_column(
     """
     if params.node == "none":
         return ""
-    if params.node or roles.NODE in nodes.column_names:
-        name = params.node or roles.NODE
+    if params.node or known_columns.NODE_KEY in nodes.column_names:
+        name = params.node or known_columns.NODE_KEY
         if name not in nodes.column_names:
-            likely = roles.matching_names(nodes.column_names, roles.NODE_IDS)
+            likely = known_columns.matching_names(nodes.column_names, known_columns.NODE_ID_NAMES)
             raise unknown_column_error([nodes], "node", name, [*likely, *nodes.column_names])
         return name
     columns = _unassigned_columns(nodes, params)
-    named_like_ids = roles.matching_names(columns, roles.NODE_IDS)
+    named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
     if has_many_graphs:
         if len(named_like_ids) > 1:
-            _ask_for_id_column(nodes, named_like_ids, notices)
+            _add_id_column_question(nodes, named_like_ids, notices)
         return named_like_ids[0] if named_like_ids else ""
 
     ids = pd.unique(ends.reshape(-1))
@@ -75,7 +75,7 @@ def find_node_id_column(
     if not matches:
         matches = [name for name in complete if not _is_permutation(nodes.frame[name])]
     if len(matches) > 1:
-        _ask_for_id_column(nodes, matches, notices)
+        _add_id_column_question(nodes, matches, notices)
     if matches:
         return matches[0]
 
@@ -85,7 +85,7 @@ def find_node_id_column(
         ends.size == 0 or (ends.min() >= 0 and ends.max() < len(nodes.frame))
     )
     if ambiguous:
-        _ask_for_id_column(nodes, ambiguous, notices)
+        _add_id_column_question(nodes, ambiguous, notices)
         return ambiguous[0]
     if not named_like_ids:
         return "" if are_row_numbers else _column_with_most_ids(nodes, columns, ids)
@@ -133,7 +133,7 @@ def _shorten(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _ask_for_id_column(nodes: Table, names: Sequence[str], notices: Notices) -> None:
+def _add_id_column_question(nodes: Table, names: Sequence[str], notices: Notices) -> None:
     """Ask which of these columns has the ids of the nodes."""
     option = f"--set node={shlex.quote(names[0])}"
     notices.questions[

@@ -11,7 +11,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import Description, Level
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,
     TableColumn,
@@ -35,12 +35,12 @@ def find_labels(
             return [], set(labels)
         return labels, set()
 
-    named_like_labels = roles.matching_names(names, roles.LABELS)
+    named_like_labels = known_columns.matching_names(names, known_columns.LABEL_NAMES)
     candidates = []
     ignored = set()
     for name in named_like_labels:
         column = TableColumn(table, name, params, notices)
-        is_label = roles.normalized_name(name) == "label"
+        is_label = known_columns.normalized_name(name) == "label"
         reason = ""
         if column.cells.isna().all():
             reason = "empty"
@@ -57,10 +57,10 @@ def find_labels(
 
     # Next to x, y is a coordinate if there is another label, and may be one otherwise.
     remaining = [name for name in names if name not in ignored]
-    y = next(iter(roles.matching_names(remaining, ["y"])), "")
-    x = next(iter(roles.matching_names(remaining, ["x"])), "")
+    y = next(iter(known_columns.matching_names(remaining, ["y"])), "")
+    x = next(iter(known_columns.matching_names(remaining, ["x"])), "")
     if y and x:
-        has_label = "label" in map(roles.normalized_name, named_like_labels)
+        has_label = "label" in map(known_columns.normalized_name, named_like_labels)
         have_fractions = all(table.frame[name].dtype.kind == "f" for name in (x, y))
         if has_label or len(candidates) > 1:
             candidates.remove(y)

@@ -16,7 +16,7 @@ from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.text import is_likely_typo, nearest_name
 
 UNNAMED_PREFIX = "Unnamed: "  #: begins the names of columns without a name, as in pandas
@@ -33,7 +33,7 @@ class Table:
     first_number: int = 0  #: number of the first row if no line is skipped
     row_word: str = "line"  #: word for a row in messages
     has_names: bool = True  #: False if columns are numbered from 0
-    skipped: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
+    lines_without_row: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
     text: str = ""  #: rows as they are written
     csv_options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
     may_have_codes: bool = False  #: True if it may have codes such as 001, which are not integers
@@ -54,8 +54,8 @@ class Table:
         if self.locations:
             return self.locations[int(row)]
         line = self.first_number + int(row)
-        for skipped in self.skipped:
-            line += skipped <= line
+        for skipped_line in self.lines_without_row:
+            line += skipped_line <= line
         return f"{self.name}, {self.row_word} {line}"
 
     def error_at(self, row: SupportsInt, problem: str, remedy: str | None = None) -> DamagedInput:
@@ -131,7 +131,11 @@ def check_column_options(
     """
     params = options.params
     names = [column for table in tables for column in table.column_names if column not in inputs]
-    for key, role in (("node", roles.NODE), ("source", roles.SOURCE), ("target", roles.TARGET)):
+    for key, role in (
+        ("node", known_columns.NODE_KEY),
+        ("source", known_columns.SOURCE_KEY),
+        ("target", known_columns.TARGET_KEY),
+    ):
         name = getattr(params, key)
         if name and role in names:
             raise UsageError(
@@ -156,7 +160,11 @@ def check_column_options(
                     found=", ".join(names)[:1_000],
                     next=f"add a column {name!r}: a model needs it",
                 )
-            likely = roles.matching_names(names, roles.LABELS) if key == "label" else []
+            likely = (
+                known_columns.matching_names(names, known_columns.LABEL_NAMES)
+                if key == "label"
+                else []
+            )
             raise unknown_column_error(tables, key, name, [*likely, *names])
 
 
@@ -176,7 +184,8 @@ def attribute_tables(
     """Return the tables of graphs, nodes and edges given as attribute dictionaries.
 
     Values may be strings: ``graphs_from_tables`` converts them to numbers or categories. Besides
-    attributes, rows have keys of :mod:`roles`, each in all rows of a level or in none:
+    attributes, rows have keys of :mod:`known_columns`, written here without ``_KEY``, each in all
+    rows of a level or in none:
 
     =====  ====================  ======================
     level  required              optional
@@ -195,10 +204,19 @@ def attribute_tables(
     frames: dict[Level, pd.DataFrame] = {}
     locations: dict[Level, Sequence[str]] = {}
     for level, items in rows.items():
-        columns = None if items else [roles.SOURCE, roles.TARGET, roles.GRAPH, roles.UNDIRECTED]
+        columns = (
+            None
+            if items
+            else [
+                known_columns.SOURCE_KEY,
+                known_columns.TARGET_KEY,
+                known_columns.GRAPH_KEY,
+                known_columns.UNDIRECTED_KEY,
+            ]
+        )
         frame = pd.DataFrame(items, columns=columns)
-        if roles.LOCATION in frame:
-            locations[level] = frame.pop(roles.LOCATION).tolist()
+        if known_columns.LOCATION_KEY in frame:
+            locations[level] = frame.pop(known_columns.LOCATION_KEY).tolist()
         frames[level] = _expand_lists(frame, notices)
     tables = tables_from_frames(frames, name, 0)
     return {

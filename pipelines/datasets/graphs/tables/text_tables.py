@@ -25,7 +25,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
-from kmip_data.pipelines.datasets.graphs.tables import roles
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.header import first_line_has_names, names_in_comment
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table
 from kmip_data.pipelines.formats.file_heads import is_gzip
@@ -50,7 +50,7 @@ class _DataLines(NamedTuple):
     """Lines of a text without comments and blank lines."""
 
     text: str
-    skipped: list[int]  #: numbers of the other lines, ascending, from 1
+    lines_without_row: list[int]  #: numbers of the other lines, ascending, from 1
     comments: dict[int, str]  #: line number -> comment
 
 
@@ -107,13 +107,13 @@ def _parse_table(
 ) -> Table:
     """Detect the layout of a text, and parse its rows."""
     # 1. Rows without comments and blank lines, and their separator.
-    may_have_codes = scan_text(path, options)
-    text, skipped, comments = _read_data_lines(path, options, notices)
+    may_have_codes = text_may_have_codes(path, options)
+    text, lines_without_row, comments = _read_data_lines(path, options, notices)
     sample = list(itertools.islice(_split_lines(text), _SAMPLED_LINES))
     if not sample:
         raise ValueError("no line has a field")
     if level == "edge" and all(_WITH_DICTIONARY.fullmatch(line.rstrip("\n")) for line in sample):
-        return _table_of_edge_dictionaries(path.name, text, skipped)
+        return _table_of_edge_dictionaries(path.name, text, lines_without_row)
     separator = detect_separator(sample)
     if separator == " ":
         text = _LINE_MARGINS.sub("", _BLANKS.sub(" ", text))
@@ -142,7 +142,7 @@ def _parse_table(
         path.name,
         pd.DataFrame(),
         1,
-        skipped=skipped,
+        lines_without_row=lines_without_row,
         csv_options=csv_options,
         may_have_codes=may_have_codes,
     )
@@ -155,7 +155,9 @@ def _parse_table(
         _check_field_counts(field_counts, table)
 
     # 3. Column names: in the comment above the rows, in the first line, or nowhere.
-    comments_above = [comments[line] for line in comments if skipped[line - 1 : line] == [line]]
+    comments_above = [
+        comments[line] for line in comments if lines_without_row[line - 1 : line] == [line]
+    ]
     names = names_in_comment(comments_above[-1] if comments_above else "", separator, first_cells)
     numbers = [str(number) for number in range(len(first_cells))]
     has_names = True
@@ -239,7 +241,7 @@ def _has_row_names(body: pd.DataFrame) -> bool:
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values)) + 1).all())
 
 
-def scan_text(path: Path, options: ReadOptions) -> bool:
+def text_may_have_codes(path: Path, options: ReadOptions) -> bool:
     """Check the memory for a text; return True if it may have codes such as 001."""
     open_file = gzip.open if is_gzip(path) else open
     size = 0
@@ -267,12 +269,12 @@ def _read_text_file(path: Path, encoding: str) -> str:
 def _remove_comments(text: str) -> _DataLines:
     """Remove comments and blank lines, except inside quoted cells."""
     pieces: list[str] = []
-    skipped: list[int] = []
+    lines_without_row: list[int] = []
     comments: dict[int, str] = {}
     if text[:1] not in _COMMENT_OR_BLANK and not any(
         f"\n{mark}" in text for mark in _COMMENT_OR_BLANK
     ):
-        return _DataLines(text, skipped, comments)
+        return _DataLines(text, lines_without_row, comments)
     start = 0
     line = 1
     quotes = 0
@@ -289,11 +291,11 @@ def _remove_comments(text: str) -> _DataLines:
             continue
         if comment := match.group().strip():
             comments[line] = comment
-        skipped.append(line)
+        lines_without_row.append(line)
         line += 1
         start = match.end()
     pieces.append(text[start:])
-    return _DataLines("".join(pieces), skipped, comments)
+    return _DataLines("".join(pieces), lines_without_row, comments)
 
 
 def _split_lines(text: str) -> Iterator[str]:
@@ -310,7 +312,7 @@ def detect_separator(lines: Sequence[str]) -> str:
 
     A single column of ids has no separator, and its ids may have blanks.
     """
-    if roles.normalized_name(lines[0]) in roles.NODE_IDS:
+    if known_columns.normalized_name(lines[0]) in known_columns.NODE_ID_NAMES:
         return ","
     with_row_names = []  # separators that split all lines but the first into one more field
     for separator in "\t;, ":
@@ -353,22 +355,24 @@ def _count_fields(text: str, separator: str) -> I64:
     return np.diff(np.searchsorted(separators, ends), prepend=0) + 1
 
 
-def _table_of_edge_dictionaries(name: str, text: str, skipped: Sequence[int]) -> Table:
+def _table_of_edge_dictionaries(name: str, text: str, lines_without_row: Sequence[int]) -> Table:
     """Read lines of networkx.write_edgelist: two ids, and a dictionary of attributes."""
-    table = Table(name, pd.DataFrame(), 1, skipped=skipped)
+    table = Table(name, pd.DataFrame(), 1, lines_without_row=lines_without_row)
     rows = []
     for number, line in enumerate(text.splitlines()):
         match = _WITH_DICTIONARY.fullmatch(line)
         try:
             source, target, attributes = match.groups() if match else ("", "", "")
             data = ast.literal_eval(attributes)
-            rows.append({**data, roles.SOURCE: source, roles.TARGET: target})
+            rows.append(
+                {**data, known_columns.SOURCE_KEY: source, known_columns.TARGET_KEY: target}
+            )
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
             raise table.error_at(
                 number, "not two ids and a dictionary, as networkx.write_edgelist writes it"
             ) from error
     frame = pd.DataFrame(rows)
-    for end in (roles.SOURCE, roles.TARGET):
+    for end in (known_columns.SOURCE_KEY, known_columns.TARGET_KEY):
         if frame[end].str.fullmatch(r"0|-?[1-9][0-9]{0,17}").all():
             frame[end] = frame[end].astype("int64")
     return replace(table, frame=frame)

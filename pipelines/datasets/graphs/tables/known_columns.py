@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from kmip_data.columns.part_masks import PART_ARRAYS
 
 #: Names of the two ends of an edge, normalized by :func:`normalized_name`.
-ENDPOINT_NAMES = (
+END_NAMES = (
     ("source", "target"),
     ("sourceid", "targetid"),
     ("from", "to"),
@@ -23,19 +23,19 @@ ENDPOINT_NAMES = (
     ("id1", "id2"),
     ("node1", "node2"),
 )
-NODE_IDS = ("id", "node", "name", "nodeid")
-GRAPH_IDS = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
+NODE_ID_NAMES = ("id", "node", "name", "nodeid")
+GRAPH_ID_NAMES = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
 #: Labels of nodes and graphs; the target of an edge is a node.
-LABELS = ("label", "y", "class", "target")
+LABEL_NAMES = ("label", "y", "class", "target")
 #: Columns that a reader adds to the attributes of a file; no attribute has such a name.
-LOCATION = "\0location"  #: file and line of a row, for messages
-SOURCE = "\0source"
-TARGET = "\0target"
-NODE = "\0node"
-GRAPH = "\0graph"
-UNDIRECTED = "\0undirected"  #: True for an undirected edge
-DIRECTION = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
-PART = "split"  #: column with the part of each row
+LOCATION_KEY = "\0location"  #: file and line of a row, for messages
+SOURCE_KEY = "\0source"
+TARGET_KEY = "\0target"
+NODE_KEY = "\0node"
+GRAPH_KEY = "\0graph"
+UNDIRECTED_KEY = "\0undirected"  #: True for an undirected edge
+DIRECTION_NAME = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
+PART_NAME = "split"  #: column with the part of each row
 
 
 def normalized_name(name: str) -> str:
@@ -45,13 +45,13 @@ def normalized_name(name: str) -> str:
 
 #: Names that show that a line is a header; data rarely has them.
 HEADER_NAMES = {
-    *(end for pair in ENDPOINT_NAMES for end in pair),
-    *NODE_IDS,
-    *GRAPH_IDS,
-    *LABELS,
+    *(end for pair in END_NAMES for end in pair),
+    *NODE_ID_NAMES,
+    *GRAPH_ID_NAMES,
+    *LABEL_NAMES,
     *map(normalized_name, PART_ARRAYS),
-    PART,
-    DIRECTION,
+    PART_NAME,
+    DIRECTION_NAME,
     "smiles",
     "weight",
 }
@@ -68,6 +68,6 @@ def matching_end_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     by_name = {normalized_name(name): name for name in names}
     return [
         (by_name[source], by_name[target])
-        for source, target in ENDPOINT_NAMES
+        for source, target in END_NAMES
         if source in by_name and target in by_name
     ]
