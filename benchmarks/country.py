@@ -208,11 +208,11 @@ def _log_stage(
 
 def run_pass(*args: Any) -> Any:
     """Prepare a build like a worker, logging the stages."""
-    from kmip_data.pipelines.datasets.openstreetmap import reading
+    from kmip_data.pipelines.datasets.openstreetmap import city_reader
     from kmip_data.pipelines.engine import pool
 
     for name in ("land_use_of_nodes", "city_arrays"):
-        setattr(reading, name, _log_stage("features", getattr(reading, name), "features"))
+        setattr(city_reader, name, _log_stage("features", getattr(city_reader, name), "features"))
     return _log_stage("read and simplify", pool.run_pass, None)(*args)
 
 

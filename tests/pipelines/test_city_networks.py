@@ -24,7 +24,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.datasets.city_networks import check_published, read_city_archive
+from kmip_data.pipelines.datasets.city_networks import check_published_counts, read_city_archive
 from kmip_data.pipelines.datasets.city_networks.sample import write_sample
 
 NODES = 350
@@ -205,11 +205,11 @@ def test_a_city_with_other_counts_than_published_is_refused(home: Path, archive:
         labels = np.arange(n) // (n // 10 + 1)
         features, index = np.zeros((n, 37), np.float32), np.zeros((2, edges), np.int64)
         stand_in = replace(tensors, features=features, edge_index=index, labels=labels)
-        check_published(stand_in, manifest)
+        check_published_counts(stand_in, manifest)
         for other in (
             replace(stand_in, edge_index=index[:, 1:]),
             replace(stand_in, labels=np.sort(np.append(labels[1:], 4))),
             replace(stand_in, features=features[1:]),
         ):
             with pytest.raises(DamagedInput, match=re.escape(manifest.title)):
-                check_published(other, manifest)
+                check_published_counts(other, manifest)

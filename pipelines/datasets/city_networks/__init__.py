@@ -30,11 +30,11 @@ from kmip_data.pipelines.domains.cities import (
 from kmip_data.pipelines.formats.tensors import read_tensor
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 
-LABELS = "10-chunk_16-hop_node_labels.pt"
+LABEL_FILE = "10-chunk_16-hop_node_labels.pt"
 #: Labels of the earlier, directed graphs.
-DIRECTED_LABELS = "10-chunk_node_labels.pt"
-ECCENTRICITIES = "16-hop_eccentricities.pt"
-CLASSES = 10
+DIRECTED_LABEL_FILE = "10-chunk_node_labels.pt"
+ECCENTRICITY_FILE = "16-hop_eccentricities.pt"
+NUM_CLASSES = 10
 DIRECTED_WARNING = (
     "The archive has an earlier, directed graph: it was made undirected and split by the authors' rules, "
     "but its eccentricities and labels are of the directed graph."
@@ -48,7 +48,7 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
         """Read the tensors and check them against the published counts."""
         city = read_city_archive(raw.path)
         if not raw.sample:
-            check_published(city, self.manifest)
+            check_published_counts(city, self.manifest)
         return store_city(city, workdir)
 
 
@@ -91,18 +91,18 @@ def read_city_archive(folder: Path) -> CityArrays:
     return city
 
 
-def check_published(city: CityArrays, manifest: Manifest) -> None:
+def check_published_counts(city: CityArrays, manifest: Manifest) -> None:
     """Raise ``DamagedInput`` if the counts of a city differ from the published ones."""
     n = len(city.features)
     expected = manifest.expected
     labels = np.zeros(0, np.int64) if city.labels is None else city.labels
-    chunk_size = n // CLASSES + 1
+    chunk_size = n // NUM_CLASSES + 1
     counts = {
         "intersections": (n, expected.avg_nodes),
         "edges": (city.edge_index.shape[1], expected.avg_edges),
     }
     # All classes but the last have equal sizes.
-    for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
+    for c, count in enumerate(np.bincount(labels, minlength=NUM_CLASSES)):
         counts[f"class {c}"] = (int(count), min(chunk_size, n - c * chunk_size))
     differences = []
     for name, (count, published) in counts.items():
@@ -119,19 +119,19 @@ def check_published(city: CityArrays, manifest: Manifest) -> None:
 
 def _published_labels(folder: Path, n: int) -> tuple[F32 | None, I64 | None]:
     """Return eccentricities and labels if the archive has both."""
-    names = [name for name in (LABELS, DIRECTED_LABELS) if (folder / name).is_file()]
-    if not names or not (folder / ECCENTRICITIES).is_file():
+    names = [name for name in (LABEL_FILE, DIRECTED_LABEL_FILE) if (folder / name).is_file()]
+    if not names or not (folder / ECCENTRICITY_FILE).is_file():
         return None, None
-    eccentricity = read_tensor(folder / ECCENTRICITIES, "float32", (n,))
+    eccentricity = read_tensor(folder / ECCENTRICITY_FILE, "float32", (n,))
     labels = read_tensor(folder / names[0], "int64", (n,))
     # Labels are chunks of sorted eccentricities, which must rise with the label.
     order = np.lexsort((eccentricity, labels))
     is_sorted = (np.diff(eccentricity[order]) >= 0).all()  # also False for NaN
     low = labels.min(initial=0)
     high = labels.max(initial=0)
-    if low < 0 or high >= CLASSES or not is_sorted:
+    if low < 0 or high >= NUM_CLASSES or not is_sorted:
         problem = f"labels {low} to {high}"
         if not is_sorted:
             problem += ", in another order"
-        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {problem}.")
+        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITY_FILE}: {problem}.")
     return eccentricity, labels

@@ -39,12 +39,12 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         quiet: bool,
     ) -> tuple[RawCopy, bool]:
         """Copy or download the source of a city; return the copy and True if it is new."""
-        from kmip_data.pipelines.datasets.openstreetmap.sources import obtain_city
+        from kmip_data.pipelines.datasets.openstreetmap.sources import import_city
 
         check_source(source, params.model_dump(include=params.model_fields_set))
         if not quiet:
             show_license(self.manifest)
-        return obtain_city(
+        return import_city(
             self.manifest,
             source,
             home,
@@ -62,7 +62,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     def prepare(self, raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> Prepared:
         """Read the map and store the arrays of the city."""
         # Import lazily: this loads pyosmium.
-        from kmip_data.pipelines.datasets.openstreetmap.reading import read_city
+        from kmip_data.pipelines.datasets.openstreetmap.city_reader import read_city
 
         city = read_city(raw, params, workdir)
         check_city(city, self.manifest.name)

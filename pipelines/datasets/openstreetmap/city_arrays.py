@@ -113,7 +113,7 @@ def city_arrays(
     column = {name: coded.to_columns(column_names[name]) for name, coded in categories.items()}
     num_without_column = {name: int((index < 0).sum()) for name, index in column.items()}
 
-    speed = street_speeds(graph.tags, graph.values)
+    speed = street_speeds(graph.tag_codes, graph.tag_values)
     has_speed = bool(np.isfinite(speed).any())
     kmh = np.nan_to_num(speed).astype(np.float32)
     del categories, speed  # frees 0.4 GB at 10⁷ nodes before memory use peaks
@@ -207,5 +207,7 @@ def land_use_of_nodes(graph: StreetGraph, land_use: LandUse | None) -> Categorie
 
 def _categories_of_tag(graph: StreetGraph, key: str) -> Categories:
     """Return the values of a tag as categories; several values form a list."""
-    names = [values[0] if len(values) == 1 else str(list(values)) for values in graph.values[key]]
-    return Categories(graph.tags[key] % (len(names) + 1), [*names, MISSING_TAG])
+    names = [
+        values[0] if len(values) == 1 else str(list(values)) for values in graph.tag_values[key]
+    ]
+    return Categories(graph.tag_codes[key] % (len(names) + 1), [*names, MISSING_TAG])

@@ -41,7 +41,7 @@ _UNDEFINED_COORDINATE = 2**31 - 1  #: libosmium's coordinate of a node missing f
 TagValues = tuple[str, ...]
 TagValue = TypeVar("TagValue", str, TagValues)
 
-#: Tags whose values become features, in the order of ``Ways.tags``.
+#: Tags whose values become features, in the order of ``Ways.tag_codes``.
 VALUE_TAGS = ("highway", "lanes", "maxspeed")
 
 
@@ -55,9 +55,9 @@ class Ways:
     x: I32  #: (n,) longitude in 1e-7 degrees
     y: I32  #: (n,) latitude
     direction: I8  #: (W,) result of ``street_direction``
-    #: (W,) per tag of :data:`VALUE_TAGS`: position in ``values``, -1 if missing
-    tags: Mapping[str, I32]
-    values: Mapping[str, list[TagValues]]  #: sorted distinct values of each tag
+    #: (W,) per tag of :data:`VALUE_TAGS`: position in ``tag_values``, -1 if missing
+    tag_codes: Mapping[str, I32]
+    tag_values: Mapping[str, list[TagValues]]  #: sorted distinct values of each tag
 
     def __len__(self) -> int:
         return len(self.direction)
@@ -91,7 +91,7 @@ class Ways:
         return replace(self, node=position[self.node])
 
 
-class Extract(NamedTuple):
+class StreetsAndLandUse(NamedTuple):
     """Streets and land use of a file."""
 
     ways: Ways
@@ -122,7 +122,7 @@ def read_extract(
     workdir: Path,
     *,
     name: str | None = None,
-) -> Extract:
+) -> StreetsAndLandUse:
     """Read one file; the result does not depend on its format or element order.
 
     ``workdir`` holds memory-mapped arrays, and a sorted copy of a file with duplicate elements.
@@ -153,7 +153,7 @@ def read_extract(
         land_use = assemble_areas(
             city_map.closed_ways, city_map.relations, city_map.member_coordinates
         )
-        return Extract(city_map.ways, land_use)
+        return StreetsAndLandUse(city_map.ways, land_use)
 
 
 class _WayReferences:
@@ -345,8 +345,8 @@ class _MapReader:
             x=x,
             y=y,
             direction=directions[combination],
-            tags=codes,
-            values=values,
+            tag_codes=codes,
+            tag_values=values,
         )
 
     def _tag_set_index(self, tags: Any) -> int:

@@ -107,8 +107,8 @@ def _street_graph(graph: Any) -> StreetGraph:
         length=lengths,
         oneway=np.array([_read_flag(data.get("oneway")) for data in rows], np.int8),
         reversed=np.array([_read_flag(data.get("reversed")) for data in rows], np.int8),
-        tags=tags,
-        values=values,
+        tag_codes=tags,
+        tag_values=values,
         street_count=street_count,
     )
 

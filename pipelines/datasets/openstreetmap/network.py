@@ -51,9 +51,9 @@ class StreetGraph:
     length: F64  #: (E,) metres
     oneway: I8  #: (E,) 0 no, 1 yes, or :data:`MIXED`
     reversed: I8
-    #: (E,) per tag of ``VALUE_TAGS``: position in ``values``, -1 if missing
-    tags: Mapping[str, I32]
-    values: Mapping[str, list[TagValues]]  #: distinct values of each tag on one street
+    #: (E,) per tag of ``VALUE_TAGS``: position in ``tag_values``, -1 if missing
+    tag_codes: Mapping[str, I32]
+    tag_values: Mapping[str, list[TagValues]]  #: distinct values of each tag on one street
     street_count: I64 | None = None  #: (N,) streets at each node, once computed
 
     @property
@@ -69,8 +69,8 @@ class StreetGraph:
     def keep_edges(self, positions: I64) -> StreetGraph:
         """Return the graph with the edges at these positions (E,), in this order."""
         arrays = {name: getattr(self, name)[positions] for name in _EDGE_ARRAYS}
-        tags = {key: codes[positions] for key, codes in self.tags.items()}
-        return replace(self, tags=tags, **arrays)
+        tags = {key: codes[positions] for key, codes in self.tag_codes.items()}
+        return replace(self, tag_codes=tags, **arrays)
 
     def keep_nodes(self, mask: Bools) -> StreetGraph:
         """Return the subgraph induced by the masked nodes (N,)."""
@@ -203,8 +203,8 @@ def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     for name, values in vars(graph).items():
         if isinstance(values, np.ndarray):
             arrays[name] = mapped_copy(values, folder)
-    tags = {key: mapped_copy(codes, folder) for key, codes in graph.tags.items()}
-    return replace(graph, tags=tags, **arrays)
+    tags = {key: mapped_copy(codes, folder) for key, codes in graph.tag_codes.items()}
+    return replace(graph, tag_codes=tags, **arrays)
 
 
 def count_streets(graph: StreetGraph) -> I64:
@@ -243,7 +243,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     # 2. Follow the streets in batches, marking the nodes that they pass.
     passed = np.zeros(graph.num_nodes, np.bool_)
     value_codes = {}
-    for key, values in graph.values.items():
+    for key, values in graph.tag_values.items():
         value_codes[key] = {value: code for code, value in enumerate(values)}
     streets = []
     for batch in np.array_split(starts, starts.shape[1] // _STREETS_PER_BATCH + 1, axis=1):
@@ -260,7 +260,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
             passed,
         )
         columns = _segment_columns(graph, *steps)
-        streets.append(_join_streets(columns, ptr, graph.values, value_codes))
+        streets.append(_join_streets(columns, ptr, graph.tag_values, value_codes))
     kept = nodes.has_edges & ~passed
     del nodes, starts
 
@@ -287,8 +287,8 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         node_id=graph.node_id[kept],
         lon=graph.lon[kept],
         lat=graph.lat[kept],
-        tags={key: joined.pop(key) for key in VALUE_TAGS},
-        values={key: [*codes] for key, codes in value_codes.items()},
+        tag_codes={key: joined.pop(key) for key in VALUE_TAGS},
+        tag_values={key: [*codes] for key, codes in value_codes.items()},
         **joined,
     )
     if not both_ends_kept.all():
@@ -387,7 +387,7 @@ def _segment_columns(
 ) -> dict[str, Array]:
     """Return the ends, lengths, flags and tags of edges."""
     row = edge >> 1
-    tags = {key: codes[row] for key, codes in graph.tags.items()}
+    tags = {key: codes[row] for key, codes in graph.tag_codes.items()}
     if isinstance(graph, StreetGraph):
         arrays = {name: getattr(graph, name)[row] for name in _EDGE_ARRAYS}
         return {**arrays, **tags}

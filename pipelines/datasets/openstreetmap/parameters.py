@@ -14,10 +14,10 @@ from kmip_data.pipelines.domains.cities import CityParams
 from kmip_data.strict_model import StrictModel
 
 #: Raw members other than the map itself.
-POLYGON = "area.geojson"
-VOCABULARY = "vocabulary.json"
-LAND_USE = "land_use.geojson"
-GRAPHML = "network.graphml"
+POLYGON_FILE = "area.geojson"
+VOCABULARY_FILE = "vocabulary.json"
+LAND_USE_FILE = "land_use.geojson"
+GRAPHML_FILE = "network.graphml"
 
 
 def parse_bbox(text: str) -> tuple[float, float, float, float]:

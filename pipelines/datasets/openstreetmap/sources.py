@@ -20,10 +20,10 @@ from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import Vocabulary
 from kmip_data.pipelines.datasets.openstreetmap.extract import file_format
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
-    GRAPHML,
-    LAND_USE,
-    POLYGON,
-    VOCABULARY,
+    GRAPHML_FILE,
+    LAND_USE_FILE,
+    POLYGON_FILE,
+    VOCABULARY_FILE,
     CitySource,
 )
 from kmip_data.pipelines.own_pipeline import existing_file
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 
-def obtain_city(
+def import_city(
     manifest: Manifest,
     source: CitySource,
     home: Home,
@@ -78,19 +78,21 @@ def obtain_city(
             receipts = [_file_receipt(path, origin) for path in written]
         elif source.graphml is not None:
             receipts = [
-                _copy_file(existing_file(source.graphml, "--archive"), destination / GRAPHML)
+                _copy_file(existing_file(source.graphml, "--archive"), destination / GRAPHML_FILE)
             ]
         else:
             path = existing_file(source.osm_file or Path(), "--archive")
             receipts = [_copy_file(path, destination / f"extract.{file_format(path)}")]
         if source.polygon is not None:
             receipts.append(
-                _copy_file(existing_file(source.polygon, "--set polygon="), destination / POLYGON)
+                _copy_file(
+                    existing_file(source.polygon, "--set polygon="), destination / POLYGON_FILE
+                )
             )
         if vocabulary is not None:
-            write_json(destination / VOCABULARY, vocabulary.model_dump(mode="json"))
+            write_json(destination / VOCABULARY_FILE, vocabulary.model_dump(mode="json"))
             receipts.append(
-                _file_receipt(destination / VOCABULARY, f"vocabulary of {source.vocabulary}")
+                _file_receipt(destination / VOCABULARY_FILE, f"vocabulary of {source.vocabulary}")
             )
 
         # Sort by name, so that the copy's digest does not depend on the order of options.
@@ -144,7 +146,7 @@ def download_place(
     if network_type == "any":
         custom_filter = '["highway"]'
         network_type = "all"
-    with _checked_answers(place, dataset):
+    with _checking_answers(place, dataset):
         try:
             outline = osmnx.geocode_to_gdf(place).union_all()
         except (ValueError, TypeError) as error:
@@ -164,13 +166,13 @@ def download_place(
         areas = _download_land_use(outline)
 
     # Write only when both answers are complete.
-    written = [folder / GRAPHML]
-    with convert_write_errors(folder / GRAPHML):
-        osmnx.save_graphml(graph, folder / GRAPHML)
+    written = [folder / GRAPHML_FILE]
+    with convert_write_errors(folder / GRAPHML_FILE):
+        osmnx.save_graphml(graph, folder / GRAPHML_FILE)
         if areas:
             text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)
-            (folder / LAND_USE).write_text(text, "utf-8")
-            written.append(folder / LAND_USE)
+            (folder / LAND_USE_FILE).write_text(text, "utf-8")
+            written.append(folder / LAND_USE_FILE)
     return written
 
 
@@ -198,7 +200,7 @@ def _download_land_use(outline: object) -> list[dict[str, object]]:
 
 
 @contextmanager
-def _checked_answers(place: str, dataset: str) -> Iterator[None]:
+def _checking_answers(place: str, dataset: str) -> Iterator[None]:
     """Check every server answer to OSMnx, and disable its cache in the working folder.
 
     OSMnx accepts an incomplete answer with an error in its ``remark``, and returns part of the city.

@@ -82,23 +82,25 @@ def read_speed(text: str) -> float | None:
     return IMPLICIT_LIMITS.get(text)
 
 
-def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, ...]]]) -> F64:
+def street_speeds(
+    tag_codes: Mapping[str, I32], tag_values: Mapping[str, list[tuple[str, ...]]]
+) -> F64:
     """Return the speed of each edge in km/h, (E,) float64; all NaN if no street has a speed.
 
-    ``tags`` and ``values`` are fields of a ``StreetGraph``.
+    ``tag_codes`` and ``tag_values`` are fields of a ``StreetGraph``.
     """
     # 1. Parse each distinct value; the last position, -1, stands for a missing tag.
     distinct_speeds = []
-    for limits in values["maxspeed"]:
+    for limits in tag_values["maxspeed"]:
         speeds = [speed for speed in map(read_speed, limits) if speed is not None]
         distinct_speeds.append(sum(speeds) / len(speeds) if speeds else np.nan)
-    speed = np.array([*distinct_speeds, np.nan])[tags["maxspeed"]]
+    speed = np.array([*distinct_speeds, np.nan])[tag_codes["maxspeed"]]
 
     # 2. Classify each street by its first ``highway`` value.
-    firsts = [names[0] for names in values["highway"]]
+    firsts = [names[0] for names in tag_values["highway"]]
     highways = [*sorted(set(firsts)), ""]
     position = {highway: i for i, highway in enumerate(highways)}
-    highway = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
+    highway = np.array([position[name] for name in [*firsts, ""]])[tag_codes["highway"]]
 
     # 3. Fill gaps with the mean of the class, or the mean of these means if the class has none.
     has_speed = np.isfinite(speed)

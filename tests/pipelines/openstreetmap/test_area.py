@@ -23,16 +23,16 @@ from support.maps.osm_servers import osm_servers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawCopy
-from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
-from kmip_data.pipelines.datasets.openstreetmap.network import count_streets
-from kmip_data.pipelines.datasets.openstreetmap.parameters import POLYGON, OpenStreetMapParams
-from kmip_data.pipelines.datasets.openstreetmap.reading import (
+from kmip_data.pipelines.datasets.openstreetmap.city_reader import (
     _read_extract,
     extend_by_margin,
     parse_bbox,
     read_city,
     read_polygon,
 )
+from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
+from kmip_data.pipelines.datasets.openstreetmap.network import count_streets
+from kmip_data.pipelines.datasets.openstreetmap.parameters import POLYGON_FILE, OpenStreetMapParams
 
 BOX = (24.940, 60.168, 24.947, 60.173)
 
@@ -78,9 +78,9 @@ def test_the_margin_equals_osmnx(center):
 
 
 def test_a_polygon_and_a_box_meet_and_one_that_misses_says_where_the_map_is(raw, tmp_path):
-    (tmp_path / POLYGON).write_text(shapely.to_geojson(shapely.box(24.943, 60.1, 25, 60.2)))
+    (tmp_path / POLYGON_FILE).write_text(shapely.to_geojson(shapely.box(24.943, 60.1, 25, 60.2)))
     (tmp_path / helsinki().name).symlink_to(helsinki())
-    both = RawCopy(tmp_path, {**raw.members, POLYGON: "0" * 64}, raw.receipts)
+    both = RawCopy(tmp_path, {**raw.members, POLYGON_FILE: "0" * 64}, raw.receipts)
     params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))
     city = read_city(both, params, tmp_path)
     assert 24.943 <= city.features[:, 0].min() < city.features[:, 0].max() <= 24.947

@@ -19,7 +19,7 @@ from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawCopy
-from kmip_data.pipelines.datasets.openstreetmap import reading
+from kmip_data.pipelines.datasets.openstreetmap import city_reader
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,
     city_arrays,
@@ -123,14 +123,14 @@ def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
         {helsinki().name: ""},
         (Receipt(name="", origin="helsinki", sha256="", bytes=0),),
     )
-    city, mapped = reading.read_city(raw, OpenStreetMapParams(), tmp_path), []
+    city, mapped = city_reader.read_city(raw, OpenStreetMapParams(), tmp_path), []
     monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
     memmap = np.memmap
     monkeypatch.setattr(
         np, "memmap", lambda *args, **named: mapped.append(args) or memmap(*args, **named)
     )
     (tmp_path / "mapped").mkdir()
-    other = reading.read_city(raw, OpenStreetMapParams(), tmp_path / "mapped")
+    other = city_reader.read_city(raw, OpenStreetMapParams(), tmp_path / "mapped")
     assert len(mapped) > 15
     for name in ("features", "edge_index", "edge_length", "edge_speed", "osm_ids"):
         np.testing.assert_array_equal(getattr(other, name), getattr(city, name))

@@ -18,22 +18,26 @@ from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.openstreetmap import extract
-from kmip_data.pipelines.datasets.openstreetmap.extract import Extract, file_format, read_extract
+from kmip_data.pipelines.datasets.openstreetmap.extract import (
+    StreetsAndLandUse,
+    file_format,
+    read_extract,
+)
 from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 
 STREET = {"highway": "residential"}
 
 
-def read(path: Path, tmp_path: Path, kind: str = "all") -> Extract:
+def read(path: Path, tmp_path: Path, kind: str = "all") -> StreetsAndLandUse:
     return read_extract(path, kind, tmp_path)
 
 
-def assert_same(ours: Extract, theirs: Extract) -> None:
+def assert_same(ours: StreetsAndLandUse, theirs: StreetsAndLandUse) -> None:
     for name in ("start", "node", "node_id", "x", "y", "direction"):
         assert np.array_equal(getattr(ours.ways, name), getattr(theirs.ways, name)), name
-    assert ours.ways.values == theirs.ways.values
-    for key, codes in ours.ways.tags.items():
-        assert np.array_equal(codes, theirs.ways.tags[key])
+    assert ours.ways.tag_values == theirs.ways.tag_values
+    for key, codes in ours.ways.tag_codes.items():
+        assert np.array_equal(codes, theirs.ways.tag_codes[key])
     assert ours.land_use.value == theirs.land_use.value
     assert (
         shapely.to_wkb(ours.land_use.area).tolist() == shapely.to_wkb(theirs.land_use.area).tolist()
@@ -63,7 +67,7 @@ def test_the_newest_version_of_a_repeated_element_is_used(tmp_path):
         writer.add_way(make.Way(id=7, version=2, nodes=[1, 1, 2, 2, 1], tags={"highway": "path"}))
         writer.add_way(make.Way(id=7, version=1, nodes=[1, 2, 3], tags=STREET))
     ways = read(path, tmp_path).ways
-    assert (len(ways), ways.node_id[ways.node].tolist(), ways.values["highway"]) == (
+    assert (len(ways), ways.node_id[ways.node].tolist(), ways.tag_values["highway"]) == (
         1,
         [1, 2, 1],
         [("path",)],

@@ -70,11 +70,11 @@ def test_a_small_graphml_file_is_read(tmp_path):
     graph = read_graphml(write(tmp_path, GOOD))
     assert graph.node_id.tolist() == [1, 2]
     assert graph.length.tolist() == [7200.5]
-    assert graph.values["lanes"] == [("10", "2")]
+    assert graph.tag_values["lanes"] == [("10", "2")]
     assert graph.street_count is None
     call = "[__import__('os').system('false')]"  # a list is never run
     graph = read_graphml(write(tmp_path, GOOD.replace("['2', '10', '2']", call)))
-    assert graph.values["lanes"] == [(call,)]
+    assert graph.tag_values["lanes"] == [(call,)]
 
 
 LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'

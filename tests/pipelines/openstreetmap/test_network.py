@@ -123,8 +123,10 @@ def test_parts_and_streets_are_worked_on_in_pieces_of_any_size(tmp_path, monkeyp
     pieces = read(path, "all", tmp_path)
     for name in ("node_id", "lon", "lat", "source", "target", "length", "oneway", "reversed"):
         assert np.array_equal(getattr(pieces, name), getattr(whole, name)), name
-    assert pieces.values == whole.values
-    assert all(np.array_equal(codes, whole.tags[key]) for key, codes in pieces.tags.items())
+    assert pieces.tag_values == whole.tag_values
+    assert all(
+        np.array_equal(codes, whole.tag_codes[key]) for key, codes in pieces.tag_codes.items()
+    )
 
 
 def test_ties_between_components_go_to_the_lowest_node(tmp_path):

@@ -165,7 +165,7 @@ def edges_of(graph: StreetGraph) -> Counter:
     flags = {0: ("False",), 1: ("True",), 2: ("False", "True")}
 
     tags = [
-        [() if code < 0 else graph.values[key][code] for code in graph.tags[key].tolist()]
+        [() if code < 0 else graph.tag_values[key][code] for code in graph.tag_codes[key].tolist()]
         for key in KEYS
     ]
     ends = (graph.node_id[end].tolist() for end in (graph.source, graph.target))

@@ -35,10 +35,10 @@ from kmip_data.pipelines.datasets.openstreetmap.network import (
     truncate_to_polygon,
 )
 from kmip_data.pipelines.datasets.openstreetmap.parameters import (
-    GRAPHML,
-    LAND_USE,
-    POLYGON,
-    VOCABULARY,
+    GRAPHML_FILE,
+    LAND_USE_FILE,
+    POLYGON_FILE,
+    VOCABULARY_FILE,
     OpenStreetMapParams,
     parse_bbox,
 )
@@ -102,7 +102,7 @@ def extend_by_margin(area: Geometry) -> Geometry:
 def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityArrays:
     """Return the tensors of the city in ``raw``; raises an error if its area has no streets."""
     extract = next((name for name in raw.members if ".osm" in name), None)
-    if extract is None and GRAPHML not in raw.members:
+    if extract is None and GRAPHML_FILE not in raw.members:
         from kmip_data.pipelines.datasets.city_networks import read_city_archive
 
         return read_city_archive(raw.path)
@@ -111,10 +111,10 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
     facts: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
-        graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
+        graph = read_graphml(raw.path / GRAPHML_FILE, name=raw.receipts[0].origin)
         if area is not None:
             graph = _largest_part_inside(graph, area, graph)
-        land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
+        land_use = read_land_use(raw.path / LAND_USE_FILE) if LAND_USE_FILE in raw.members else None
     else:
         graph, land_use, facts = _read_extract(raw, extract, params, area, workdir)
         cut = facts["ways_cut"]
@@ -125,10 +125,10 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
     node_land_use = land_use_of_nodes(graph, land_use)
     del land_use  # frees 0.3 GB for a country
     vocabulary = None
-    if VOCABULARY in raw.members:
+    if VOCABULARY_FILE in raw.members:
         remedy = "build the city again with another --set vocabulary=NAME"
         vocabulary = read_model(
-            raw.path / VOCABULARY, Vocabulary, "is not a vocabulary", next=remedy
+            raw.path / VOCABULARY_FILE, Vocabulary, "is not a vocabulary", next=remedy
         )
     return city_arrays(
         graph,
@@ -147,8 +147,8 @@ def _requested_area(raw: RawCopy, params: OpenStreetMapParams) -> Geometry | Non
     areas = []
     if params.bbox is not None:
         areas.append(shapely.box(*parse_bbox(params.bbox)))
-    if POLYGON in raw.members:
-        areas.append(read_polygon(raw.path / POLYGON))
+    if POLYGON_FILE in raw.members:
+        areas.append(read_polygon(raw.path / POLYGON_FILE))
     if not areas:
         return None
     return shapely.intersection_all(areas)
