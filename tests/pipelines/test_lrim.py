@@ -19,9 +19,14 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.datasets.lrim_generated import NUM_SWEEPS, SIGMAS, TEMPERATURES, make_grid
-from kmip_data.pipelines.datasets.lrim_generated.clusters import (
-    Bonds,
+from kmip_data.pipelines.datasets.lrim_generated import (
+    NUM_SWEEPS,
+    SIGMAS,
+    TEMPERATURES,
+    draw_spins_and_energies,
+)
+from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
+    BondTables,
     alias_table,
     poisson_table,
     random_spins,
@@ -88,7 +93,7 @@ def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(diffi
     weight /= weight.sum()
 
     rng = np.random.default_rng(7)
-    bonds = Bonds.at_temperature(table, temperature)
+    bonds = BondTables.at_temperature(table, temperature)
     spins = random_spins(size, rng)
     measured = []
     for _ in range(4_000):
@@ -123,8 +128,10 @@ PUBLISHED = {
 def test_restricted_oracles_have_the_errors_that_the_authors_published(difficulty: str) -> None:
     """Errors fall smoothly with the radius, and agree with the published files (400 grids: ± 0.04)."""
     table = couplings_by_displacement(16, SIGMAS[difficulty])
-    bonds = Bonds.at_temperature(table, TEMPERATURES[16, difficulty])
-    grids = [make_grid(table, bonds, np.random.default_rng([5, row])) for row in range(400)]
+    bonds = BondTables.at_temperature(table, TEMPERATURES[16, difficulty])
+    grids = [
+        draw_spins_and_energies(table, bonds, np.random.default_rng([5, row])) for row in range(400)
+    ]
     errors = {}
     for radius in range(1, 16):
         unseen = np.where(hops(16) > radius, table, 0)
@@ -147,7 +154,7 @@ def test_chains_forget_their_start(difficulty: str) -> None:
     """The integrated autocorrelation time of |m| is a tenth of a chain's sweeps at most."""
     table = couplings_by_displacement(16, SIGMAS[difficulty])
     rng = np.random.default_rng(3)
-    bonds = Bonds.at_temperature(table, TEMPERATURES[16, difficulty])
+    bonds = BondTables.at_temperature(table, TEMPERATURES[16, difficulty])
     values = np.abs(run_sampler(random_spins(16, rng), bonds, 20_000, rng)[100:]).astype(float)
     values -= values.mean()
     time = 0.5

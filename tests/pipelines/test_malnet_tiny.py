@@ -20,7 +20,7 @@ from torch_geometric.utils import remove_isolated_nodes
 from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.malnet_tiny import drop_isolated, read_graph
+from kmip_data.pipelines.datasets.malnet_tiny import drop_isolated, parse_graph
 from kmip_data.pipelines.formats.text import MAX_NODE_ID
 from kmip_data.pipelines.raw.extract import recognise_dataset
 
@@ -114,13 +114,15 @@ GOOD = ["# a comment", "# Nodes: 3, Edges: 3", "0\t1", "2 1", "2\t\t0 "]
 def test_edge_lists_are_whole_and_a_bad_line_is_named():
     for end in ("\n", "\r\n"):
         text = end.join(GOOD).encode()
-        assert read_graph(text, "file").tolist() == read_graph(text + end.encode(), "file").tolist()
-    assert read_graph(text, "file").tolist() == [[0, 2, 2], [1, 1, 0]]
+        assert (
+            parse_graph(text, "file").tolist() == parse_graph(text + end.encode(), "file").tolist()
+        )
+    assert parse_graph(text, "file").tolist() == [[0, 2, 2], [1, 1, 0]]
 
     def check(case):
         lines, match = case
         with pytest.raises(DamagedInput, match=match):
-            read_graph("\n".join(lines).encode(), "file")
+            parse_graph("\n".join(lines).encode(), "file")
 
     large = (f"0\t{MAX_NODE_ID}", "0\t" + "9" * 22)
     bad = ["1", "1\tx", "1\t2\t3", "-1\t2", "1.5\t2", "", "1,2", "\0\t1", "# late", *large]

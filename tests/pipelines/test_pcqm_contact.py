@@ -15,7 +15,7 @@ from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PCQMContact
 from kmip_data.format.writer import SkippedRecord
-from kmip_data.pipelines.datasets.pcqm_contact import SPLIT_FILES, TABLE_FILE, read_record
+from kmip_data.pipelines.datasets.pcqm_contact import SPLIT_FILES, TABLE_FILE, record_from_smiles
 from kmip_data.pipelines.domains.molecules import RefusedSmilesError
 from kmip_data.pipelines.sample_writers import write_torch_zip
 
@@ -82,11 +82,11 @@ def test_a_table_of_the_used_rows_alone_has_the_same_records(raw, tmp_path, comp
 )
 def test_bad_rows_are_refused(text, reason):
     with pytest.raises(RefusedSmilesError, match=reason):
-        read_record("key", text, 256)
+        record_from_smiles("key", text, 256)
 
 
 def test_the_last_bits_are_kept():
-    record = read_record(
+    record = record_from_smiles(
         "key", "C" * 256 + " |atomProp:0.contact.0&#59;1:255.contact.0:254.contact.1|", 256
     )
     bits = np.unpackbits(record.columns["node/contact"], axis=1, bitorder="little")

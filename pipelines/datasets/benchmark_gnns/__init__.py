@@ -20,10 +20,10 @@ from kmip_data.pipelines.formats.tensors import map_file, read_torch_file, relea
 from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
 
-_GRAPHS_PER_RELEASE = 1_000  #: graphs read before pages of the file are released
+_PAGE_RELEASE_INTERVAL = 1_000  #: graphs read before pages of the file are released
 
 
-class BenchmarkPipeline(GraphsInPartsPipeline):
+class BenchmarkGNNsPipeline(GraphsInPartsPipeline):
     """Pipeline of ``cifar10``, ``mnist``, ``pattern`` and ``cluster``."""
 
     records_per_unit = 2_000  #: about 20 MB per shard of CIFAR10, 50 MB of PATTERN
@@ -43,11 +43,11 @@ class BenchmarkPipeline(GraphsInPartsPipeline):
         is_picture = "graph/y" in self.manifest.layout.columns
         for index, graph in enumerate(graphs):
             yield _picture_graph(graph) if is_picture else graph
-            if index % _GRAPHS_PER_RELEASE == 0:
+            if index % _PAGE_RELEASE_INTERVAL == 0:
                 release_pages(mapping)
 
 
-PIPELINE = BenchmarkPipeline
+PIPELINE = BenchmarkGNNsPipeline
 
 
 def _picture_graph(graph: RawGraph) -> RawGraph:

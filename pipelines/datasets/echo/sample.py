@@ -13,7 +13,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tree
+from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hop_distances, tree_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 from kmip_data.pipelines.sample_writers import part_sizes, write_graphs
 
@@ -46,7 +46,7 @@ def _draw_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     order = rng.permutation(nodes)
     edges = append_reverse_edges(order[make_topology(nodes, rng)])
 
-    distance = hops_between(edges, nodes)
+    distance = hop_distances(edges, nodes)
     source = int(rng.integers(nodes))
     is_source = np.arange(nodes) == source
     x = np.stack([is_source, rng.random(nodes)], axis=1)
@@ -61,7 +61,7 @@ def _draw_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
 
 def _draw_molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     atoms = int(rng.integers(30, 60))
-    edges = append_reverse_edges(tree(atoms, rng))
+    edges = append_reverse_edges(tree_edges(atoms, rng))
     number = rng.choice(_ATOMIC_NUMBERS, atoms)
     x = np.stack([number, 10 * rng.random(atoms)], axis=1)
 

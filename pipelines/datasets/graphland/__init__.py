@@ -178,7 +178,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 PIPELINE = GraphLandPipeline
 
 
-class Features(NamedTuple):
+class TransformedFeatures(NamedTuple):
     """Transformed features of N streets."""
 
     x: F32  #: (N, F)
@@ -187,7 +187,7 @@ class Features(NamedTuple):
     target: str  #: name of the target column
 
 
-def read_features(folder: Path) -> Features:
+def read_features(folder: Path) -> TransformedFeatures:
     """Read the features and transform them by type, with upstream's defaults.
 
     Numerical features are mapped to a normal distribution (:func:`normal_scores`), fractions are
@@ -228,7 +228,7 @@ def read_features(folder: Path) -> Features:
         raise DamagedInput("info.yaml names no features.")
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise DamagedInput(f"info.yaml: two columns of x would be called {duplicates[0]!r}.")
-    return Features(
+    return TransformedFeatures(
         np.column_stack(columns), tuple(names), tuple(feature_types), columns_by_type.target_name
     )
 

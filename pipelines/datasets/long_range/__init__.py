@@ -62,12 +62,12 @@ class LongRangeParams(BuildParams):
     )
 
 
-def line(nodes: int, _rng: Rng) -> I64:
+def line_edges(nodes: int, _rng: Rng) -> I64:
     """Return the edges of a path, (2, nodes - 1)."""
     return np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
 
 
-def grid(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
+def grid_edges(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
     """Return the edges of a grid, square by default; the last row may be incomplete."""
     columns = -(-nodes // (rows or int(np.sqrt(nodes))))
     node = np.arange(nodes)
@@ -78,23 +78,23 @@ def grid(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
     return np.concatenate([horizontal, vertical], axis=1)
 
 
-def tree(nodes: int, rng: Rng) -> I64:
+def tree_edges(nodes: int, rng: Rng) -> I64:
     """Return the edges of a deep random tree, where each node's parent is one of the previous four."""
     child = np.arange(1, nodes)
     parent = rng.integers(np.maximum(child - 4, 0), child)
     return np.stack([parent, child])
 
 
-def caterpillar(nodes: int, rng: Rng) -> I64:
+def caterpillar_edges(nodes: int, rng: Rng) -> I64:
     """Return the edges of a path through half of the nodes, with the others attached to it."""
-    return _attach_nodes(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
+    return _attach_nodes(line_edges(nodes // 2, rng), nodes // 2, 0, nodes, rng)
 
 
-def lobster(nodes: int, rng: Rng) -> I64:
+def lobster_edges(nodes: int, rng: Rng) -> I64:
     """Return the edges of a caterpillar of 2/3 of the nodes, with the others attached to its legs."""
     spine = nodes // 3
     legs = 2 * nodes // 3
-    edges = _attach_nodes(line(spine, rng), spine, 0, legs, rng)
+    edges = _attach_nodes(line_edges(spine, rng), spine, 0, legs, rng)
     return _attach_nodes(edges, legs, spine, nodes, rng)
 
 
@@ -112,12 +112,12 @@ def _attach_nodes(
 
 
 TOPOLOGIES: dict[str, Callable[[int, Rng], I64]] = {
-    "line": line,
-    "ladder": partial(grid, rows=2),
-    "grid": grid,
-    "tree": tree,
-    "caterpillar": caterpillar,
-    "lobster": lobster,
+    "line": line_edges,
+    "ladder": partial(grid_edges, rows=2),
+    "grid": grid_edges,
+    "tree": tree_edges,
+    "caterpillar": caterpillar_edges,
+    "lobster": lobster_edges,
 }
 
 
@@ -130,7 +130,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
     def schema(self, params: LongRangeParams) -> Schema:
         """Return features by task, the target, and for node tasks the distance to the answer."""
-        fields = FIELDS.get(params.task, ("constant",))
+        fields = FEATURE_NAMES.get(params.task, ("constant",))
         columns = [feature_column("node/x", fields, "input of the task", stored="int8")]
         target = class_column("node/y", NUM_VALUES, "value of the other node with this key")
         if params.task != "retrieval":
@@ -174,7 +174,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
 
 PIPELINE = LongRangePipeline
-FIELDS = {
+FEATURE_NAMES = {
     "retrieval": (
         *(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)),
         *(f"value {i}" for i in range(NUM_VALUES)),
@@ -196,7 +196,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     both_directions = append_reverse_edges(edges)
     edge_index = both_directions[:, np.lexsort(both_directions)]
 
-    distance = hops_between(edge_index, nodes).astype(np.uint16)
+    distance = hop_distances(edge_index, nodes).astype(np.uint16)
     part = PART_CYCLE[row // len(names) % len(PART_CYCLE)]
     return GraphRecord(
         key=f"{part}/{name}/{row:07d}",
@@ -206,7 +206,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     )
 
 
-def hops_between(edge_index: I64, nodes: int) -> F64:
+def hop_distances(edge_index: I64, nodes: int) -> F64:
     """Return the number of edges on a shortest path between any two nodes, (N, N)."""
     ones = np.ones(edge_index.shape[1], np.int8)
     adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))

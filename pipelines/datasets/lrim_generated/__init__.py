@@ -17,8 +17,8 @@ from kmip_data.arrays import F32, F64, I8
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
-from kmip_data.pipelines.datasets.lrim_generated.clusters import (
-    Bonds,
+from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
+    BondTables,
     Rng,
     random_spins,
     run_sampler,
@@ -94,10 +94,10 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: LRIMParams) -> Iterator[GraphRecord]:
         """Generate each grid from the seed and its number."""
         table = couplings_by_displacement(params.size, SIGMAS[params.difficulty])
-        bonds = Bonds.at_temperature(table, TEMPERATURES[params.size, params.difficulty])
+        bonds = BondTables.at_temperature(table, TEMPERATURES[params.size, params.difficulty])
         edge_index = grid_edges(params.size).astype(self.schema(params).index_dtype)
         for row in unit.selection["rows"]:
-            x, y = make_grid(table, bonds, np.random.default_rng([params.seed, row]))
+            x, y = draw_spins_and_energies(table, bonds, np.random.default_rng([params.seed, row]))
             part = "train" if row < 0.8 * params.graphs else "val"
             if row >= 0.9 * params.graphs:
                 part = "test"
@@ -125,7 +125,7 @@ class LRIMGeneratedPipeline(Pipeline[LRIMParams, PublishedSplitParams]):
 PIPELINE = LRIMGeneratedPipeline
 
 
-def make_grid(table: F64, bonds: Bonds, rng: Rng) -> tuple[I8, F32]:
+def draw_spins_and_energies(table: F64, bonds: BondTables, rng: Rng) -> tuple[I8, F32]:
     """Return spins and energies of one grid, (L², 1) each, in row-major order."""
     spins = random_spins(len(table), rng)
     run_sampler(spins, bonds, NUM_SWEEPS, rng)

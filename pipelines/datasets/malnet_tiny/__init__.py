@@ -110,7 +110,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
         for name in unit.selection["graphs"]:
             file = f"{name}.edgelist"
-            edges = read_graph((prepared.path / file).read_bytes(), file)
+            edges = parse_graph((prepared.path / file).read_bytes(), file)
             nodes = int(edges.max()) + 1
             if params.isolated == "drop":
                 nodes, edges = drop_isolated(edges)
@@ -137,7 +137,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 PIPELINE = MalNetTinyPipeline
 
 
-def read_graph(data: bytes, name: str) -> I32:
+def parse_graph(data: bytes, name: str) -> I32:
     """Return the edges of one file, int32 (2, E), checked against the counts in its comments."""
     header, edges = parse_edges(data, name=name)
     if not edges.size:

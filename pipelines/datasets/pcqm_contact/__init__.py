@@ -81,7 +81,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 
     def record_builder(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Return a function that builds a record from a SMILES with contacts."""
-        return lambda _, key, smiles: read_record(key, smiles, self.manifest.max_nodes)
+        return lambda _, key, smiles: record_from_smiles(key, smiles, self.manifest.max_nodes)
 
 
 PIPELINE = PCQMContactPipeline
@@ -96,7 +96,7 @@ def rows_with_contacts(path: Path, row_step: int = ROW_STEP) -> Iterator[str]:
             yield smiles
 
 
-def read_record(key: str, smiles: str, max_nodes: int) -> GraphRecord:
+def record_from_smiles(key: str, smiles: str, max_nodes: int) -> GraphRecord:
     """Return the record of an extended SMILES, without sanitisation like upstream.
 
     Raises :class:`RefusedSmilesError` if RDKit rejects it, it has more than ``max_nodes`` atoms, or

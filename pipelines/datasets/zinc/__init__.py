@@ -27,7 +27,7 @@ from kmip_data.runtime.extras import require_extra
 ATOM_TYPE = "atom_type"
 BOND_TYPE = "bond_type"
 TARGET = "logP_SA_cycle_normalized"
-RawItem = Mapping[str, Any]  #: pickled molecule, or row of the mirror
+RawMolecule = Mapping[str, Any]  #: pickled molecule, or row of the mirror
 
 
 class ZincPipeline(GraphsInPartsPipeline):
@@ -71,14 +71,18 @@ def _read_molecules(
             continue
         missing.discard(number)
         is_pickle = path.suffix == ".pickle"
-        yield graph_from_molecule(item) if is_pickle else graph_from_row(item, raw.current_item)
+        yield (
+            graph_from_pickled_molecule(item)
+            if is_pickle
+            else graph_from_mirror_row(item, raw.current_item)
+        )
     if missing:
         raise DamagedInput(
             f"{part}.index lists molecule {max(missing)}, which {path.name} does not have."
         )
 
 
-def _read_items(path: Path) -> Iterator[RawItem]:
+def _read_items(path: Path) -> Iterator[RawMolecule]:
     match path.suffix:
         case ".pickle":
             yield from stream_pickled_tensors(path)
@@ -90,7 +94,7 @@ def _read_items(path: Path) -> Iterator[RawItem]:
             raise DamagedInput(f"{path.name} is not a .pickle, .jsonl or .parquet file.")
 
 
-def graph_from_molecule(molecule: RawItem) -> RawGraph:
+def graph_from_pickled_molecule(molecule: RawMolecule) -> RawGraph:
     """Convert a pickled molecule to a graph, with bonds sorted by first and second atom."""
     atoms = molecule[ATOM_TYPE]
     count = len(atoms)
@@ -110,7 +114,7 @@ _MAX_LINE_BYTES = 100_000  #: the largest molecule takes 3,000
 _ROWS_PER_BATCH = 1_000  #: Parquet rows read at a time
 
 
-def read_json_rows(path: Path) -> Iterator[RawItem]:
+def read_json_rows(path: Path) -> Iterator[RawMolecule]:
     """Yield the JSON object of each line."""
     with path.open("rb") as file:
         line_number = 0
@@ -124,7 +128,7 @@ def read_json_rows(path: Path) -> Iterator[RawItem]:
                 ) from error
 
 
-def read_parquet_rows(path: Path) -> Iterator[RawItem]:
+def read_parquet_rows(path: Path) -> Iterator[RawMolecule]:
     """Yield the rows of a Parquet file as dictionaries."""
     require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
@@ -137,7 +141,7 @@ def read_parquet_rows(path: Path) -> Iterator[RawItem]:
         raise DamagedInput(f"{path.name} is not a complete Parquet file: {error}.") from error
 
 
-def graph_from_row(row: RawItem, location: str) -> RawGraph:
+def graph_from_mirror_row(row: RawMolecule, location: str) -> RawGraph:
     """Convert a row of the mirror to a graph, with bonds sorted by first and second atom."""
     atoms = row["node_feat"]
     ends = np.asarray(row["edge_index"])

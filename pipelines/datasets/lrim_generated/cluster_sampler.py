@@ -21,7 +21,7 @@ Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
-class Bonds:
+class BondTables:
     """Tables for drawing the bonds of nodes at a temperature; equal on every CPU."""
 
     cumulative: F64  #: cumulative distribution of the bonds per node
@@ -29,7 +29,7 @@ class Bonds:
     alias: I64  #: (L²,) displacement that replaces it otherwise
 
     @classmethod
-    def at_temperature(cls, table: F64, temperature: float) -> Bonds:
+    def at_temperature(cls, table: F64, temperature: float) -> BondTables:
         """Return the tables for couplings (L, L)."""
         total = math.fsum(table.ravel())
         return cls(poisson_table(total / temperature), *alias_table(table.ravel()))
@@ -68,7 +68,7 @@ def random_spins(size: int, rng: Rng) -> I8:
     return 2 * rng.integers(0, 2, (size, size), np.int8) - 1
 
 
-def run_sampler(spins: I8, bonds: Bonds, sweeps: int, rng: Rng) -> I64:
+def run_sampler(spins: I8, bonds: BondTables, sweeps: int, rng: Rng) -> I64:
     """Update spins (L, L) in place; return their sum after each sweep, (sweeps,)."""
     sums = np.empty(sweeps, np.int64)
     _run_updates(spins, bonds.cumulative, bonds.keep_probability, bonds.alias, rng, sums)
