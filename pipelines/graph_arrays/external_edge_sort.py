@@ -1,7 +1,7 @@
 """Sort edges by target in bounded memory: partition them into runs on disk, then sort bucket by bucket.
 
-Sources and targets arrive in blocks. A *bucket* is a range of targets. Each block is sorted by bucket
-and appended to the files of runs, so a bucket is one slice of every block. A bucket is sorted by a
+Sources and targets arrive in batches. A *bucket* is a range of targets. Each batch is sorted by bucket
+and appended to the files of runs, so a bucket is one slice of every batch. A bucket is sorted by a
 stable counting sort of its mapped slices, which needs 8 bytes of memory per edge and 32 per node of
 the bucket.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.arrays import I64, U32, Array
 from kmip_data.runtime.parallel import njit_nogil
 
-BLOCK_EDGES = 2**21  #: edges partitioned at a time: 128 KiB per bucket at 128 buckets
+EDGES_PER_BATCH = 2**21  #: edges partitioned at a time: 128 KiB per bucket at 128 buckets
 BUCKET_EDGES = 2**22  #: mean number of edges sorted at a time
 MAX_BUCKETS = 512
 _RUNS = ("run_source", "run_target")
@@ -25,16 +25,16 @@ _EDGES = "edge"
 
 
 def write_runs(
-    blocks: Iterable[tuple[Array, Array]],
+    batches: Iterable[tuple[Array, Array]],
     nodes: int,
     edges: int,
     folder: Path,
     *,
     both_ways: bool,
 ) -> None:
-    """Partition blocks of sources (n,) and targets (n,), all below ``nodes``, into runs in ``folder``.
+    """Partition batches of sources (n,) and targets (n,), all below ``nodes``, into runs in ``folder``.
 
-    ``edges`` is the number of edges in all blocks. ``both_ways`` adds the reverse of each edge.
+    ``edges`` is the number of edges in all batches. ``both_ways`` adds the reverse of each edge.
     """
     total = 2 * edges if both_ways else edges
     shift = _bits_within_bucket(nodes, min(max(1, total // BUCKET_EDGES), MAX_BUCKETS))
@@ -42,7 +42,7 @@ def write_runs(
     bounds = []
     start = 0
     with (folder / _RUNS[0]).open("wb") as sources, (folder / _RUNS[1]).open("wb") as targets:
-        for source, target in blocks:
+        for source, target in batches:
             pairs = [(source, target)]
             if both_ways:
                 pairs.append((target, source))
@@ -108,7 +108,7 @@ def _map_edges(path: Path) -> U32:
 
 @njit_nogil()
 def _sort_by_bucket(source: I64, target: I64, shift: int, buckets: int) -> tuple[U32, U32, I64]:
-    """Return a block's sources and targets, stably sorted by bucket, and the bucket starts, (B + 1,)."""
+    """Return a batch's sources and targets, stably sorted by bucket, and the bucket starts, (B + 1,)."""
     starts = np.zeros(buckets + 1, np.int64)
     for end in target:
         starts[(end >> shift) + 1] += 1

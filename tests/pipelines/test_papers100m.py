@@ -38,9 +38,9 @@ QUIET = {"jobs": 1, "quiet": True}
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch):
-    """Blocks, buckets and pieces of a small graph are as many as of a large one."""
-    monkeypatch.setattr(external_edge_sort, "BLOCK_EDGES", 1_000)
+def _small_batches(monkeypatch):
+    """Batches, buckets and pieces of a small graph are as many as of a large one."""
+    monkeypatch.setattr(external_edge_sort, "EDGES_PER_BATCH", 1_000)
     monkeypatch.setattr(external_edge_sort, "BUCKET_EDGES", 500)
     monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
     monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
@@ -133,8 +133,8 @@ def test_sorted_runs_equal_a_slow_sort(tmp_path):
         folder.mkdir()
         ends = rng.integers(0, nodes, (2, edges))
         ends[1, rng.random(edges) < 0.5] = nodes // 3
-        blocks = [ends[:, i : i + 700] for i in range(0, edges, 700)]
-        external_edge_sort.write_runs(map(tuple, blocks), nodes, edges, folder, both_ways=distinct)
+        batches = [ends[:, i : i + 700] for i in range(0, edges, 700)]
+        external_edge_sort.write_runs(map(tuple, batches), nodes, edges, folder, both_ways=distinct)
         size = external_edge_sort.sort_runs(folder, nodes, folder, distinct=distinct)
         pairs = ends.T.tolist()
         if distinct:

@@ -36,8 +36,8 @@ MAX_YEAR = 10_000
 _SPLIT_RULE = "time"
 _DATA_FILE = "raw/data.npz"
 _LABEL_FILE = "raw/node-label.npz"
-_ROWS_PER_BLOCK = 2**20  #: labels or years converted at a time
-_BLOCKS_AHEAD = 4  #: blocks decompressed in advance
+_ROWS_PER_BATCH = 2**20  #: labels or years converted at a time
+_BATCHES_AHEAD = 4  #: batches decompressed in advance
 
 
 class PapersParams(OGBNodesParams):
@@ -96,7 +96,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
         _open_labels(raw.path, nodes)
         _part_codes(raw.path, nodes)
         external_edge_sort.write_runs(
-            _edge_blocks(data, nodes, edges),
+            _edge_batches(data, nodes, edges),
             nodes,
             edges,
             workdir,
@@ -161,14 +161,14 @@ class FeatureStream:
         self.dtype = dtype
         self._raw = raw
         self._nodes = nodes
-        self._next = (0, 0)  #: row range of the next block
-        self._blocks: Iterator[Array] = iter(())
+        self._next = (0, 0)  #: row range of the next batch
+        self._batches: Iterator[Array] = iter(())
 
     def __call__(self, start: int, stop: int) -> Array:
         """Return rows ``start:stop`` as stored; raises ``DamagedInput`` if they are damaged."""
         if (start, stop) != self._next:
             self._begin_reading(start, stop - start)
-        rows = next(self._blocks)
+        rows = next(self._batches)
         step = self._next[1] - self._next[0]
         self._next = (stop, min(stop + step, self._nodes))
         return rows
@@ -180,7 +180,7 @@ class FeatureStream:
         bounds = [*range(first, self._nodes, max(step, 1)), self._nodes]
         self._next = (first, first + step)
 
-        def feature_block(rows: tuple[int, int]) -> Array:
+        def feature_batch(rows: tuple[int, int]) -> Array:
             start, stop = rows
             values = stream.take((stop - start) * NUM_FEATURES).reshape(-1, NUM_FEATURES)
             with np.errstate(over="ignore"):
@@ -193,8 +193,8 @@ class FeatureStream:
                 )
             return stored
 
-        self._blocks = prepare_ahead(
-            pairwise(bounds), feature_block, threads=1, depth=_BLOCKS_AHEAD
+        self._batches = prepare_ahead(
+            pairwise(bounds), feature_batch, threads=1, depth=_BATCHES_AHEAD
         )
 
 
@@ -216,7 +216,7 @@ def _open_labels(raw: Path, nodes: int) -> ArrayStream:
     return NpzFile(raw / _LABEL_FILE).open_array("node_label", "fiu", (nodes, 1))
 
 
-def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
+def _edge_batches(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
     """Yield the sources and targets of the edges in order, int64, all below ``nodes``.
 
     In row-major arrays all sources precede all targets, so two streams read the array at two
@@ -228,8 +228,8 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
     if not is_fortran_order:
         streams[1].skip(edges)
 
-    def edge_block(start: int) -> Array:
-        count = min(external_edge_sort.BLOCK_EDGES, edges - start)
+    def edge_batch(start: int) -> Array:
+        count = min(external_edge_sort.EDGES_PER_BATCH, edges - start)
         if is_fortran_order:
             ends = streams[0].take(2 * count).reshape(-1, 2).T
         else:
@@ -243,16 +243,16 @@ def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array,
             )
         return ends.astype(np.int64, copy=False)
 
-    starts = range(0, edges, external_edge_sort.BLOCK_EDGES)
-    for ends in prepare_ahead(starts, edge_block, threads=1, depth=_BLOCKS_AHEAD):
+    starts = range(0, edges, external_edge_sort.EDGES_PER_BATCH)
+    for ends in prepare_ahead(starts, edge_batch, threads=1, depth=_BATCHES_AHEAD):
         yield ends[0], ends[1]
 
 
 def _write_int16(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
     """Write integers from ``low`` to ``high`` as int16, and NaN as ``NO_CLASS``."""
     with path.open("wb") as file:
-        for start in range(0, nodes, _ROWS_PER_BLOCK):
-            values = stream.take(min(_ROWS_PER_BLOCK, nodes - start))
+        for start in range(0, nodes, _ROWS_PER_BATCH):
+            values = stream.take(min(_ROWS_PER_BATCH, nodes - start))
             missing = np.isnan(values)
             filled = np.where(missing, 0, values)
             is_invalid = (filled < 0) | (filled > high) | (filled != np.rint(filled))

@@ -4,7 +4,7 @@ Follows ``osmnx.graph_from_xml`` and ``graph_from_polygon`` step by step, with e
 (``tests/pipelines/openstreetmap``) unless OSMnx's depend on string hashes or file order. Here the
 values of a tag on one street are sorted, and everything is ordered by OpenStreetMap id.
 
-A country has 10^8 directed way segments, too many for memory. :func:`segment_blocks` regenerates
+A country has 10^8 directed way segments, too many for memory. :func:`segment_batches` regenerates
 them for each pass, a million references at a time, and a pass keeps a few bytes per node.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EARTH_RADIUS_METRES = 6_371_009.0  #: as in OSMnx
 MIXED = 2  #: ``oneway`` and ``reversed`` of a street whose segments differ
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
-_REFERENCES_PER_BLOCK = 1 << 20
+_REFERENCES_PER_BATCH = 1 << 20
 _STREETS_PER_BATCH = 1 << 17
 _SEGMENTS_PER_TASK = 1 << 14  #: segments measured together; their arrays fit the L2 cache
 
@@ -95,8 +95,8 @@ StreetSegments = tuple[I32, I32, I32]
 Network = TypeVar("Network", Ways, StreetGraph)
 
 
-def segment_blocks(graph: Ways | StreetGraph) -> Iterator[StreetSegments]:
-    """Yield all directed edges in blocks, one edge per way segment and direction.
+def segment_batches(graph: Ways | StreetGraph) -> Iterator[StreetSegments]:
+    """Yield all directed edges in batches, one edge per way segment and direction.
 
     The order is OSMnx's: way by way, all forward segments before the backward ones. A segment with
     a missing node is left out, which cuts the way.
@@ -106,8 +106,8 @@ def segment_blocks(graph: Ways | StreetGraph) -> Iterator[StreetSegments]:
         return
     first = 0
     while first < len(graph):
-        # A block has only complete ways, and at least one.
-        stop = int(np.searchsorted(graph.start, graph.start[first] + _REFERENCES_PER_BLOCK))
+        # A batch has only complete ways, and at least one.
+        stop = int(np.searchsorted(graph.start, graph.start[first] + _REFERENCES_PER_BATCH))
         stop = min(max(stop, first + 1), len(graph))
         edges = np.empty((3, 2 * (graph.start[stop] - graph.start[first])), np.int32)
         size = _expand_ways(graph.start, graph.node, graph.direction, first, stop, edges)
@@ -167,7 +167,7 @@ def largest_component(graph: Network) -> Network:
 def weak_components(graph: Ways | StreetGraph) -> I32:
     """Return the smallest position in the weakly connected component of each node, (N,)."""
     parent = np.arange(graph.num_nodes, dtype=np.int32)
-    for source, target, _ in segment_blocks(graph):
+    for source, target, _ in segment_batches(graph):
         _unite_components(parent, source, target)
     while (parent[parent] != parent).any():
         parent = parent[parent]
@@ -266,7 +266,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
 
     # 3. Segments between nodes that no street passed are already streets; they come first.
     pieces = [_segment_columns(graph, *np.empty((3, 0), np.int32))]
-    for source, target, edge in segment_blocks(graph):
+    for source, target, edge in segment_batches(graph):
         is_street = ~(passed[source] | passed[target])
         pieces.append(
             _segment_columns(graph, source[is_street], target[is_street], edge[is_street])
@@ -310,11 +310,11 @@ def _street_starts(graph: Ways | StreetGraph, is_endpoint: Bools) -> I32:
     A street begins with a segment from an endpoint to a node that is not one. Only these are kept:
     the 10^8 segments of a country are regenerated for each pass.
     """
-    blocks = [np.empty((3, 0), np.int32)]
-    for segments in segment_blocks(graph):
+    batches = [np.empty((3, 0), np.int32)]
+    for segments in segment_batches(graph):
         begins_street = is_endpoint[segments[0]] & ~is_endpoint[segments[1]]
-        blocks.append(np.stack(segments)[:, begins_street])
-    starts = np.concatenate(blocks, axis=1)
+        batches.append(np.stack(segments)[:, begins_street])
+    starts = np.concatenate(batches, axis=1)
 
     # Parallel segments to one neighbour begin a single street, the first segment's.
     pair = starts[0].astype(np.int64) * graph.num_nodes + starts[1]
@@ -342,7 +342,7 @@ def street_nodes(graph: Ways | StreetGraph) -> StreetNodes:
     edge_to_neighbour = np.full((graph.num_nodes, 2), -1, np.int32)
     out_degree = np.zeros(graph.num_nodes, np.uint8)
     in_degree = np.zeros(graph.num_nodes, np.uint8)
-    for segments in segment_blocks(graph):
+    for segments in segment_batches(graph):
         _collect_neighbours(*segments, neighbours, edge_to_neighbour, out_degree, in_degree)
 
     degree = out_degree + in_degree

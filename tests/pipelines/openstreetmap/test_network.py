@@ -118,7 +118,7 @@ def test_any_network_is_simplified_as_by_osmnx(tmp_path_factory, ways):
 def test_parts_and_streets_are_worked_on_in_pieces_of_any_size(tmp_path, monkeypatch):
     path = shared_data("osm", "paris_3e_11e.osm.pbf")
     whole = read(path, "all", tmp_path)
-    monkeypatch.setattr(network, "_REFERENCES_PER_BLOCK", 3)
+    monkeypatch.setattr(network, "_REFERENCES_PER_BATCH", 3)
     monkeypatch.setattr(network, "_STREETS_PER_BATCH", 2)
     pieces = read(path, "all", tmp_path)
     for name in ("node_id", "lon", "lat", "source", "target", "length", "oneway", "reversed"):
