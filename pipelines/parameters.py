@@ -79,10 +79,10 @@ class BaseSplitParams(StrictModel):
 
     def identity(self) -> dict[str, object]:
         """Return the parameters that identify a split: the ones its rule reads."""
-        unread = {name for name, rule in self.rule_of_parameter.items() if rule != self.split_rule}
+        unused = {name for name, rule in self.rule_of_parameter.items() if rule != self.split_rule}
         if self.split_rule not in self.random_rules:
-            unread.add("split_seed")
-        return self.model_dump(mode="json", exclude=unread)
+            unused.add("split_seed")
+        return self.model_dump(mode="json", exclude=unused)
 
 
 class PublishedSplitParams(BaseSplitParams):

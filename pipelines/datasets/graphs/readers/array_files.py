@@ -185,7 +185,7 @@ def _read_npz(
         "x": nodes if features is None else 0,
         "edge_weight": 0 if has_weights else edges.shape[1],
     }
-    _note_unread_arrays(file, absent, findings.notices)
+    _note_ignored_arrays(file, absent, findings.notices)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
@@ -234,7 +234,7 @@ def _read_class_names(file: NpzFile, attributes: Attributes) -> None:
     attributes.class_names = names
 
 
-def _note_unread_arrays(file: NpzFile, absent: Mapping[str, int], notices: Notices) -> None:
+def _note_ignored_arrays(file: NpzFile, absent: Mapping[str, int], notices: Notices) -> None:
     """Note the arrays that are not read; warn of an array that may be an ``absent`` one.
 
     ``absent`` has the number of rows that ``x`` or ``edge_weight`` would have.

@@ -262,15 +262,15 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
     is_string: Bools = np.isnan(numbers) & is_filled
     if not is_string.any():
         return numbers
-    is_unread_number = is_string & is_grouped
-    row = int(is_unread_number.argmax())
+    is_unparsed_number = is_string & is_grouped
+    row = int(is_unparsed_number.argmax())
     signs = [
         sign for sign in ".," if _normalize_number(strings[row], sign) and sign != params.decimal
     ]
-    if is_unread_number.any() and are_mostly_numbers and signs:
+    if is_unparsed_number.any() and are_mostly_numbers and signs:
         _add_decimal_sign_question(column, row, strings[row], signs[0])
     elif is_string.sum() < is_filled.sum() / 2 and "none" not in params.missing:
-        _add_missing_question(column, int(is_string.argmax()), strings[is_string])
+        _add_missing_strings_question(column, int(is_string.argmax()), strings[is_string])
     return None
 
 
@@ -288,7 +288,7 @@ def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign:
     column.add_question(question, answer)
 
 
-def _add_missing_question(column: TableColumn, row: int, strings: Array) -> None:
+def _add_missing_strings_question(column: TableColumn, row: int, strings: Array) -> None:
     """Ask whether strings among numbers, the first in ``row``, are missing values."""
     distinct = list(dict.fromkeys(strings))
     listed = distinct[:_LISTED_STRINGS]
