@@ -121,7 +121,7 @@ def main() -> NoReturn:
             signal.signal(number, unwind_on_signal)
     sys.unraisablehook = resend_swallowed_signals(sys.unraisablehook)
     # Commands print the state of a build themselves.
-    warnings.simplefilter("ignore", errors.PartialBuildWarning)
+    warnings.simplefilter("ignore", errors.IncompleteBuildWarning)
     # Users of commands cannot act on future changes of libraries.
     for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
         warnings.simplefilter("ignore", category)

@@ -116,7 +116,7 @@ class OutOfResources(KmipDataError):
     exit_code = 6
 
 
-class PartialBuildWarning(UserWarning):
+class IncompleteBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 

@@ -86,7 +86,7 @@ class Shard:
     ----------
     node_ptr, edge_ptr
         int64 [G+1], first node and first edge of each graph; ``edge_ptr`` is zero without edges.
-    layout
+    expected_arrays
         Expected arrays of the schema by key.
     files
         Paths of the shard: one, or its members.
@@ -137,7 +137,7 @@ class Shard:
         self.dataset = attributes.dataset
         self.build_key = attributes.build_key
         try:
-            self.schema, self.layout = parse_schema(attributes.schema_text)
+            self.schema, self.expected_arrays = parse_schema(attributes.schema_text)
         except ValueError as error:
             raise_damaged(self.path, "has a schema that is not valid", error)
         self.graphs = attributes.counts.graphs
@@ -147,11 +147,11 @@ class Shard:
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredArray]) -> None:
         """Compare the stored datasets with schema and counts, and record the offsets of their data."""
         # 1. Datasets: exactly the schema's, with its dtypes and shapes, and contiguous.
-        for key in sorted(set(self.layout) ^ set(stored)):
-            difference = f"no {key}" if key in self.layout else f"an unexpected {key}"
+        for key in sorted(set(self.expected_arrays) ^ set(stored)):
+            difference = f"no {key}" if key in self.expected_arrays else f"an unexpected {key}"
             raise_damaged(self.path, "does not follow its schema", difference)
         self._offsets: dict[str, int | None] = {}
-        for key, entry in self.layout.items():
+        for key, entry in self.expected_arrays.items():
             dataset = stored[key]
             shape = entry.shape(self.graphs, self.nodes, self.edges)
             if dataset.dtype != entry.dtype or dataset.shape != shape:
@@ -264,11 +264,11 @@ class Shard:
 
     def _expected_array(self, key: str) -> ExpectedArray:
         try:
-            return self.layout[key]
+            return self.expected_arrays[key]
         except KeyError:
             raise UsageError(
                 f"{self.path.name} of {self.dataset} has no dataset {key!r}.",
-                expected=", ".join(self.layout),
+                expected=", ".join(self.expected_arrays),
             ) from None
 
     def _shared_map(self) -> memoryview:
@@ -424,7 +424,7 @@ def check_column(shard: Shard, column: Column) -> None:
 
 def _refuse_first_bad_row(shard: Shard, key: str, problem: Callable[[Array, int], str]) -> None:
     """Raise ``DamagedInput`` for the first row for which ``problem(rows, first row)`` is not empty."""
-    entry = shard.layout[key]
+    entry = shard.expected_arrays[key]
     pointers = {
         "graph": np.arange(shard.graphs + 1),
         "node": shard.node_ptr,

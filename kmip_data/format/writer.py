@@ -223,7 +223,7 @@ def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, Expect
     file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
     for name, text in content.texts.items():
         write_text_attribute(file, name, text)
-    for entry in content.layout.values():
+    for entry in content.expected_arrays.values():
         shape = entry.shape(*content.totals)
         if entry.per not in {"node", "edge"} or 0 in shape:
             array = _join_array(entry, content)
@@ -252,7 +252,7 @@ def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[byte
         stack.callback(partial.unlink, missing_ok=True)
         # HDF5 crashes if it cannot write, so test the limit on file sizes first.
         attribute_bytes = sum(map(len, content.texts.values()))
-        header_bytes = _HEADER_BYTES * (1 + len(content.layout))
+        header_bytes = _HEADER_BYTES * (1 + len(content.expected_arrays))
         os.ftruncate(sparse.fileno(), size + attribute_bytes + header_bytes)
         # Pass the path: given a file object, HDF5 does not aggregate small data, and the bytes differ.
         file = stack.enter_context(h5py.File(partial, "w", **_HDF5_OPTIONS))
@@ -321,10 +321,10 @@ def _check_values(rows: Array, entry: ExpectedArray, content: ShardContent) -> N
 
 
 class ShardContent(NamedTuple):
-    """Checked records of a shard, with its layout, row pointers and attributes."""
+    """Checked records of a shard, with its arrays, row pointers and attributes."""
 
     records: list[GraphRecord]
-    layout: dict[str, ExpectedArray]
+    expected_arrays: dict[str, ExpectedArray]
     columns: dict[str, Column]
     pointers: dict[str, I64]  #: dataset of row pointers -> first row of each record, and the total
     texts: dict[str, str]  #: root attributes
@@ -339,9 +339,9 @@ class ShardContent(NamedTuple):
         build_key: str,
     ) -> ShardContent:
         """Check the records and count their rows."""
-        layout = expected_arrays(schema)
+        arrays = expected_arrays(schema)
         columns = {column.key: column for column in schema.columns}
-        expected = {key: layout[key] for key in columns}
+        expected = {key: arrays[key] for key in columns}
         checked = []
         for record in records:
             _check_record(record, schema, expected)
@@ -357,7 +357,7 @@ class ShardContent(NamedTuple):
             "schema": schema.to_json(),
         }
         pointers = {NODE_PTR: nodes, EDGE_PTR: edges}
-        return cls(checked, layout, columns, pointers, texts, totals)
+        return cls(checked, arrays, columns, pointers, texts, totals)
 
     def card_entry(self, digests: RunningDigests) -> dict[str, object]:
         """Return the fields of the shard's entry on the card, without its name."""

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.added_columns import AddedColumnCard, find_encoding, read_added_column_card
 from kmip_data.builds.home import Build, Home, added_column_names, list_builds
-from kmip_data.errors import PartialBuildWarning, UsageError, unknown_name_error
+from kmip_data.errors import IncompleteBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import INCOMPLETE, Card, read_card
@@ -93,7 +93,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             graphs = count_with_noun(build.card.counts["graphs"], "graph")
             warnings.warn(
                 f"{build.path} has {graphs}, {INCOMPLETE}; see kmip-data info {build.path}",
-                PartialBuildWarning,
+                IncompleteBuildWarning,
                 stacklevel=2,
             )
         self.build = build

@@ -8,7 +8,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import PartialBuildWarning, UsageError
+from kmip_data.errors import IncompleteBuildWarning, UsageError
 from kmip_data.pipelines.find import obtain
 
 S3DIS = {"knn_rule": "exact", "short_graphs": None}
@@ -32,7 +32,7 @@ def home(tmp_path):
 def test_a_partial_build_is_labelled_and_yields_to_the_complete_one(tmp_path):
     options = {"parts": {"train": [0, 1], "val": [2], "test": []}, "parameters": {"k": 32, **S3DIS}}
     write_build(tmp_path / "built/a", s3dis_records(3), s3dis_schema(), complete=False, **options)
-    with pytest.warns(PartialBuildWarning, match="3 graphs"):
+    with pytest.warns(IncompleteBuildWarning, match="3 graphs"):
         part = kmip_data.open("s3dis", "train", home=tmp_path)
     assert repr(part).startswith("ShardedDataset('s3dis' part of the published set, 2 graphs")
     write_build(tmp_path / "built/b", s3dis_records(8), s3dis_schema(), complete=True, **options)

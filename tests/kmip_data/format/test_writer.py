@@ -107,7 +107,7 @@ def in_memory(records: list[GraphRecord], schema: Schema) -> bytes:
         file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
         for name, text in content.texts.items():
             write_text_attribute(file, name, text)
-        for entry in content.layout.values():
+        for entry in content.expected_arrays.values():
             data = np.empty(entry.shape(*content.totals), entry.dtype)
             if entry.per == "pointer":
                 data = content.pointers[entry.key]

@@ -10,7 +10,7 @@ from support.shared import ROOT, shared_data
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, PartialBuildWarning
+from kmip_data.errors import DamagedInput, IncompleteBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, with_build_name
 from kmip_data.pipelines import build as building
@@ -90,7 +90,7 @@ def test_a_partial_source_is_used_until_the_complete_one_exists(tmp_path, monkey
     card = read_card(part.path)
     assert card.coverage == "part of the published set"
     assert "49 of the 23,585 graphs" in card.notes[-1]
-    with pytest.warns(PartialBuildWarning):
+    with pytest.warns(IncompleteBuildWarning):
         ShardedDataset(part, "train")
     assert building.build_dataset("s3dis", **options).path == part.path
     pipeline = building.load_pipeline(load_manifest("s3dis"))
