@@ -25,7 +25,7 @@ from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive_for_capture
 
-Ptr = Tensor | Sequence[int] | None
+Pointers = Tensor | Sequence[int] | None
 REFERENCE_BACKEND = "reference"  #: backend that evaluates the formula in torch operations
 
 
@@ -34,9 +34,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     keys: Tensor,
     values: Tensor,
     k: int,
-    query_ptr: Ptr = None,
+    query_ptr: Pointers = None,
     *,
-    key_ptr: Ptr = None,
+    key_ptr: Pointers = None,
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
@@ -105,8 +105,8 @@ def kmip_attention_with_weights(  # noqa: PLR0913 -- options, by keyword
     values: Tensor,
     k: int,
     *,
-    query_ptr: Ptr = None,
-    key_ptr: Ptr = None,
+    query_ptr: Pointers = None,
+    key_ptr: Pointers = None,
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
@@ -159,8 +159,8 @@ def _attend_by_formula(
     keys: Tensor,
     values: Tensor,
     k: int,
-    query_ptr: Ptr,
-    key_ptr: Ptr,
+    query_ptr: Pointers,
+    key_ptr: Pointers,
     dropout: float,
     *,
     repeat: bool,
@@ -204,7 +204,7 @@ def _check_operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tens
     return queries, keys, values
 
 
-def _pointer_tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
+def _pointer_tensor(name: str, ptr: Pointers, rows: Tensor) -> Tensor | None:
     """Convert pointers to a tensor, which the search checks."""
     if ptr is None:
         return None
@@ -356,7 +356,7 @@ class KMIPAttention(nn.Module):
 
         # 2. Keys are the nodes and, with legacy padding, zero rows after each graph's nodes.
         rows = x
-        key_ptr: Ptr = ptr
+        key_ptr: Pointers = ptr
         if self.legacy_padding:
             rows, key_ptr = _pad_to_longest(x, ptr)
 
@@ -436,7 +436,7 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _pad_to_longest(x: Tensor, ptr: Ptr) -> tuple[Tensor, list[int]]:
+def _pad_to_longest(x: Tensor, ptr: Pointers) -> tuple[Tensor, list[int]]:
     """Zero-pad each graph to the longest; return the rows and new pointers."""
     checked = problem.parse_pointers("ptr", ptr, x.shape[0])
     rows, starts = keep_alive_for_capture(_padded_positions(checked, x.device))

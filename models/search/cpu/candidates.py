@@ -101,10 +101,9 @@ class QueryBlock(NamedTuple):
     position: Pointer  #: (B, capacity) int32, positions of the candidates in the order by length
     filled: Pointer  #: (B,) int64, number of candidates
     prune_at: Pointer  #: (B,) int64, number of candidates at which to prune
-    floor: Pointer  #: (B,) float32, smallest product that passes; of bytes, smallest score
-    limit: (
-        Pointer  #: (B,) float32, smallest length of a key that passes; of bytes, smallest product
-    )
+    floor: Pointer  #: (B,) float32, smallest product that passes; byte filter: smallest score
+    #: (B,) float32, smallest length of a key that passes; byte filter: smallest product
+    limit: Pointer
     slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
     scratch: Pointer  #: (16,) float32, products of 16 keys
     packed: Pointer  #: (capacity + 8,) int64, scratch of :func:`write_best`
