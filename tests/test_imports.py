@@ -45,7 +45,7 @@ assert not {"numba", "torch"} & set(sys.modules)
 import kmip_data.models.search, torch
 assert not {"numba", "pykeops"} & set(sys.modules)
 from kmip_data.models.attention import torch_kernels, kmip, operators
-assert operators.kernels_for(torch.ones(1)) is torch_kernels
+assert operators.triton_or_torch_kernels(torch.ones(1)) is torch_kernels
 assert not [name for name in sys.modules if "attention.gpu" in name]
 import kmip_data.reading.loader
 assert "lightning" not in sys.modules

@@ -40,7 +40,7 @@ def watch_numba() -> None:
     """Start measuring compilations; must be called before the first kernel is defined."""
     from numba.core import event
 
-    class Listener(event.Listener):
+    class CompilationTimer(event.Listener):
         """Measure compilations; nested ones count once."""
 
         depth = 0
@@ -59,4 +59,4 @@ def watch_numba() -> None:
                 _seconds += time.perf_counter() - self.start
 
     # Numba compiles under a lock, so events of two threads never interleave.
-    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+    event.register("numba:compile", CompilationTimer())  # type: ignore[no-untyped-call]

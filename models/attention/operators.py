@@ -173,7 +173,7 @@ def _run_kernel(
 ) -> Any:
     """Call ``forward`` or ``backward`` of the kernels that support the values."""
     if not _uses_cpu_kernels(values):
-        kernels = kernels_for(values, indices.shape[2])
+        kernels = triton_or_torch_kernels(values, indices.shape[2])
         return getattr(kernels, name)(*inputs)
 
     from kmip_data.models.attention import cpu_kernels
@@ -185,7 +185,7 @@ def _run_kernel(
     return map(torch.from_numpy, outputs)
 
 
-def kernels_for(values: Tensor, k: int = 1) -> ModuleType:
+def triton_or_torch_kernels(values: Tensor, k: int = 1) -> ModuleType:
     """Return the module with the kernels for k values (H, M, v) on a device other than the CPU.
 
     These are Triton kernels in float32 if they run, else torch operations.

@@ -67,7 +67,7 @@ def run_sweep(
     """
     # 1. Make folders and data before any run starts.
     quiet = options.get("quiet", False)
-    make_folders(runs, home, folder)
+    prepare_sweep_folders(runs, home, folder)
     # The lock makes a concurrent sweep wait for the builds.
     with folder_lock(folder / "data", quiet=quiet):
         waiting = build_missing_data(
@@ -134,7 +134,7 @@ def _release_ended_processes(running: Running, folder: Path) -> Iterator[SweepRu
         yield run
 
 
-def make_folders(
+def prepare_sweep_folders(
     runs: Sequence[SweepRun],
     home: Home,
     folder: Path,

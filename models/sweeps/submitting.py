@@ -11,7 +11,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.models.sweeps.plans import SweepRun
-from kmip_data.models.sweeps.running import build_missing_data, make_folders, run_sweep
+from kmip_data.models.sweeps.running import build_missing_data, prepare_sweep_folders, run_sweep
 
 CLUSTER = "slurm"  #: kind of cluster, for submitit
 TIME_LIMIT_MINUTES = 24 * 60  #: default time limit of a job; longer runs are requeued and resume
@@ -62,7 +62,7 @@ def submit_sweep(
     from submitit.core.utils import FailedJobError
 
     jobs = folder / "jobs"
-    make_folders(runs, home, folder, jobs)
+    prepare_sweep_folders(runs, home, folder, jobs)
     with folder_lock(folder / "data", quiet=options.get("quiet", False)):
         ready = build_missing_data([run for run in runs if not run.is_done], home, folder, options)
         if not ready:

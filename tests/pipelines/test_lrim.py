@@ -34,7 +34,7 @@ from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
 )
 from kmip_data.pipelines.datasets.lrim_generated.ising import (
     couplings_by_displacement,
-    flip_energies,
+    half_flip_energies,
     grid_edges,
 )
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset
@@ -55,7 +55,7 @@ def fields_by_fft(spins: np.ndarray, table: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("size", [5, 8])
 def test_energies_equal_the_double_sum_and_an_fft(size: int, sigma: float) -> None:
     spins = random_spins(size, np.random.default_rng(size))
-    energies = flip_energies(spins, couplings_by_displacement(size, sigma))
+    energies = half_flip_energies(spins, couplings_by_displacement(size, sigma))
     for row, column in np.ndindex(size, size):
         terms = []
         for other in np.ndindex(size, size):
@@ -98,7 +98,7 @@ def test_a_small_system_has_the_energy_and_magnetisation_of_all_its_states(diffi
     measured = []
     for _ in range(4_000):
         sums = run_sampler(spins, bonds, 10, rng)
-        measured.append((-0.5 * flip_energies(spins, table).sum(), abs(sums[-1])))
+        measured.append((-0.5 * half_flip_energies(spins, table).sum(), abs(sums[-1])))
     for values, quantity in zip(np.transpose(measured), (energy, size_of_sum), strict=True):
         expected = (weight * quantity).sum()
         error = values.std() / math.sqrt(len(values))
@@ -174,7 +174,7 @@ def test_generated_grids_are_divided_by_number_and_reproducible(tmp_path) -> Non
     assert item.x.shape == item.y.shape == (256, 1)
     assert item.x.dtype == item.y.dtype == torch.float32
     assert set(item.x.unique().tolist()) == {-1, 1}
-    expected = flip_energies(item.x.numpy().reshape(16, 16), couplings_by_displacement(16, 0.6))
+    expected = half_flip_energies(item.x.numpy().reshape(16, 16), couplings_by_displacement(16, 0.6))
     assert np.array_equal(item.y.numpy().ravel(), expected.ravel().astype(np.float32))
 
     card = part["train"].card

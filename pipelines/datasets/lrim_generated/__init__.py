@@ -25,7 +25,7 @@ from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
 )
 from kmip_data.pipelines.datasets.lrim_generated.ising import (
     couplings_by_displacement,
-    flip_energies,
+    half_flip_energies,
     grid_edges,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
@@ -129,5 +129,5 @@ def draw_spins_and_energies(table: F64, bonds: BondTables, rng: Rng) -> tuple[I8
     """Return spins and energies of one grid, (L², 1) each, in row-major order."""
     spins = random_spins(len(table), rng)
     run_sampler(spins, bonds, NUM_SWEEPS, rng)
-    energies = flip_energies(spins, table)
+    energies = half_flip_energies(spins, table)
     return spins.reshape(-1, 1), energies.reshape(-1, 1).astype(np.float32)

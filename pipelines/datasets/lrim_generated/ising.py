@@ -34,7 +34,7 @@ def grid_edges(size: int) -> I64:
     return np.stack([np.repeat(node, 4), target.ravel()])
 
 
-def flip_energies(spins: Array, table: F64) -> F64:
+def half_flip_energies(spins: Array, table: F64) -> F64:
     """Return s_i · sum_j J_ij s_j of each node, (L, L), for spins of -1 and 1.
 
     This is the benchmark's target, half the energy needed to flip the spin.

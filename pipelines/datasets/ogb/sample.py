@@ -54,7 +54,7 @@ def write_sample(
     if manifest.layout.columns:
         write_graph(folder, max(50, limit or DEFAULT_NUM_NODES), rng, manifest)
     elif manifest.registered_name == "ogbn-papers100m":
-        write_papers(folder, max(200, limit or DEFAULT_NUM_NODES), classes, seed)
+        write_papers100m(folder, max(200, limit or DEFAULT_NUM_NODES), classes, seed)
     elif manifest.registered_name.startswith("ogbg-"):
         write_molecules(folder, limit or DEFAULT_NUM_MOLECULES, rng, labels=classes)
     else:
@@ -222,7 +222,7 @@ NUM_NOISE_ROWS = 2**14  #: noise vectors shared by the nodes
 RANK_MULTIPLIER = 2_654_435_761  #: spreads the ranks over the nodes
 
 
-def write_papers(folder: Path, nodes: int, classes: int, seed: int) -> None:
+def write_papers100m(folder: Path, nodes: int, classes: int, seed: int) -> None:
     """Write a graph of papers in the layout of ogbn-papers100M, with uncompressed arrays.
 
     In-degrees follow a power law. Features and most citations depend on a paper's class, which few

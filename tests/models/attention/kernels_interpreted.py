@@ -117,8 +117,8 @@ def test_queries_with_many_keys_equal_the_formula(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
     monkeypatch.setattr(kernel_availability, "is_triton_available", lambda device: True)
     values = torch.ones(1, 1, 1)
-    assert operators.kernels_for(values, operators.MAX_TRITON_K) is launch
-    assert operators.kernels_for(values, operators.MAX_TRITON_K + 1) is torch_kernels
+    assert operators.triton_or_torch_kernels(values, operators.MAX_TRITON_K) is launch
+    assert operators.triton_or_torch_kernels(values, operators.MAX_TRITON_K + 1) is torch_kernels
 
 
 @pytest.mark.parametrize(

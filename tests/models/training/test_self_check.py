@@ -163,7 +163,7 @@ def test_failed_parts_are_disabled_with_one_warning(checked, caplog, monkeypatch
     assert topk.choose_backend(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
     monkeypatch.setattr(kernel_availability, "is_triton_available", lambda _: True)
-    assert operators.kernels_for(torch.ones(1)) is torch_kernels
+    assert operators.triton_or_torch_kernels(torch.ones(1)) is torch_kernels
     batch = read_batch(
         SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
     )

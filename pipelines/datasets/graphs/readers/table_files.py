@@ -17,9 +17,9 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     is_matrix,
     tables_from_matrix,
 )
-from kmip_data.pipelines.datasets.graphs.tables.feature_lists import (
-    FeatureLists,
-    read_feature_lists,
+from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
+    FeatureIndices,
+    read_feature_indices,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
@@ -60,13 +60,13 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the graphs; all tables are in memory."""
     by_level: dict[Level, list[str]] = {level: [] for level in _LEVEL_WORDS}
-    lists: list[FeatureLists] = []
+    lists: list[FeatureIndices] = []
     for name in files:
         level = _level_from_name(name) if len(files) > 1 else "edge"
         if options.described is not None and len(files) > 1:
             level = options.described.files.get(name, level)
         if name.lower().endswith(".json"):
-            lists.append(read_feature_lists(folder / name, options))
+            lists.append(read_feature_indices(folder / name, options))
         elif level:
             by_level[level].append(name)
         else:

@@ -196,7 +196,7 @@ def _ambiguous_ends_error(
     graph = _likely_graph_column(edges, guess)
     if graph:
         remedy += f", and --set graph={shlex.quote(graph)} if it names the graph of a row"
-    if not pairs and _share_ids_of_two_types(edges, guess):
+    if not pairs and _may_mix_two_node_types(edges, guess):
         # Otherwise user 3 and item 3 would be one node.
         first = guess[0]
         remedy = (
@@ -211,7 +211,7 @@ def _ambiguous_ends_error(
     )
 
 
-def _share_ids_of_two_types(edges: Table, ends: EndColumns) -> bool:
+def _may_mix_two_node_types(edges: Table, ends: EndColumns) -> bool:
     """True for columns such as user_id and item_id that have values in common."""
     names = [known_columns.normalized_name(end) for end in ends]
     if not all(name.endswith("id") for name in names):

@@ -16,7 +16,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
 from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
-from kmip_data.pipelines.datasets.graphs.tables.feature_lists import FeatureLists
+from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
 from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
     find_graph_column,
     find_node_id_column,
@@ -42,7 +42,7 @@ def graphs_from_tables(
     tables: Mapping[Level, Table],
     options: ReadOptions,
     findings: Findings,
-    lists: Sequence[FeatureLists] = (),
+    lists: Sequence[FeatureIndices] = (),
     *,
     is_only_table: bool = False,
 ) -> Iterator[GraphRecord]:
@@ -118,8 +118,8 @@ def graphs_from_tables(
             index = nodes.edges_of_graph(rows["node"], rows["edge"])
             ids = nodes.ids[rows["node"]]
         values = _graph_values(name, rows, columns, edges, targets)
-        for feature_lists in lists:
-            values = feature_lists.add_features(values, ids, options, findings)
+        for feature_indices in lists:
+            values = feature_indices.add_features(values, ids, options, findings)
         if not are_row_numbers(ids):
             if len(names) == 1:
                 values[NODE_ID] = encode_ids(ids, options)

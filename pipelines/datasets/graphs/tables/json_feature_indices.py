@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
 
 
 @dataclass(frozen=True)
-class FeatureLists:
+class FeatureIndices:
     """NamedFeatures that are 0 or 1: for each node, the indices of those that are 1."""
 
     name: str  #: file name
@@ -63,7 +63,7 @@ class FeatureLists:
         )
 
 
-def read_feature_lists(path: Path, options: ReadOptions) -> FeatureLists:
+def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices:
     """Read a file such as ``{"node": [index, …], …}``."""
     options.check_memory(20 * path.stat().st_size, path.name)
     try:
@@ -76,7 +76,7 @@ def read_feature_lists(path: Path, options: ReadOptions) -> FeatureLists:
             expected='{"node": [0, 7, …], …}: for each node, the indices of the features that are 1',
             next="leave the file out of the folder, or put its values into the table of nodes",
         )
-    return FeatureLists(path.name, lists)
+    return FeatureIndices(path.name, lists)
 
 
 def _are_indices(value: object) -> bool:
