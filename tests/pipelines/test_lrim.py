@@ -34,8 +34,8 @@ from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
 )
 from kmip_data.pipelines.datasets.lrim_generated.ising import (
     couplings_by_displacement,
-    half_flip_energies,
     grid_edges,
+    half_flip_energies,
 )
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
@@ -174,7 +174,9 @@ def test_generated_grids_are_divided_by_number_and_reproducible(tmp_path) -> Non
     assert item.x.shape == item.y.shape == (256, 1)
     assert item.x.dtype == item.y.dtype == torch.float32
     assert set(item.x.unique().tolist()) == {-1, 1}
-    expected = half_flip_energies(item.x.numpy().reshape(16, 16), couplings_by_displacement(16, 0.6))
+    expected = half_flip_energies(
+        item.x.numpy().reshape(16, 16), couplings_by_displacement(16, 0.6)
+    )
     assert np.array_equal(item.y.numpy().ravel(), expected.ravel().astype(np.float32))
 
     card = part["train"].card

@@ -53,14 +53,14 @@ def summarise_files(
         "missing": [],
         "warnings": list(warnings),
     }
-    targets = findings.attributes.registries.get("y", ())
+    targets = findings.attributes.component_names.get("y", ())
     for name, count in findings.notices.missing.items():
         key = "missing_labels" if name in {*targets, ", ".join(targets)} else "missing"
         summary.setdefault(key, []).append(f"{name}: {count:,}")
     long_names = {}
-    for attribute, registries in findings.attributes.registries.items():
-        if registries and not stored_component_names(attribute, findings.attributes):
-            long_names[attribute] = list(registries)
+    for attribute, component_names in findings.attributes.component_names.items():
+        if component_names and not stored_component_names(attribute, findings.attributes):
+            long_names[attribute] = list(component_names)
     if long_names:
         summary["features"] = long_names
     return summary
@@ -68,5 +68,5 @@ def summarise_files(
 
 def stored_component_names(attribute: str, attributes: Attributes) -> tuple[str, ...]:
     """Return the component names of an attribute; none if they are too long for a shard."""
-    names = attributes.registries.get(attribute, ())
+    names = attributes.component_names.get(attribute, ())
     return names if sum(map(len, names)) < _MAX_NAME_CHARACTERS else ()

@@ -25,7 +25,7 @@ MaskUse = Literal["split", "flags", "attributes"]
 class Attributes:
     """Attributes of all graphs: component names, targets, parts and forms."""
 
-    registries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    component_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     target_level: str = "graph"
     graph_target_size: int = 0  #: number of values in a graph's target array
     class_names: tuple[str, ...] = ()  #: class names, if the files have them
@@ -37,7 +37,7 @@ class Attributes:
     @property
     def target_key(self) -> str:
         """Key of the target column; empty if there is none."""
-        return f"{self.target_level}/y" if "y" in self.registries else ""
+        return f"{self.target_level}/y" if "y" in self.component_names else ""
 
     def add_targets(
         self,
@@ -59,7 +59,7 @@ class Attributes:
         else:
             y = y.reshape(-1)
             names = (name,)
-        self.registries["y"] = names
+        self.component_names["y"] = names
         self.target_level = level
         self.graph_target_size = y.size if level == "graph" else 0
         return {f"{level}/y": y}

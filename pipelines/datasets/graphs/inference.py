@@ -76,7 +76,7 @@ def check_totals(totals: GraphTotals, findings: Findings, files: Sequence[str]) 
 
 def count_missing_labels(target: Target, findings: Findings) -> None:
     """Add the number of missing labels to ``findings``, unless a table has counted it by column."""
-    names = findings.attributes.registries["y"]
+    names = findings.attributes.component_names["y"]
     missing = findings.notices.missing
     if target.missing and (len(names) == 1 or missing.keys().isdisjoint(names)):
         missing[", ".join(names)] = target.missing
@@ -88,7 +88,7 @@ def infer_target_column(
     """Return the target column; refuse class names that do not match its classes."""
     target = infer_target(
         columns.target,
-        findings.attributes.registries["y"],
+        findings.attributes.component_names["y"],
         columns.targets,
         options.params.task,
         options.described.classes if options.described else (),

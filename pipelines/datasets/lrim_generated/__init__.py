@@ -25,8 +25,8 @@ from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
 )
 from kmip_data.pipelines.datasets.lrim_generated.ising import (
     couplings_by_displacement,
-    half_flip_energies,
     grid_edges,
+    half_flip_energies,
 )
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams

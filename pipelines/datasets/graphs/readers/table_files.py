@@ -17,11 +17,11 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     is_matrix,
     tables_from_matrix,
 )
+from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     FeatureIndices,
     read_feature_indices,
 )
-from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
 _EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"

@@ -55,11 +55,11 @@ def read_columns(
     # 1. Targets.
     labels: list[str] = []
     may_have_labels = level != "edge" or edges_have_targets or bool(params.label)
-    if may_have_labels and "y" not in attributes.registries:
+    if may_have_labels and "y" not in attributes.component_names:
         labels, ignored = find_labels(table, names, level, options, notices)
         names = [name for name in names if name not in ignored]
     if labels:
-        attributes.registries["y"] = tuple(labels)
+        attributes.component_names["y"] = tuple(labels)
         attributes.target_level = "node" if level == "node" else "graph"
         is_single = len(labels) == 1 and params.task != "multilabel"
         has_class_names = is_single and params.task != "regression"
@@ -100,7 +100,7 @@ def read_columns(
     if features:
         attribute = "x" if level == "node" else "edge_attr"
         values[f"{level}/{attribute}"] = np.stack([array for _, array in features], axis=1)
-        attributes.registries[attribute] = tuple(name for name, _ in features)
+        attributes.component_names[attribute] = tuple(name for name, _ in features)
 
     findings.tables.levels[table.name] = level
     for name in dict.fromkeys([*names, *table.column_names]):

@@ -16,11 +16,11 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
 from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
-from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
 from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
     find_graph_column,
     find_node_id_column,
 )
+from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     NodeIndices,
     are_row_numbers,
@@ -104,7 +104,7 @@ def graphs_from_tables(
 
     # 4. Graph by graph.
     names = groups[first_level]
-    targets = findings.attributes.registries.get("y", ())
+    targets = findings.attributes.component_names.get("y", ())
     dropped_edges = 0
     for name in names:
         rows = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}

@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
 
 @dataclass(frozen=True)
 class FeatureIndices:
-    """NamedFeatures that are 0 or 1: for each node, the indices of those that are 1."""
+    """Binary features: for each node, the indices of those that are 1."""
 
     name: str  #: file name
     lists: Mapping[str, list[int]]  #: node id -> indices
@@ -48,11 +48,11 @@ class FeatureIndices:
         if missing:
             findings.notices.missing[f"list of {self.name}"] = missing
 
-        registries = findings.attributes.registries
-        names = registries.get("x", ())
+        component_names = findings.attributes.component_names
+        names = component_names.get("x", ())
         if "node/x" in values:
             features = np.concatenate([values["node/x"], features], axis=1)
-        registries["x"] = (*names, *(f"index {number}" for number in range(width)))
+        component_names["x"] = (*names, *(f"index {number}" for number in range(width)))
         return {**values, "node/x": features}
 
     def many_graphs_error(self) -> DamagedInput:
