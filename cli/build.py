@@ -10,7 +10,7 @@ import click
 
 from kmip_data.cli.shared.build_from_class import PYG_NAME, build_from_class
 from kmip_data.cli.shared.build_summary import summary_of_build, target_candidates
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters
+from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.names import NameType
 from kmip_data.cli.shared.options import (
     dask_option,
@@ -29,9 +29,9 @@ from kmip_data.cli.shared.output import (
     print_result,
 )
 from kmip_data.cli.shared.own_data import (
+    build_command_after_dry_run,
+    build_in_temporary_home,
     build_own_data,
-    graphs_build_command,
-    temporary_graphs_build,
     write_description,
 )
 from kmip_data.errors import KmipDataError, UsageError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MAX_DRAWN_NODES = 5_000
 MAX_DRAWN_CITY_NODES = 200_000
 #: Section of the help -> options.
-GROUPS = {
+OPTION_SECTIONS = {
     "Your own data": (
         "--name", "--archive", "--set", "--like", "--dry-run", "--describe", "--images", "--masks",
         "--place",
@@ -70,7 +70,11 @@ class _BuildableName(NameType):
         return PYG_NAME if value == PYG_NAME else super().convert(value, *context)
 
 
-@click.command(cls=DatasetCommand, parameter_groups=("records", "split", "source"), groups=GROUPS)
+@click.command(
+    cls=DatasetCommand,
+    parameter_groups=("records", "split", "source"),
+    option_sections=OPTION_SECTIONS,
+)
 @click.argument("name", type=_BuildableName("dataset"))
 @raw_file_options
 @sample_option
@@ -178,7 +182,7 @@ def command(
 
     # 4. Write the description and the picture, and print the result.
     if describe is not None:
-        step = graphs_build_command(parameters, archives, home, description=describe)
+        step = build_command_after_dry_run(parameters, archives, home, description=describe)
         write_description(build, describe, step)
     _print_warnings(build, name)
     if draws_picture:
@@ -198,8 +202,8 @@ def _print_dry_run(
     from kmip_data.columns.column_uses import description_on_card
     from kmip_data.pipelines.added_splits import ensure_split
 
-    step = graphs_build_command(parameters, archives, home, description=describe)
-    with temporary_graphs_build(parameters, archives, home=home, **options) as build:
+    step = build_command_after_dry_run(parameters, archives, home, description=describe)
+    with build_in_temporary_home(parameters, archives, home=home, **options) as build:
         split = ensure_split(build, parameters.split)
         _print_warnings(build, "graphs")
         if describe is not None:
@@ -256,7 +260,7 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
 
     A build is complete without its picture, so failing to draw it is not an error.
     """
-    from kmip_data.cli.preview import draw_build, show_on_page
+    from kmip_data.cli.preview import add_picture_to_page, draw_build
     from kmip_data.graphs.city_columns import is_city
 
     card = build.card
@@ -272,7 +276,7 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
     print_status("Drawing the picture of its page", quiet=quiet)
     try:
         draw_build(build, path, home, records=records)
-        show_on_page(build)
+        add_picture_to_page(build)
     except (KmipDataError, OSError) as error:
         print_status(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
 

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_selected_build
+from kmip_data.cli.shared.dataset_options import (
+    DatasetCommand,
+    DatasetParameters,
+    find_selected_build,
+)
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     dask_option,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import (
+from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
     find_build_or_run,
@@ -23,11 +23,11 @@ from kmip_data.cli.shared.options import (
     device_option,
     force_option,
     number_option,
-    options_on_line,
     part_option,
     path_option,
     plugin_option,
     read_only_options,
+    typed_options,
 )
 from kmip_data.cli.shared.output import (
     Json,
@@ -119,7 +119,7 @@ def command(
     from kmip_data.graphs.city_columns import is_city
 
     if is_city(build.card):
-        if refused := {"--record", "--split"} & options_on_line():
+        if refused := {"--record", "--split"} & typed_options():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
                 next=f"leave out {' and '.join(sorted(refused))}",

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_selected_build
+from kmip_data.cli.shared.dataset_options import (
+    DatasetCommand,
+    DatasetParameters,
+    find_selected_build,
+)
 from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import long_running_options, path_option, sample_option
 from kmip_data.cli.shared.output import print_result

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.datasets import (
+from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
     find_selected_build,

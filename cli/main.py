@@ -63,7 +63,7 @@ COMMANDS = {
     "doctor": "Check this machine: versions, devices, search backends.",
 }
 #: Section of the help -> commands.
-GROUPS = {
+COMMAND_SECTIONS = {
     "First steps": ("demo", "list", "build", "train", "explore"),
     "Data": ("info", "fetch", "encode", "verify", "preview", "push", "pull", "export", "remove"),
     "Training": ("sweep", "runs", "report", "evaluate", "predict", "analyze"),
@@ -92,7 +92,7 @@ class LazyGroup(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by group, without importing any."""
-        for title, names in GROUPS.items():
+        for title, names in COMMAND_SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, COMMANDS[name]) for name in names])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import (
+from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
     find_selected_build,
@@ -92,7 +92,7 @@ def command(
 
     with using_style(style):
         facts = draw_build(build, picture, home, records=records, part=part)
-    show_on_page(build)
+    add_picture_to_page(build)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     print_result({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
 
@@ -167,7 +167,7 @@ def draw_build(
     return {"records": facts}
 
 
-def show_on_page(build: Build) -> None:
+def add_picture_to_page(build: Build) -> None:
     """Write the page of a build again if the build has a picture that the page lacks."""
     from kmip_data.files.atomic_writes import folder_lock
     from kmip_data.format.build_files import PAGE_NAME, has_picture, write_card

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
+from kmip_data.cli.shared.dataset_options import (
+    DatasetCommand,
+    DatasetParameters,
+    find_build_or_run,
+)
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import long_running_options, plugin_option, sample_option
 from kmip_data.cli.shared.output import print_result, push_as_json

@@ -20,7 +20,7 @@ from kmip_data.cli.shared.options import (
     run_filter_options,
 )
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
-from kmip_data.cli.shared.printed_tables import report_text, step_to_best_run
+from kmip_data.cli.shared.printed_tables import next_line_for_best_run, report_text
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
 
@@ -110,7 +110,7 @@ def command(
     elif output_format == "csv":
         text = rows_as_csv(rows).decode()
     elif output_format == "text":
-        text = f"{report_text(tables)}\n{step_to_best_run(tables)}\n"
+        text = f"{report_text(tables)}\n{next_line_for_best_run(tables)}\n"
     else:
         # A LaTeX page is narrower than a screen.
         sheets = [results_sheet(results, narrow=output_format == "latex") for results in tables]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters
+from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
     PLUGINS_META_KEY,
@@ -17,13 +17,13 @@ from kmip_data.cli.shared.options import (
     long_running_options,
     number_option,
     offline_option,
-    options_on_line,
     parse_distinct_numbers,
     parse_number_list,
     path_option,
     plugin_option,
     sample_option,
     set_option,
+    typed_options,
 )
 from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.errors import KmipDataError, UsageError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 #: Section of the help -> options.
-GROUPS = {
+OPTION_SECTIONS = {
     "Data": (
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
         "--neighbor-sampling", "--offline",
@@ -51,7 +51,9 @@ GROUPS = {
 }  # fmt: skip
 
 
-@click.command(cls=DatasetCommand, parameter_groups=("records", "split"), groups=GROUPS)
+@click.command(
+    cls=DatasetCommand, parameter_groups=("records", "split"), option_sections=OPTION_SECTIONS
+)
 @click.argument("positional", metavar="[NAME]", required=False, type=BUILD)
 @click.option("--dataset", metavar="NAME", type=BUILD, help="Same as the argument NAME.")
 @click.option(
@@ -229,13 +231,13 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     """Print the results, and the next commands for the first run."""
     paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
-    paragraphs.append(f"Next: {_run_command('explore', summary)}")
+    paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.find import find_own_data_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
-    predict = f"{_run_command('predict', summary)} --dataset"
+    predict = f"{_command_for_first_run('predict', summary)} --dataset"
     if find_own_data_build(summary.results[0], Home(run.parents[3])):
         paragraphs.append(
             f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
@@ -319,7 +321,7 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     ]
 
 
-def _run_command(name: str, summary: RunSummary) -> str:
+def _command_for_first_run(name: str, summary: RunSummary) -> str:
     """Return the command ``name`` for the first run, with its home and plugins."""
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
 
@@ -383,7 +385,7 @@ def _other_build_with_targets(build: Build, home: Home) -> str | None:
 
 def _refuse_second_model() -> None:
     """Refuse options that name a model next to a configuration or preset that already has one."""
-    options = options_on_line()
+    options = typed_options()
     for option, others in {
         "--config": {"--model", "--preset", "--variant"},
         "--preset": {"--model"},
@@ -406,9 +408,7 @@ _ALWAYS_COMPATIBLE_OPTIONS = {"--home", "--json", "--quiet", "--plugin", "--offl
 
 def _refuse_other_options(option: str, value: str) -> None:
     """Refuse options that would change the settings of a run or row."""
-    refused = (
-        options_on_line() - {option} - _COMPATIBLE_OPTIONS[option] - _ALWAYS_COMPATIBLE_OPTIONS
-    )
+    refused = typed_options() - {option} - _COMPATIBLE_OPTIONS[option] - _ALWAYS_COMPATIBLE_OPTIONS
     if refused:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(refused))}.",
@@ -422,9 +422,7 @@ def _command_with_only(option: str, value: str) -> str:
     words = ["kmip-data", "train", option, value]
     for param in context.command.params:
         flag = param.opts[0]
-        if flag not in options_on_line() & (
-            _COMPATIBLE_OPTIONS[option] | _ALWAYS_COMPATIBLE_OPTIONS
-        ):
+        if flag not in typed_options() & (_COMPATIBLE_OPTIONS[option] | _ALWAYS_COMPATIBLE_OPTIONS):
             continue
         if flag == "--plugin":
             for source in context.meta[PLUGINS_META_KEY]:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, DatasetParameters, find_build_or_run
+from kmip_data.cli.shared.dataset_options import (
+    DatasetCommand,
+    DatasetParameters,
+    find_build_or_run,
+)
 from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     jobs_option,

@@ -207,7 +207,7 @@ def command_sizes() -> dict[str, int]:
     import click
 
     from kmip_data.cli.main import root as group
-    from kmip_data.cli.shared.datasets import DATASET_OPTIONS
+    from kmip_data.cli.shared.dataset_options import DATASET_OPTIONS
 
     def leaves(
         command: click.Command, context: click.Context

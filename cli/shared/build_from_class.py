@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.options import options_on_line
+from kmip_data.cli.shared.options import typed_options
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def build_from_class(
     """
     from kmip_data.models.training.config.overrides import parse_toml_value
 
-    if refused := options_on_line() - _ACCEPTED_OPTIONS:
+    if refused := typed_options() - _ACCEPTED_OPTIONS:
         raise UsageError(
             f"build {PYG_NAME} does not take {min(refused)}.",
             next="give each argument of the class by --set KEY=VALUE",

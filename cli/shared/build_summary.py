@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kmip_data.builds.home import Build
-    from kmip_data.cli.shared.datasets import DatasetParameters
+    from kmip_data.cli.shared.dataset_options import DatasetParameters
     from kmip_data.format.card import Card
 
 
@@ -75,7 +75,7 @@ def summary_of_build(
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
     if not _is_shipped(card) and card.schema_.y_column is None:
         # A build without targets is only for predictions: its split is not shown.
-        predict = f"kmip-data predict {_run_to_predict(build)} --dataset {selection}"
+        predict = f"kmip-data predict {_compatible_run_argument(build)} --dataset {selection}"
         return f"""\
 {card.dataset}{card.coverage_suffix}
 {format_facts(pairs, indent=2)}
@@ -98,7 +98,7 @@ Next: kmip-data preview {selection}; to predict: {predict}"""
 Next: kmip-data {step}""".rstrip()
 
 
-def _run_to_predict(build: Build) -> str:
+def _compatible_run_argument(build: Build) -> str:
     """Return a run of the same home that can predict a build without targets, or ``RUN``."""
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.find import find_compatible_run

@@ -29,17 +29,17 @@ def command_examples() -> dict[str, list[str]]:
 class Command(click.Command):
     """A click command whose help ends with examples from ``manifests/tables/examples.toml``.
 
-    ``groups`` splits the help of a command with many options: section title -> options.
+    ``option_sections`` splits the help of a command with many options: section title -> options.
     """
 
     def __init__(
         self,
         *args: Any,
-        groups: Mapping[str, Sequence[str]] | None = None,
+        option_sections: Mapping[str, Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.groups = groups or {}
+        self.option_sections = option_sections or {}
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the whole first sentence; the list of commands wraps it."""
@@ -47,17 +47,19 @@ class Command(click.Command):
 
     def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
         """Return the options by section of the help; ungrouped options are last, under ``Options``."""
-        sections: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
+        sections: dict[str, list[click.Parameter]] = {title: [] for title in self.option_sections}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option):
-                titles = (title for title, flags in self.groups.items() if param.opts[0] in flags)
+                titles = (
+                    title for title, flags in self.option_sections.items() if param.opts[0] in flags
+                )
                 title = next(titles, "Options")
                 sections.setdefault(title, []).append(param)
         return sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, by section if the command has groups."""
-        if not self.groups:
+        """Write the options, by section if the command has sections."""
+        if not self.option_sections:
             super().format_options(ctx, formatter)
             return
         for title, options in self.sections(ctx).items():

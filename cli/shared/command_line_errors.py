@@ -256,7 +256,7 @@ def _unknown_option_error(
 
 def _dataset_parameter(option: str, args: Sequence[str]) -> str:
     """Return the parameter that an option names, of the dataset on the line; empty if none."""
-    from kmip_data.cli.shared.datasets import parameter_models
+    from kmip_data.cli.shared.dataset_options import parameter_models
     from kmip_data.manifest import dataset_names, load_manifest
 
     name = option[2:].replace("-", "_")

@@ -263,7 +263,7 @@ def typed_words() -> tuple[str, ...]:
     return words
 
 
-def options_on_line() -> set[str]:
+def typed_options() -> set[str]:
     """Return the options of the running command that were typed."""
     context = click.get_current_context()
     options = set()

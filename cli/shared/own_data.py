@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmip_data.cli.shared.datasets import DatasetParameters
+from kmip_data.cli.shared.dataset_options import DatasetParameters
 from kmip_data.cli.shared.names import dataset_name_of_file
-from kmip_data.cli.shared.options import options_on_line
+from kmip_data.cli.shared.options import typed_options
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.text import parameters_as_options
 
@@ -76,7 +76,7 @@ def build_own_data(
 
 
 @contextlib.contextmanager
-def temporary_graphs_build(
+def build_in_temporary_home(
     parameters: DatasetParameters,
     archives: tuple[Path, ...],
     *,
@@ -98,7 +98,7 @@ def temporary_graphs_build(
         yield build_own_data("graphs", temporary, archives, sample=sample, **options)
 
 
-def graphs_build_command(
+def build_command_after_dry_run(
     parameters: DatasetParameters,
     archives: tuple[Path, ...],
     home: Home,
@@ -121,7 +121,7 @@ def graphs_build_command(
     words = ["kmip-data", "build", "graphs", "--name", parameters.source.get("name", "mine")]
     for archive in archives:
         words += ["--archive", str(archive)]
-    if "--home" in options_on_line():
+    if "--home" in typed_options():
         words += ["--home", str(home.path)]
     return f"{shlex.join(words)} {parameters_as_options(options)}".strip()
 

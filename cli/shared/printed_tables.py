@@ -88,7 +88,7 @@ def report_text(tables: Iterable[Table]) -> str:
     return "\n\n".join(_sheet_text(results_sheet(results)) for results in tables) + "\n"
 
 
-def step_to_best_run(tables: Sequence[Table]) -> str:
+def next_line_for_best_run(tables: Sequence[Table]) -> str:
     """Return the line with the next command: explore the best run in the best row of the first table."""
     from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.run_folder import home_option, short_run_name

@@ -15,7 +15,13 @@ from support.cli import expect_success, kmip, python
 from support.shared import ROOT
 
 import kmip_data
-from kmip_data.cli.main import COMMANDS, COMPLETION_VARIABLE, GROUPS, root, run_command_line
+from kmip_data.cli.main import (
+    COMMAND_SECTIONS,
+    COMMANDS,
+    COMPLETION_VARIABLE,
+    root,
+    run_command_line,
+)
 from kmip_data.cli.shared.command_classes import command_examples as read_examples
 from kmip_data.cli.shared.options import parse_distinct_numbers, parse_number_list
 from kmip_data.errors import UsageError
@@ -52,7 +58,7 @@ def page_of(root: click.Group) -> str:
         page += [str(command.help).splitlines()[0], ""]
         for title, options in command.sections(context).items():
             if rows := [row for row in _rows(command, options) if row not in common]:
-                heading = [f"{title}:", ""] if command.groups else []
+                heading = [f"{title}:", ""] if command.option_sections else []
                 page += [*heading, "| option | what |", "|---|---|", *rows, ""]
     return "\n".join(page)
 
@@ -87,9 +93,9 @@ def test_root_help_lists_every_command_in_order():
     text = expect_success("--help").out
     commands = text.split("First steps:")[1].split("Examples:")[0]
     assert re.findall(r"^  (\w+)  +[A-Z]", commands, re.MULTILINE) == list(
-        itertools.chain(*GROUPS.values())
+        itertools.chain(*COMMAND_SECTIONS.values())
     )
-    assert sorted(itertools.chain(*GROUPS.values())) == sorted(COMMANDS)
+    assert sorted(itertools.chain(*COMMAND_SECTIONS.values())) == sorted(COMMANDS)
     assert expect_success().out == expect_success("-h").out == text
     assert expect_success("--version").out.strip().endswith(kmip_data.__version__)
 
@@ -195,7 +201,7 @@ def test_every_option_belongs_to_a_group(name, titles):
     assert command is not None
     sections = command.sections(click.Context(command, parent=parent))
     assert [*sections] == titles, "an option is in no group"
-    listed = [flag for flags in command.groups.values() for flag in flags if flag != "-h"]
+    listed = [flag for flags in command.option_sections.values() for flag in flags if flag != "-h"]
     known = {param.opts[0] for param in command.params if isinstance(param, click.Option)}
     assert sorted(listed) == sorted(known), "a group names an option that is gone"
     text = expect_success(name, "--help").out

@@ -13,7 +13,7 @@ from pathlib import Path
 from support.cases import check_each
 
 from kmip_data.cli.main import run_command_line
-from kmip_data.cli.shared.datasets import DatasetParameters
+from kmip_data.cli.shared.dataset_options import DatasetParameters
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.runtime.extras import install_command

@@ -17,7 +17,7 @@ from support.shared import shared_data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.build_summary import summary_of_build
-from kmip_data.cli.shared.datasets import DatasetParameters
+from kmip_data.cli.shared.dataset_options import DatasetParameters
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for_data
