@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _PLUGINS_VARIABLE = "KMIP_DATA_PLUGINS"  #: variable of plugins to import
-COMPLETION_VARIABLE = (
-    "_KMIP_DATA_COMPLETE"  #: variable set by the shell when it requests completions
-)
+#: variable set by the shell when it requests completions
+COMPLETION_VARIABLE = "_KMIP_DATA_COMPLETE"
 
 #: Command -> one sentence for the list of commands.
 COMMANDS = {
@@ -146,9 +145,8 @@ def main() -> NoReturn:
 
 def run_command_line(args: list[str]) -> int:
     """Run one command line without raising; return its exit code (:mod:`kmip_data.errors`)."""
-    if (
-        COMPLETION_VARIABLE in os.environ
-    ):  # not filtered: completions are separated by control characters
+    # Completions are not filtered: control characters separate them.
+    if COMPLETION_VARIABLE in os.environ:
         from click.shell_completion import shell_complete
 
         return shell_complete(

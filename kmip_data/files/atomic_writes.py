@@ -41,9 +41,8 @@ from kmip_data.files.small_files import readable_json
 from kmip_data.runtime.progress import print_status
 
 PARTIAL_SUFFIX = ".partial"  #: suffix of half-written files
-LOCK_SUFFIX = (
-    ".lock"  #: suffix of a lock file, or its name inside a folder whose parent is read-only
-)
+#: suffix of a lock file, or its name inside a folder whose parent is read-only
+LOCK_SUFFIX = ".lock"
 WAIT_MESSAGE_SECONDS = 30.0
 _NO_FLOCK_ERRNOS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``

@@ -218,9 +218,8 @@ class Loss:
     #: (NaN or class -1) and is 0 if no target is known.
     compute: Callable[..., Tensor]
     target_type: TargetType
-    sum_weights: Callable[..., Tensor] = (
-        count_known_targets  #: return the sum of the targets' weights
-    )
+    #: return the sum of the targets' weights
+    sum_weights: Callable[..., Tensor] = count_known_targets
     #: True if ``compute`` and ``sum_weights`` also take the number of rows per class in the batch
     uses_class_counts: bool = False
     #: function applied to the mean over all rows of a batch
