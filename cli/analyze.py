@@ -62,7 +62,7 @@ def _parse_two_integers(
 
 
 #: Options of the commands that measure attention: queries and keys, values of k, and the output.
-attention_measure_options = combined_options(
+measurement_options = combined_options(
     click.argument("run", required=False, type=RUN),
     click.option(
         "--gaussian", callback=_parse_two_integers, metavar="NxD",
@@ -93,7 +93,7 @@ def command() -> None:
 
 
 @command.command("approximation", cls=Command)
-@attention_measure_options
+@measurement_options
 def measure_distance_to_full_attention(**options: Any) -> None:
     """Measure the distance between k-MIP and full attention, for each k.
 
@@ -107,7 +107,7 @@ def measure_distance_to_full_attention(**options: Any) -> None:
 
 
 @command.command("cumulative-weight", cls=Command)
-@attention_measure_options
+@measurement_options
 def measure_weight_on_best_keys(**options: Any) -> None:
     """Measure the fraction of attention weight on the k best keys.
 

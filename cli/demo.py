@@ -28,7 +28,7 @@ NODES = 32
 EPOCHS = 4
 MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 TIMED_NODES = (1_000, 4_000, 16_000)  #: sizes at which attention is timed
-BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary, in edges
+DISTANCE_BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summary, in edges
 PICTURE = "long-range.png"
 
 
@@ -90,7 +90,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         assert bands is not None, "its data have distances"
         by_model[model] = bands
         values = dict(zip(bands.bands, bands.values, strict=True))
-        shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in BANDS]
+        shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in DISTANCE_BANDS]
         lines.append([model, f"{100 * accuracy:.1f}", *shown])
     picture = home.path / PICTURE
     draw_metric_by_distance(
@@ -123,7 +123,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         kmip, full = (measurement.seconds or 0.0 for measurement in measurements)
         times.append({"nodes": n, "kmip": kmip, "full": full})
         rows.append([f"{n:,}", f"{kmip:.3f}", f"{full:.3f}", f"{full / kmip:.1f}"])
-    header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in BANDS[1:])]
+    header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in DISTANCE_BANDS[1:])]
     text = f"""\
 {format_table(header, lines)}
 Chance is 12.5 %. Attention finds the node at any distance; two layers of message

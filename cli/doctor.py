@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 #: A requirement in the metadata of an installed package.
-REQUIREMENT = re.compile(
+REQUIREMENT_PATTERN = re.compile(
     r"(?P<name>[\w.-]+?)(\[.*\])?[>=]=(?P<minimum>[\d.]+)\s*(;(.*extra == [\"'](?P<extra>\w+)[\"'])?.*)?"
 )
-MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
+STATUS_MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 
 
 @click.command(cls=Command)
@@ -60,7 +60,7 @@ def command(home: Home) -> None:
         for name, status, detail in checks:  # printed one by one, as some take seconds
             result = {"section": section, "name": name, "status": status, "detail": detail}
             results.append(result)
-            _print_line(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
+            _print_line(f"  {STATUS_MARKS[status]}  {name:17} {detail}".rstrip())
             if status == "problem":
                 problems.append(f"{name}: {detail}")
     print_result({"ok": not problems, "checks": results})
@@ -89,7 +89,7 @@ def _check_program() -> Iterator[tuple[str, str, str]]:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         requirements = importlib.metadata.requires("kmip-data") or []
     for requirement in requirements:
-        match = REQUIREMENT.fullmatch(requirement)
+        match = REQUIREMENT_PATTERN.fullmatch(requirement)
         if match is None:
             continue
         name = match["name"]

@@ -97,7 +97,7 @@ def command(
 
     # 1. Open the build, or the runs with the build that the first one was trained on.
     start = record or 0
-    runs: _ShownRuns | None = None
+    runs: _PageRuns | None = None
     first = find_build_or_run(names[0], home, parameters, sample=sample)
     if isinstance(first, Path):
         part = part or "test"
@@ -141,7 +141,7 @@ def command(
 
 
 @dataclass
-class _ShownRuns:
+class _PageRuns:
     """Runs of a page: the first one on its data, one to compare it with, and the curves of all."""
 
     first: OpenedRun
@@ -165,7 +165,7 @@ class _ShownRuns:
 
 def _open_runs(
     names: Sequence[str | Path], part: str, start: int, home: Home, device: str | None
-) -> _ShownRuns:
+) -> _PageRuns:
     print_status(f"Loading PyTorch and {'/'.join(Path(names[0]).parts[-3:])}")
     from kmip_data.models.analysis.explanations import predict_record
     from kmip_data.models.training.run.finished_run import open_run
@@ -176,10 +176,10 @@ def _open_runs(
     )
     runs = [first, *(open_run(name, home=home, device=device) for name in names[1:])]
     curves = [_run_curves(run, part, start, first, home) for run in runs]
-    return _ShownRuns(first, _run_to_compare(runs, curves), curves, part, start, predictions)
+    return _PageRuns(first, _run_to_compare(runs, curves), curves, part, start, predictions)
 
 
-def _city_with_predictions(build: Build, runs: _ShownRuns | None) -> GraphWithPredictions:
+def _city_with_predictions(build: Build, runs: _PageRuns | None) -> GraphWithPredictions:
     from kmip_data.drawing.graphs import city_graph
 
     if runs is None:
@@ -191,7 +191,7 @@ def _city_with_predictions(build: Build, runs: _ShownRuns | None) -> GraphWithPr
 
 
 def _records_with_predictions(
-    build: Build, runs: _ShownRuns | None, start: int, part: str | None, home: Home
+    build: Build, runs: _PageRuns | None, start: int, part: str | None, home: Home
 ) -> list[GraphWithPredictions]:
     """Return the record at ``start`` and the following ones, up to :data:`MAX_EDGES` edges."""
     from kmip_data.drawing.neighborhoods import drawable_dataset

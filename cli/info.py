@@ -24,7 +24,7 @@ from kmip_data.cli.shared.output import (
     print_result,
     wrap_to_terminal,
 )
-from kmip_data.cli.shared.printed_tables import WIDTH, builds_table
+from kmip_data.cli.shared.printed_tables import MAX_TABLE_WIDTH, builds_table
 from kmip_data.text import PARAMETER_OPTIONS, human_bytes
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from kmip_data.format.schema import Schema
     from kmip_data.manifest import Manifest
 
-#: Level of a column -> rows of an item with N nodes and E edges.
-ROWS = {"graph": "1", "node": "N", "edge": "E"}
+#: Level of a column -> number of its rows in an item with N nodes and E edges.
+ROW_COUNTS = {"graph": "1", "node": "N", "edge": "E"}
 MAX_CLASSES_SHOWN = 13
 
 
@@ -76,7 +76,7 @@ def command(
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _build_as_text(build, columns)
     # Lines about a preset have up to 600 characters.
-    print_result(result, wrap_to_terminal(text, piped=None if model is None else WIDTH))
+    print_result(result, wrap_to_terminal(text, piped=None if model is None else MAX_TABLE_WIDTH))
 
 
 def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
@@ -320,7 +320,7 @@ def _columns_text(schema: Schema) -> str:
         dtype = column.stored
         if column.stored != column.presented:
             dtype = f"{column.stored} → {column.presented}"
-        shape = "×".join(map(str, (ROWS[column.level], *column.shape)))
+        shape = "×".join(map(str, (ROW_COUNTS[column.level], *column.shape)))
         content = ", ".join(column.fields) or column.unit or column.doc
         if not column.finite:
             content = f"{content} (may be NaN)".strip()

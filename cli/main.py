@@ -20,7 +20,7 @@ from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
 from kmip_data.cli.shared.corrected_command import complete_next_line
-from kmip_data.cli.shared.output import JSON_PRINTED, strip_control_characters
+from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, strip_control_characters
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import (
@@ -204,7 +204,7 @@ def _run_and_handle_errors(args: list[str]) -> int:
             complete_next_line(shown, args, PROGRAM, _flag_options(args))
         click.echo(f"Error: {shown}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
-        if "--json" in args and not meta.get(JSON_PRINTED):
+        if "--json" in args and not meta.get(JSON_PRINTED_META_KEY):
             lines = {label.replace(" ", "_"): text for label, text in shown.labelled_lines.items()}
             facts = {
                 "class": type(shown).__name__,

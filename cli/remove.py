@@ -35,10 +35,14 @@ def command(
     wrote are removed; your own files stay. Refuses a folder that another process is writing to.
     Processes that only read a folder are not detected: stop them first.
     """
-    from kmip_data.cli.shared.removable_folders import find_removable, folder_bytes, remove_folders
+    from kmip_data.cli.shared.removable_folders import (
+        find_removable_folder,
+        folder_bytes,
+        remove_folders,
+    )
 
     # 1. Show the folders, without duplicates, and ask.
-    folders = list(dict.fromkeys(find_removable(name, home) for name in names))
+    folders = list(dict.fromkeys(find_removable_folder(name, home) for name in names))
     sizes = [folder_bytes(folder.path) for folder in folders]
     total = sum(sizes)
     rows = []

@@ -94,16 +94,16 @@ def command(
     from kmip_data.models.sweeps.plans import read_sweep_plan
 
     devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
-    start = _choose_run_starter(jobs, devices, submit, slurm)
+    starter = _choose_run_starter(jobs, devices, submit, slurm)
     sweep = _override_plan(read_sweep_plan(plan), axes)
-    begin = None
+    start_runs = None
     if not (dry_run or status):
         folder = home.path / "sweeps" / sweep.name
         options = {"quiet": quiet, "offline": offline}
-        begin = partial(start, home=home, folder=folder, options=options)
+        start_runs = partial(starter, home=home, folder=folder, options=options)
     runs: list[SweepRun] = []
     if sweep.datasets or not status:  # without a plan, --status lists existing runs
-        runs = _start_plan(sweep, home, begin)
+        runs = _plan_and_start_runs(sweep, home, start_runs)
     _print_plan(sweep, runs, home, dry_run=dry_run, status=status or submit is not None)
 
 
@@ -153,8 +153,10 @@ def _choose_run_starter(
     return partial(submit_sweep, settings=settings)
 
 
-def _start_plan(plan: SweepPlan, home: Home, begin: Callable[..., None] | None) -> list[SweepRun]:
-    """Return the planned runs, after starting them by ``begin`` unless it is None."""
+def _plan_and_start_runs(
+    plan: SweepPlan, home: Home, start_runs: Callable[..., None] | None
+) -> list[SweepRun]:
+    """Return the planned runs, after starting them by ``start_runs`` unless it is None."""
     from kmip_data.models.sweeps.plans import MAX_RUNS, combined_change_runs, expand_plan
     from kmip_data.plugins import import_installed_plugins
 
@@ -163,12 +165,12 @@ def _start_plan(plan: SweepPlan, home: Home, begin: Callable[..., None] | None) 
         for dataset, model in itertools.zip_longest(plan.datasets, plan.models):
             import_installed_plugins(dataset, model)
     runs = expand_plan(plan, home)
-    if begin is not None:
-        begin(runs)
+    if start_runs is not None:
+        start_runs(runs)
     if plan.then:  # one more run, which depends on the results of the others
         combined = combined_change_runs(plan, runs, home)
-        if combined and begin is not None:
-            begin(combined)
+        if combined and start_runs is not None:
+            start_runs(combined)
         runs += combined
     return runs
 

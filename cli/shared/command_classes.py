@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.output import WANTS_JSON
+from kmip_data.cli.shared.output import WANTS_JSON_META_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 #: Command name of other programs -> command.
-_SYNONYMS = {"delete": "remove", "rm": "remove", "ls": "list"}
+_COMMAND_SYNONYMS = {"delete": "remove", "rm": "remove", "ls": "list"}
 
 
 def command_examples() -> dict[str, list[str]]:
@@ -69,7 +69,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command. ``--json`` is not passed as an argument: ``wants_json`` reads it."""
-        ctx.meta[WANTS_JSON] = ctx.params.pop("as_json", False)
+        ctx.meta[WANTS_JSON_META_KEY] = ctx.params.pop("as_json", False)
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,7 +97,7 @@ class Group(Command, click.Group):
             from kmip_data.errors import error_with_correction, unknown_name_error
 
             step = f"{ctx.command_path} --help"
-            synonym = _SYNONYMS.get(args[0], "")
+            synonym = _COMMAND_SYNONYMS.get(args[0], "")
             if synonym in known:
                 message = f"There is no command called {args[0]!r}. Did you mean {synonym!r}?"
                 raise error_with_correction(message, args[0], synonym, step)

@@ -17,7 +17,7 @@ from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
 
 PROGRAM = "kmip-data"
 #: Word of other programs -> the choice that means the same here.
-_SYNONYMS = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
+_CHOICE_SYNONYMS = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
 #: Command without arguments -> command that takes the name typed after it.
 _COMMAND_WITH_NAME = {"list": "info", "runs": "runs --dataset", "doctor": "verify"}
 #: Messages of PyTorch's RuntimeError, on CPU and CUDA.
@@ -185,7 +185,7 @@ def _mistyped_choice(args: Sequence[str], choices: Sequence[str]) -> tuple[str, 
     for word in (arg.rpartition("=")[2] for arg in args[1:]):
         if word in choices:
             continue
-        synonym = _SYNONYMS.get(word) or part_name(word) or ""  # such as gpu, or dev for val
+        synonym = _CHOICE_SYNONYMS.get(word) or part_name(word) or ""  # such as gpu, or dev for val
         if synonym in choices:
             return word, synonym
         nearest = nearest_names(word, choices)

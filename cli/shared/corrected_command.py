@@ -14,8 +14,8 @@ _VALUE = r"(?:'[^']*'|[^\s,;'-][^\s,;']*)"
 _OPTION = rf"--[a-z-]+(?: {_VALUE})?"
 _STEP_END = r"(?=$|[,;:] | \()"
 #: Options at the beginning of a step, such as ``--set header=yes``, to be added to the line.
-_OPTIONS = re.compile(rf"(?:^|: )({_OPTION}(?: {_OPTION})*){_STEP_END}")
-_LEAVE_OUT = re.compile(rf"(?:^|: )leave out ({_OPTION}(?: and {_OPTION})*){_STEP_END}")
+_OPTIONS_TO_ADD = re.compile(rf"(?:^|: )({_OPTION}(?: {_OPTION})*){_STEP_END}")
+_OPTIONS_TO_LEAVE_OUT = re.compile(rf"(?:^|: )leave out ({_OPTION}(?: and {_OPTION})*){_STEP_END}")
 _SAME_COMMAND = re.compile(rf"(?<!with )the same command(?: again)?(?: with ({_OPTION}))?")
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 #: Key of ``--set`` -> option that is often typed instead.
@@ -23,8 +23,8 @@ _OPTION_MEANT_AS_KEY = {"model.attention.k": "--k"}
 #: Options and keys of a fold, which ``--folds`` and ``--split-rule`` replace.
 _FOLD_OPTIONS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold")}
 #: Commands whose line is not repeated with another name: they remove data.
-_DESTRUCTIVE = {"remove"}
-_WITH_CONFIGURATION_KEYS = {"train", "sweep"}
+_DESTRUCTIVE_COMMANDS = {"remove"}
+_COMMANDS_WITH_CONFIG_KEYS = {"train", "sweep"}
 
 
 def complete_next_line(
@@ -36,7 +36,7 @@ def complete_next_line(
     to the line, in place of earlier values; options to leave out are removed; "the same command"
     becomes the line. ``flags`` are the options that take no value.
     """
-    if not args or args[0] in _DESTRUCTIVE:
+    if not args or args[0] in _DESTRUCTIVE_COMMANDS:
         return
     step = _completed_next_line(error, args, program, flags)
     # A command without its password would not work, and one with it must not be logged.
@@ -58,17 +58,17 @@ def _completed_next_line(
         words = _replace_options(args, shlex.split(match[1] or ""), flags)
         return f"{step[: match.start()]}{shlex.join([program, *words])}{step[match.end() :]}"
 
-    if match := _LEAVE_OUT.search(step):
+    if match := _OPTIONS_TO_LEAVE_OUT.search(step):
         options = shlex.split(match[1].replace(" and ", " "))
         words = _drop_options(args, _options_with_values(options), flags)
         if len(words) == len(args):
             return None
         return f"{step[: match.end()]}: {shlex.join([program, *words])}{step[match.end() :]}"
 
-    match = _OPTIONS.search(step)
+    match = _OPTIONS_TO_ADD.search(step)
     if match is None or _PLACEHOLDER.search(match[1]):
         return None
-    if args[0] not in _WITH_CONFIGURATION_KEYS and "--set model." in match[1]:
+    if args[0] not in _COMMANDS_WITH_CONFIG_KEYS and "--set model." in match[1]:
         return None
     # Keys without a dot are parameters of a build, which other commands spell differently.
     if args[0] != "build" and re.search(r"--set [^.=]+=", match[1]):

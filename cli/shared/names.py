@@ -30,7 +30,7 @@ _POINT_CLOUD_SUFFIXES = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
 _GRAPH_SUFFIXES = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
 _MAX_SAMPLED_FILES = 100  #: files of a folder that are checked for these suffixes
 #: Name of an argument type -> how errors call it.
-_NOUNS = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
+_TYPE_NOUNS = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
 class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
@@ -41,7 +41,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         self.name = " or ".join(kinds)
 
     @property
-    def _takes_data(self) -> bool:
+    def _accepts_data(self) -> bool:
         """True if a dataset or a build may be named."""
         return "dataset" in self.kinds or "build" in self.kinds
 
@@ -52,7 +52,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         from kmip_data.strict_model import shipped_names
 
         names = set()
-        if self._takes_data:
+        if self._accepts_data:
             names.update(dataset_names())
         if "build" in self.kinds:
             for card in home.built.glob("*/card.json"):
@@ -84,7 +84,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         name = str(value)
         params = {} if ctx is None else ctx.params
         home = Home.locate(params.get("home"))
-        if self._takes_data:
+        if self._accepts_data:
             from kmip_data.plugins import import_installed_plugins
 
             import_installed_plugins(name)
@@ -138,7 +138,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         path = Path(name).expanduser()
         is_dataset = bool(name in dataset_names() or list_builds(home, name))
-        if name == "pyg" and self._takes_data:
+        if name == "pyg" and self._accepts_data:
             return UsageError(
                 "pyg is no dataset: kmip-data build pyg makes one from a dataset class.",
                 next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
@@ -155,7 +155,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             return UsageError(
                 f"{name!r} is a dataset of your own.", next=rebuild_command(builds, name)
             )
-        if self._takes_data and (path.is_file() or _has_data_files(path)):
+        if self._accepts_data and (path.is_file() or _has_data_files(path)):
             return _file_instead_of_name_error(name, home, run)
         if path.is_dir():
             files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
@@ -198,7 +198,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if kind == "run" and "sweep" not in self.kinds:
             shipped.update({"sweep"}, shipped_names("sweeps"))
         return unknown_name_error(
-            _NOUNS.get(self.name, self.name),
+            _TYPE_NOUNS.get(self.name, self.name),
             name,
             known,
             command=f"kmip-data {_LIST_COMMANDS[kind]}",

@@ -1,7 +1,7 @@
 """Options shared by several commands.
 
 Values reach a command as its arguments, with three exceptions. ``--plugin`` imports its file at once
-and stays in ``ctx.meta[PLUGINS_META_KEY]``. ``--json`` is in ``ctx.meta[WANTS_JSON]``
+and stays in ``ctx.meta[PLUGINS_META_KEY]``. ``--json`` is in ``ctx.meta[WANTS_JSON_META_KEY]``
 (:func:`~kmip_data.cli.shared.output.wants_json`). ``ctx.find_root().obj`` has the typed words.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 PLUGINS_META_KEY = "kmip_data.plugins"  #: key in ``ctx.meta`` of the plugins on the command line
-MAX_NUMBERS = 10_000  #: numbers in one list
+MAX_LIST_LENGTH = 10_000  #: numbers in one list
 
 
 def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -288,10 +288,10 @@ def parse_number_list(option: str, text: str) -> list[int]:
         item_numbers = range(0)
         if match is not None:
             item_numbers = range(int(match[1]), int(match[2] or match[1]) + 1)
-        if not 0 < len(item_numbers) <= MAX_NUMBERS - len(numbers):
+        if not 0 < len(item_numbers) <= MAX_LIST_LENGTH - len(numbers):
             error = UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                next=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_NUMBERS:,}",
+                next=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_LIST_LENGTH:,}",
             )
             # A descending range, or another separator.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):

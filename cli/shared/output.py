@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kmip_data.sharing.push_index import PushedFile, PushIndex
 
 Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
-WANTS_JSON = "kmip_data.wants_json"  #: key in ``ctx.meta``: True if ``--json`` was given
-JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the JSON object is printed
-_RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
+WANTS_JSON_META_KEY = "kmip_data.wants_json"  #: True if ``--json`` was given
+JSON_PRINTED_META_KEY = "kmip_data.json_printed"  #: key in ``ctx.meta``: the JSON object is printed
+_ANSI_RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
 class _SanitizedStream:
@@ -39,7 +39,7 @@ class _SanitizedStream:
         self.unfiltered = stream
 
     def write(self, text: str) -> int:
-        if text != _RESET:
+        if text != _ANSI_RESET:
             self.unfiltered.write(strip_logins(replace_controls(text)))
         return len(text)
 
@@ -67,12 +67,12 @@ def print_json(value: Mapping[str, object]) -> None:
     jsonable = to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
     click.echo(json.dumps(jsonable, indent=2, allow_nan=False))
     if context := click.get_current_context(silent=True):
-        context.meta[JSON_PRINTED] = True
+        context.meta[JSON_PRINTED_META_KEY] = True
 
 
 def wants_json() -> bool:
     """True if the running command was given ``--json``."""
-    return bool(click.get_current_context().meta.get(WANTS_JSON))
+    return bool(click.get_current_context().meta.get(WANTS_JSON_META_KEY))
 
 
 def print_result(result: Mapping[str, object], *lines: str) -> None:

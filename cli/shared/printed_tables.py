@@ -78,7 +78,7 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
     )
 
 
-WIDTH = 100  #: maximum width of a table in characters
+MAX_TABLE_WIDTH = 100  #: maximum width of a table in characters
 
 
 def report_text(tables: Iterable[Table]) -> str:
@@ -110,7 +110,7 @@ def _sheet_text(sheet: Sheet) -> str:
     width = 0
     for column in columns:
         width += max(map(len, column)) + 2
-        if width > WIDTH or column[0] == "changes":
+        if width > MAX_TABLE_WIDTH or column[0] == "changes":
             break
         shown += 1
 
@@ -121,7 +121,7 @@ def _sheet_text(sheet: Sheet) -> str:
         for name, value in list(zip(sheet.header, cells, strict=True))[shown:]:
             if value != "–":
                 others.append(value if name == "changes" else f"{name} {value}")
-        notes.append(textwrap.wrap("; ".join(others), WIDTH - 4))
+        notes.append(textwrap.wrap("; ".join(others), MAX_TABLE_WIDTH - 4))
     rows = format_table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
 
     about = [_wrap_text(text) for text in (sheet.title, sheet.shared) if text]
@@ -129,4 +129,4 @@ def _sheet_text(sheet: Sheet) -> str:
 
 
 def _wrap_text(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_long_words=False)
+    return textwrap.fill(text, MAX_TABLE_WIDTH, subsequent_indent="    ", break_long_words=False)

@@ -18,21 +18,21 @@ from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.small_files import read_json
 from kmip_data.format.card import CARD_NAME
 
-Kind = Literal["build", "unfinished build", "raw files", "run"]
+FolderKind = Literal["build", "unfinished build", "raw files", "run"]
 MAX_LISTED = 5  #: names in a message
 
 
 @dataclass(frozen=True)
-class Removable:
+class RemovableFolder:
     """A folder that can be removed as a whole."""
 
-    kind: Kind
+    kind: FolderKind
     path: Path
     name: str  #: path below the home
     top: Path  #: ``built/``, ``raw/`` or ``runs/`` of the home
 
 
-def removable_folders(home: Home) -> list[Removable]:
+def removable_folders(home: Home) -> list[RemovableFolder]:
     """Return all builds, raw files and runs of a home, except links and hidden folders."""
     items = []
     for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
@@ -41,18 +41,18 @@ def removable_folders(home: Home) -> list[Removable]:
             is_linked = path.resolve() != top.resolve() / name
             if is_linked or path.name.startswith(".") or not path.is_dir():
                 continue
-            kind: Kind = "unfinished build"
+            kind: FolderKind = "unfinished build"
             if top == home.raw:
                 kind = "raw files"
             elif top == home.runs:
                 kind = "run"
             elif (path / CARD_NAME).is_file():
                 kind = "build"
-            items.append(Removable(kind, path, path.relative_to(home.path).as_posix(), top))
+            items.append(RemovableFolder(kind, path, path.relative_to(home.path).as_posix(), top))
     return items
 
 
-def find_removable(name: str, home: Home) -> Removable:
+def find_removable_folder(name: str, home: Home) -> RemovableFolder:
     """Return the removable folder with a path, absolute or below the home, or the end of its path.
 
     Raises ``UsageError`` unless exactly one folder of the home matches.
@@ -117,7 +117,7 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def remove_folders(items: Sequence[Removable]) -> None:
+def remove_folders(items: Sequence[RemovableFolder]) -> None:
     """Remove the files that kmip-data wrote in each folder, after locking all of them.
 
     Raises ``UsageError`` if a folder is behind a link, has no marker, or is locked by another
