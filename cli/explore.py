@@ -42,8 +42,8 @@ from kmip_data.runtime.progress import print_status
 if TYPE_CHECKING:
     from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.graphs import PageGraph
-    from kmip_data.drawing.page import GraphPredictions
+    from kmip_data.drawing.explorer_page import GraphPredictions
+    from kmip_data.drawing.page_graph import PageGraph
     from kmip_data.models.training.run.finished_run import OpenedRun
     from kmip_data.reading.dataset import ShardedDataset
 
@@ -115,7 +115,7 @@ def command(
 
     # 2. Draw the city, or some records.
     print_status(f"Drawing the page of {build.path.name}")
-    from kmip_data.drawing.page import EXPLORER_NAME, draw_explorer
+    from kmip_data.drawing.explorer_page import EXPLORER_NAME, write_explorer_page
     from kmip_data.graphs.city_columns import is_city
 
     if is_city(build.card):
@@ -128,7 +128,7 @@ def command(
     else:
         graphs = _records_with_predictions(build, runs, start, part, home)
     page = output or default_output_path(folder / EXPLORER_NAME, force=force)
-    draw_explorer(graphs, [] if runs is None else runs.curves, page)
+    write_explorer_page(graphs, [] if runs is None else runs.curves, page)
     result = {
         "path": build.path,
         "saved": page,
@@ -180,7 +180,7 @@ def _open_runs(
 
 
 def _city_with_predictions(build: Build, runs: _PageRuns | None) -> GraphWithPredictions:
-    from kmip_data.drawing.graphs import city_graph
+    from kmip_data.drawing.page_graph import city_graph
 
     if runs is None:
         return (city_graph(build, None, None, "", other=None),)
@@ -258,7 +258,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
 
 def _run_to_compare(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:
     """Return the run to compare the first one with, if one has the same data, split and task."""
-    from kmip_data.drawing.page import runs_to_compare
+    from kmip_data.drawing.explorer_page import runs_to_compare
 
     first = runs[0].data
     pair = [curve["name"] for curve in runs_to_compare(curves)]
@@ -294,7 +294,7 @@ def _record_graph(
     home: Home,
 ) -> PageGraph:
     """Return the graph of a record with its picture and the predictions of runs."""
-    from kmip_data.drawing.graphs import graph_of_record
+    from kmip_data.drawing.page_graph import graph_of_record
 
     picture = None
     if position < len(dataset):  # else `graph_of_record` refuses it

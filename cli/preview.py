@@ -115,8 +115,12 @@ def draw_build(
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.numpy_records import Records
-    from kmip_data.drawing.pictures import draw_png
-    from kmip_data.drawing.records import label_distribution, read_drawing, up_axis_name
+    from kmip_data.drawing.pictures import plot_records
+    from kmip_data.drawing.plottable_record import (
+        label_distribution,
+        read_plottable_record,
+        up_axis_name,
+    )
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.runtime.memory import require_memory
 
@@ -147,13 +151,13 @@ def draw_build(
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     positions = parse_record_positions(records, len(dataset), where)
 
-    drawings = [read_drawing(dataset, position) for position in positions]
-    pictures = source_pictures(build, home, [drawing.key for drawing in drawings])
-    for number, drawing in enumerate(drawings):
-        if drawing.key in pictures:
-            drawings[number] = replace(drawing, picture=pictures[drawing.key])
-    draw_png(
-        drawings,
+    plottable_records = [read_plottable_record(dataset, position) for position in positions]
+    pictures = source_pictures(build, home, [record.key for record in plottable_records])
+    for number, record in enumerate(plottable_records):
+        if record.key in pictures:
+            plottable_records[number] = replace(record, picture=pictures[record.key])
+    plot_records(
+        plottable_records,
         path,
         title=card.heading,
         footer=f"{format_parameters(card.parameters)}\n{card.license.get('notice', '')}",
@@ -162,8 +166,8 @@ def draw_build(
         labels=label_distribution(dataset),
     )
     facts = []
-    for position, drawing in zip(positions, drawings, strict=True):
-        facts.append({"position": int(dataset.records[position]), "key": drawing.key})
+    for position, record in zip(positions, plottable_records, strict=True):
+        facts.append({"position": int(dataset.records[position]), "key": record.key})
     return {"records": facts}
 
 

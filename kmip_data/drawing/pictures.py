@@ -21,7 +21,7 @@ from kmip_data.drawing.layers import (
     node_colors,
 )
 from kmip_data.drawing.maps import format_length, round_length
-from kmip_data.drawing.records import Drawing, Labels, class_name
+from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
@@ -59,8 +59,8 @@ class _Sheet:
 
 
 @in_current_style()
-def draw_png(
-    drawings: Sequence[Drawing],
+def plot_records(
+    records: Sequence[PlottableRecord],
     path: Path,
     *,
     title: str,
@@ -78,15 +78,15 @@ def draw_png(
     the axis that points up, and ``labels`` has the labels of all graphs. Classes without a name in
     ``class_names`` are shown by number.
     """
-    rows = len(drawings)
+    rows = len(records)
     figure = new_figure(FIGURE_WIDTH, 1.3 + ROW_HEIGHT * rows, title=title, footer=footer)
     grid = figure.add_gridspec(rows, 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
     classes = len(class_names)
-    for drawing in drawings:
-        if drawing.y is not None:
-            classes = max(classes, int(drawing.y.max(initial=-1)) + 1)
-    values = [drawing.values for drawing in drawings if drawing.values is not None]
-    bins, log = _degree_axes(drawings)
+    for record in records:
+        if record.y is not None:
+            classes = max(classes, int(record.y.max(initial=-1)) + 1)
+    values = [record.values for record in records if record.values is not None]
+    bins, log = _degree_axes(records)
     sheet = _Sheet(
         names=[class_name(number, class_names) for number in range(classes)],
         up=up,
@@ -97,23 +97,23 @@ def draw_png(
         shared={},
     )
 
-    for row, drawing in enumerate(drawings):
-        projection = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
-        layer = _layer_of_nodes(drawing, sheet)
-        if _is_formula(drawing):
-            _draw_molecule(figure.add_subplot(grid[row, :2]), drawing)
-        elif len(drawing.pos) < MAX_SHARED_PANEL_NODES and drawing.picture is None:
-            _draw_graph(figure.add_subplot(grid[row, :2], **projection), drawing, layer, sheet)
+    for row, record in enumerate(records):
+        projection = {"projection": "3d"} if record.pos.shape[1] == 3 else {}
+        layer = _layer_of_nodes(record, sheet)
+        if _is_formula(record):
+            _draw_molecule(figure.add_subplot(grid[row, :2]), record)
+        elif len(record.pos) < MAX_SHARED_PANEL_NODES and record.picture is None:
+            _draw_graph(figure.add_subplot(grid[row, :2], **projection), record, layer, sheet)
         else:
-            _draw_points(figure.add_subplot(grid[row, 0], **projection), drawing, layer, sheet)
-            _draw_edges(figure.add_subplot(grid[row, 1], **projection), drawing, layer, sheet)
-        _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", sheet), drawing, sheet)
+            _draw_points(figure.add_subplot(grid[row, 0], **projection), record, layer, sheet)
+            _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, sheet)
+        _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", sheet), record, sheet)
         if isinstance(layer, Categories):
             _draw_classes(_add_panel(figure, grid[row, 3], "classes", sheet, share_y=False), layer)
         elif isinstance(layer, Scale):
             _draw_values(_add_panel(figure, grid[row, 3], "values", sheet), layer)
         else:
-            _draw_label(figure.add_subplot(grid[row, 3]), drawing, labels)
+            _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
     save_figure(figure, path)
 
 
@@ -127,12 +127,12 @@ def _add_panel(
     return axes
 
 
-def _layer_of_nodes(drawing: Drawing, sheet: _Sheet) -> Layer | None:
+def _layer_of_nodes(record: PlottableRecord, sheet: _Sheet) -> Layer | None:
     """Return the classes or the target of the nodes, if they have any."""
-    if drawing.y is not None:
-        return class_layer("class", drawing.y, sheet.names)
-    if drawing.values is not None:
-        return Scale("target", drawing.values, drawing.unit, limit_values=sheet.values)
+    if record.y is not None:
+        return class_layer("class", record.y, sheet.names)
+    if record.values is not None:
+        return Scale("target", record.values, record.unit, limit_values=sheet.values)
     return None
 
 
@@ -148,23 +148,23 @@ def _node_colors(layer: Layer | None, count: int) -> F64:
 # --- The graph ------------------------------------------------------------------------------------
 
 
-def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
+def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
     """Show the cropped image of a molecule."""
-    axes.set_title(_record_title(axes, drawing, edges=True))
-    axes.imshow(_crop_margins(drawing), interpolation="antialiased")
+    axes.set_title(_record_title(axes, record, edges=True))
+    axes.imshow(_crop_margins(record), interpolation="antialiased")
     axes.set_anchor("N")  # aligns the titles of a row
     axes.set_axis_off()
 
 
-def _is_formula(drawing: Drawing) -> bool:
+def _is_formula(record: PlottableRecord) -> bool:
     """True for a molecule whose nodes have no classes, so that its picture shows everything."""
-    return drawing.bonds is not None and drawing.y is None
+    return record.bonds is not None and record.y is None
 
 
-def _crop_margins(drawing: Drawing) -> U8:
+def _crop_margins(record: PlottableRecord) -> U8:
     """Crop a molecule's image (H, W, 3) to its content and a margin."""
-    picture = drawing.picture
-    assert picture is not None, "a drawing with bonds has RDKit's picture"
+    picture = record.picture
+    assert picture is not None, "a record with bonds has RDKit's picture"
     rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
     if not len(rows):
         return picture
@@ -173,23 +173,23 @@ def _crop_margins(drawing: Drawing) -> U8:
     return picture[top : rows.max() + MARGIN, left : columns.max() + MARGIN]
 
 
-def _draw_graph(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
+def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet: _Sheet) -> None:
     """Draw nodes over edges, with arrows if an edge has no reverse."""
-    title = _record_title(axes, drawing, edges=True)
-    if drawing.y is not None:
-        title += f"; {_class_joining_text(drawing)}"
+    title = _record_title(axes, record, edges=True)
+    if record.y is not None:
+        title += f"; {_class_joining_text(record)}"
     axes.set_title(title)
-    _set_limits(axes, drawing.pos, sheet.up)
-    width = 1.0 if len(drawing.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
-    _add_lines(axes, drawing.pos[drawing.edge_index.T], current_style().quiet, width)
-    if drawing.is_directed and drawing.pos.shape[1] == 2:
-        _add_arrows(axes, drawing)
-    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), outline=0.6)
+    _set_limits(axes, record.pos, sheet.up)
+    width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
+    _add_lines(axes, record.pos[record.edge_index.T], current_style().quiet, width)
+    if record.is_directed and record.pos.shape[1] == 2:
+        _add_arrows(axes, record)
+    _add_points(axes, record, _node_colors(layer, len(record.pos)), outline=0.6)
 
 
-def _add_arrows(axes: Axes, drawing: Drawing) -> None:
+def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
     """Add an arrowhead in the middle of each edge."""
-    starts, ends = drawing.pos[drawing.edge_index]
+    starts, ends = record.pos[record.edge_index]
     along = ends - starts
     length = np.linalg.norm(along, axis=1)
     has_direction = length > 0  # False for self loops
@@ -215,21 +215,21 @@ def _add_arrows(axes: Axes, drawing: Drawing) -> None:
     )
 
 
-def _draw_points(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
-    axes.set_title(_record_title(axes, drawing))
-    _set_limits(axes, drawing.pos, sheet.up)
+def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet: _Sheet) -> None:
+    axes.set_title(_record_title(axes, record))
+    _set_limits(axes, record.pos, sheet.up)
     outline = 0.0
-    if drawing.picture is not None:
-        _draw_picture(axes, drawing.picture)
+    if record.picture is not None:
+        _draw_picture(axes, record.picture)
         outline = 0.5
-    _add_points(axes, drawing, _node_colors(layer, len(drawing.pos)), outline=outline)
-    if drawing.metres:
-        _add_metre_bar(axes, drawing)
+    _add_points(axes, record, _node_colors(layer, len(record.pos)), outline=outline)
+    if record.metres:
+        _add_metre_bar(axes, record)
 
 
-def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, outline: float = 0.0) -> None:
+def _add_points(axes: Axes, record: PlottableRecord, colors: F64, *, outline: float = 0.0) -> None:
     """Draw the nodes, larger if there are few, and in 3D paler with distance."""
-    count = max(1, len(drawing.pos))
+    count = max(1, len(record.pos))
     style: dict[str, object] = {
         "s": float(np.clip(14_000 / count, 3, 90)) * _relative_figure_size(axes) ** 2,
         "linewidths": outline * _relative_figure_size(axes),
@@ -237,10 +237,10 @@ def _add_points(axes: Axes, drawing: Drawing, colors: F64, *, outline: float = 0
         "clip_on": False,
         "zorder": 3,
     }
-    if drawing.pos.shape[1] == 3:
+    if record.pos.shape[1] == 3:
         style["depthshade"] = False  # matplotlib's depth shading makes points transparent
-        colors = _fade_by_distance(axes, drawing.pos, colors)
-    axes.scatter(*drawing.pos.T, c=colors, **style)
+        colors = _fade_by_distance(axes, record.pos, colors)
+    axes.scatter(*record.pos.T, c=colors, **style)
 
 
 def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
@@ -257,31 +257,31 @@ def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
     return np.asarray(colors + fraction * (ground - colors), np.float64)
 
 
-def _draw_edges(axes: Axes, drawing: Drawing, layer: Layer | None, sheet: _Sheet) -> None:
-    _set_limits(axes, drawing.pos, sheet.up)
-    if drawing.picture is not None:
-        _draw_picture(axes, drawing.picture, alpha=0.35)
+def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet: _Sheet) -> None:
+    _set_limits(axes, record.pos, sheet.up)
+    if record.picture is not None:
+        _draw_picture(axes, record.picture, alpha=0.35)
 
-    edges = drawing.sample_edges()
+    edges = record.sample_edges()
     count = edges.shape[1]
-    segments = drawing.pos[edges.T]
+    segments = record.pos[edges.T]
     joins_classes = np.zeros(count, bool)
     width = 0.8 if count <= 2 * MAX_SHARED_PANEL_NODES else 0.35
-    if drawing.y is not None:
-        sources, targets = drawing.y[edges]
+    if record.y is not None:
+        sources, targets = record.y[edges]
         joins_classes = sources != targets
-    colors = _node_colors(layer, len(drawing.pos))[edges[1]]
-    if drawing.pos.shape[1] == 3:
+    colors = _node_colors(layer, len(record.pos))[edges[1]]
+    if record.pos.shape[1] == 3:
         colors = _fade_by_distance(axes, segments.mean(axis=1), colors)
     _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width)
     _add_lines(axes, segments[joins_classes], current_style().ink, width)
 
-    total = drawing.edge_index.shape[1]
+    total = record.edge_index.shape[1]
     title = count_with_noun(total, "edge")
     if count < total:
         title = f"{count:,} of {total:,} edges"
-    if drawing.y is not None:
-        title += f"\n{_class_joining_text(drawing)}, highlighted"
+    if record.y is not None:
+        title += f"\n{_class_joining_text(record)}, highlighted"
     axes.set_title(title)
 
 
@@ -295,25 +295,25 @@ def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> Non
     axes.add_collection(lines(segments, colors=colors, **style))
 
 
-def _class_joining_text(drawing: Drawing) -> str:
-    assert drawing.y is not None
-    sources, targets = drawing.y[drawing.edge_index]
+def _class_joining_text(record: PlottableRecord) -> str:
+    assert record.y is not None
+    sources, targets = record.y[record.edge_index]
     fraction = (sources != targets).sum() / max(len(sources), 1)
     return f"{fraction:.1%} join two classes"
 
 
-def _record_title(axes: Axes, drawing: Drawing, *, edges: bool = False) -> str:
+def _record_title(axes: Axes, record: PlottableRecord, *, edges: bool = False) -> str:
     """Return key and counts of a record, wrapped to the width of the panel."""
-    facts = count_with_noun(len(drawing.pos), "node")
+    facts = count_with_noun(len(record.pos), "node")
     if edges:
-        facts += f", {count_with_noun(drawing.edge_index.shape[1], 'edge')}"
-        if drawing.is_directed:
+        facts += f", {count_with_noun(record.edge_index.shape[1], 'edge')}"
+        if record.is_directed:
             facts += ", directed"
-    if drawing.position_source:
-        facts += f" ({drawing.position_source})"
+    if record.position_source:
+        facts += f" ({record.position_source})"
     columns = axes.get_subplotspec().colspan
     letters = TITLE_LETTERS * len(columns)
-    return "\n".join(textwrap.fill(text, letters) for text in (drawing.key, facts))
+    return "\n".join(textwrap.fill(text, letters) for text in (record.key, facts))
 
 
 def _relative_figure_size(axes: Axes) -> float:
@@ -361,10 +361,10 @@ def _set_limits(axes: Axes, pos: Array, up: str) -> None:
     axes.set_box_aspect(extent, zoom=0.95)
 
 
-def _add_metre_bar(axes: Axes, drawing: Drawing) -> None:
+def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
     """Add a scale bar of a round length along the lower edge of a point cloud."""
-    low = drawing.pos.min(axis=0)
-    across = float(np.ptp(drawing.pos[:, 0]))
+    low = record.pos.min(axis=0)
+    across = float(np.ptp(record.pos[:, 0]))
     if across <= 0:
         return
     length = round_length(across)
@@ -383,23 +383,23 @@ def _add_metre_bar(axes: Axes, drawing: Drawing) -> None:
 # --- Degrees, classes and labels ------------------------------------------------------------------
 
 
-def _degree_axes(drawings: Sequence[Drawing]) -> tuple[F64, bool]:
-    """Return the bins for the degrees of all drawings, and True if hubs need a logarithmic axis."""
+def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, bool]:
+    """Return the bins for the degrees of all records, and True if hubs need a logarithmic axis."""
     max_degree = 0
     log = False
-    for drawing in drawings:
-        max_degree_here = max(int(degrees.max(initial=0)) for degrees in drawing.degrees())
-        mean = len(drawing.edge_index[0]) / max(1, len(drawing.pos))
+    for record in records:
+        max_degree_here = max(int(degrees.max(initial=0)) for degrees in record.degrees())
+        mean = len(record.edge_index[0]) / max(1, len(record.pos))
         max_degree = max(max_degree, max_degree_here)
         log = log or max_degree_here > 10 * max(1, mean)
     step = -(-(max_degree + 1) // 40)
     return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, log
 
 
-def _draw_degrees(axes: Axes, drawing: Drawing, sheet: _Sheet) -> None:
+def _draw_degrees(axes: Axes, record: PlottableRecord, sheet: _Sheet) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    incoming, outgoing = drawing.degrees()
+    incoming, outgoing = record.degrees()
     headroom = 0.3 / _relative_figure_size(axes)  # for the legend above the bars
     color = current_style().palette[0]
     style = {"bins": sheet.bins, "log": sheet.log}
@@ -458,25 +458,25 @@ def _draw_classes(axes: Axes, layer: Categories) -> None:
     _label_whole_numbers(axes.xaxis, bins=4)
 
 
-def _draw_label(axes: Axes, drawing: Drawing, labels: Labels | None) -> None:
+def _draw_label(axes: Axes, record: PlottableRecord, labels: Labels | None) -> None:
     """Draw the label of the graph in comparison with the labels of all graphs."""
-    if labels is None or drawing.label_value is None:
-        axes.set_title("label of the graph" if drawing.label else "")
-        text = drawing.label or NO_LABEL
+    if labels is None or record.label_value is None:
+        axes.set_title("label of the graph" if record.label else "")
+        text = record.label or NO_LABEL
         alignment = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, textwrap.fill(text, 30) if not drawing.label else text, **alignment)
+        axes.text(0.5, 0.5, textwrap.fill(text, 30) if not record.label else text, **alignment)
         axes.set_axis_off()
     elif labels.counts is not None:
-        _draw_counts(axes, drawing, labels.names, labels.counts)
+        _draw_counts(axes, record, labels.names, labels.counts)
     elif labels.values is not None and labels.values.shape[1] == 1:
-        _draw_target(axes, drawing, labels.values[:, 0], labels.unit)
+        _draw_target(axes, record, labels.values[:, 0], labels.unit)
     elif labels.values is not None:
-        _draw_target_ranges(axes, drawing, labels.names, labels.values)
+        _draw_target_ranges(axes, record, labels.names, labels.values)
 
 
-def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64) -> None:
+def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], counts: I64) -> None:
     """Draw the number of graphs with each class or label, and highlight this record's."""
-    value = np.asarray(drawing.label_value)
+    value = np.asarray(record.label_value)
     is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
     colors = np.where(is_label, current_style().palette[0], current_style().faint)
     rows = np.arange(len(names))
@@ -491,18 +491,20 @@ def _draw_counts(axes: Axes, drawing: Drawing, names: Sequence[str], counts: I64
     _label_whole_numbers(axes.xaxis, bins=4)
 
 
-def _draw_target(axes: Axes, drawing: Drawing, values: Array, unit: str) -> None:
+def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) -> None:
     """Draw a histogram of the target over all graphs, with a line for this record."""
     axes.hist(values[np.isfinite(values)], bins=30, color=current_style().faint)
-    axes.axvline(float(np.asarray(drawing.label_value).item()), color=current_style().palette[1])
-    text = f"{drawing.label} {unit}".strip()
+    axes.axvline(float(np.asarray(record.label_value).item()), color=current_style().palette[1])
+    text = f"{record.label} {unit}".strip()
     axes.set(title=f"label of this graph: {text}", xlabel=unit or "label", ylabel="graphs")
     _label_whole_numbers(axes.yaxis)
 
 
-def _draw_target_ranges(axes: Axes, drawing: Drawing, names: Sequence[str], values: Array) -> None:
+def _draw_target_ranges(
+    axes: Axes, record: PlottableRecord, names: Sequence[str], values: Array
+) -> None:
     """Draw the 5 to 95 % range and the median of each target, with a point for this record."""
-    record_label = np.asarray(drawing.label_value).reshape(-1).astype(np.float64)
+    record_label = np.asarray(record.label_value).reshape(-1).astype(np.float64)
     low, median, high = np.nanpercentile(values, PERCENTILES, axis=0)
     width = np.where(high > low, high - low, 1.0)
     rows = np.arange(len(names))
@@ -510,7 +512,7 @@ def _draw_target_ranges(axes: Axes, drawing: Drawing, names: Sequence[str], valu
     axes.plot((median - low) / width, rows, "|", color=current_style().ink, markersize=9)
     positions = ((record_label - low) / width).clip(-0.06, 1.06)
     axes.plot(positions, rows, "o", color=current_style().palette[1])
-    texts = [line.replace("  ", ": ") for line in drawing.label.split("\n")]
+    texts = [line.replace("  ", ": ") for line in record.label.split("\n")]
     axes.set_yticks(rows, texts)
     axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
     axes.set(xlim=(-0.1, 1.1), xticks=[0, 1], xticklabels=["5 %", "95 %"])

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
-from kmip_data.drawing.page import ChosenKeys, GraphPredictions, Influence
-from kmip_data.drawing.records import label_text
+from kmip_data.drawing.explorer_page import ChosenKeys, GraphPredictions, Influence
+from kmip_data.drawing.plottable_record import label_text
 from kmip_data.drawing.style import (
     CURVE_HUES,
     current_style,

@@ -23,9 +23,9 @@ from kmip_data import OGBNPapers100M
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw_build
-from kmip_data.drawing.graphs import graph_of_record
 from kmip_data.drawing.layers import NO_CLASS_LABEL
 from kmip_data.drawing.neighborhoods import drawable_dataset
+from kmip_data.drawing.page_graph import graph_of_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset

@@ -14,7 +14,7 @@ from support.cases import check_each
 import kmip_data
 from kmip_data import GraphLoader, ShardedDataset
 from kmip_data.builds.home import Build
-from kmip_data.drawing.records import read_drawing
+from kmip_data.drawing.plottable_record import read_plottable_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.writer import write_text_attribute
@@ -74,7 +74,7 @@ def test_reading_refuses_edges_out_of_range(copy, name):
     del whole
     lead_out(folder, name)
     dataset = ShardedDataset(folder)
-    uses = [lambda: dataset[0]] * 2 + [lambda: read_drawing(dataset, 0)]
+    uses = [lambda: dataset[0]] * 2 + [lambda: read_plottable_record(dataset, 0)]
     uses += [
         lambda: list(GraphLoader(dataset, batch_size=4)),
         lambda: list(GraphLoader(dataset, batch_size=4, compact=name == "neighbor")),
@@ -96,7 +96,7 @@ def test_edges_out_of_range_are_refused_by_every_reader(copy, key, value):
     for use in (
         lambda: dataset[0],
         lambda: list(GraphLoader(dataset, batch_size=2)),
-        lambda: read_drawing(dataset, 0),
+        lambda: read_plottable_record(dataset, 0),
     ):
         with pytest.raises(DamagedInput, match=f"to {value}"):
             use()

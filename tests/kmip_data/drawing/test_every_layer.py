@@ -8,8 +8,8 @@ from support.browser import act
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.builds.home import Home
-from kmip_data.drawing.graphs import city_graph, graph_of_record
-from kmip_data.drawing.page import GraphPredictions, Influence, draw_explorer
+from kmip_data.drawing.explorer_page import GraphPredictions, Influence, write_explorer_page
+from kmip_data.drawing.page_graph import city_graph, graph_of_record
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -54,7 +54,7 @@ def influence(count: int) -> Influence:
 def page_of(graphs, path, runs=()):
     count = graphs[0][0].header["x"]["count"]
     curves = [{"name": run, "columns": {}, "influence": influence(count)} for run in runs]
-    draw_explorer(graphs, curves, path)
+    write_explorer_page(graphs, curves, path)
     return path
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 
-from kmip_data.drawing.graphs import ArrayPacker
 from kmip_data.drawing.layers import Scale, class_layer, limits_of_scale, node_colors
+from kmip_data.drawing.page_graph import ArrayPacker
 from kmip_data.drawing.style import class_colors, current_style, sequential_colors, using_style
 
 

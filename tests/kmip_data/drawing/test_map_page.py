@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from support.browser import act
 
-from kmip_data.drawing.graphs import ArrayPacker, city_graph
+from kmip_data.drawing.explorer_page import write_explorer_page
 from kmip_data.drawing.maps import city_layers, prediction_layers
-from kmip_data.drawing.page import draw_explorer
+from kmip_data.drawing.page_graph import ArrayPacker, city_graph
 
 #: Actions of a finger or mouse, as events.
 EVENTS = """
@@ -61,7 +61,7 @@ def page(build, guess, tmp_path_factory) -> Path:
     """Helsinki as a page; the same graph gives the same bytes."""
     path, again = (tmp_path_factory.mktemp("page") / name for name in ("map.html", "again.html"))
     for each in (path, again):
-        draw_explorer([(city_graph(build, guess, "random-seed0", "mine"), None)], (), each)
+        write_explorer_page([(city_graph(build, guess, "random-seed0", "mine"), None)], (), each)
     assert path.read_bytes() == again.read_bytes()
     text = path.read_text("utf-8")
     assert "© OpenStreetMap contributors, ODbL 1.0" in text

@@ -19,8 +19,8 @@ from kmip_data.drawing import pictures
 from kmip_data.drawing.layouts import spring_layout
 from kmip_data.drawing.molecules import atoms_from_features, bond_types_from_features, draw_molecule
 from kmip_data.drawing.numpy_records import Records
-from kmip_data.drawing.pictures import draw_png
-from kmip_data.drawing.records import Drawing, Labels, read_drawing
+from kmip_data.drawing.pictures import plot_records
+from kmip_data.drawing.plottable_record import Labels, PlottableRecord, read_plottable_record
 from kmip_data.drawing.style import current_style, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Schema
@@ -29,11 +29,11 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 
 
-def drawing(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
+def random_record(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, classes, nodes) if classes else None
     edge_index = rng.integers(0, max(nodes, 1), (2, edges)) if nodes else np.zeros((2, 0), np.int64)
-    return Drawing("room/1", rng.random((nodes, dimensions)), y, edge_index)
+    return PlottableRecord("room/1", rng.random((nodes, dimensions)), y, edge_index)
 
 
 def pixels(path: Path):
@@ -44,7 +44,7 @@ def test_a_drawing_has_the_values_of_its_record(tmp_path):
     records = s3dis_records(9)
     dataset = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
     for position in (0, 3, 4, 8):
-        picture, record = read_drawing(dataset, position), records[position]
+        picture, record = read_plottable_record(dataset, position), records[position]
         assert picture.key == record.key
         np.testing.assert_array_equal(picture.pos, record.columns["node/x"][:, :3])
         np.testing.assert_array_equal(picture.y, record.columns["node/y"])
@@ -85,7 +85,9 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
     edges = np.array([[0, 1], [1, 0]], np.uint16)
     record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
-    picture = read_drawing(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
+    picture = read_plottable_record(
+        ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0
+    )
     np.testing.assert_array_equal(picture.pos, [[1, -10], [2, -20]])
     assert picture.position_source == ""
 
@@ -94,15 +96,15 @@ def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_p
     schema = Schema(columns=(), edges="none", max_nodes=100_000)
     records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
-    picture = read_drawing(dataset, 0)
+    picture = read_plottable_record(dataset, 0)
     assert len(np.unique(picture.pos, axis=0)) == 3
     assert "not from the data" in picture.position_source
     with pytest.raises(UsageError, match="30,000"):
-        read_drawing(dataset, 1)
+        read_plottable_record(dataset, 1)
 
 
 def test_many_edges_are_drawn_as_a_fixed_subset():
-    full = drawing(edges=500)
+    full = random_record(edges=500)
     some = full.sample_edges(100)
     assert some.shape == (2, 100)
     np.testing.assert_array_equal(some, full.sample_edges(100))
@@ -116,7 +118,7 @@ def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
     for kind in kinds:
         with subtests.test(str(kind)):
             texts = {"title": "a $sample", "footer": r"$\foot$", "class_names": [r"$\frac{"]}
-            draw_png([drawing(**kind)], path, **texts)
+            plot_records([random_record(**kind)], path, **texts)
             image = pixels(path)
             assert image.shape[1] == 1760
             assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
@@ -124,8 +126,8 @@ def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
 
 def test_more_records_make_a_taller_picture(tmp_path):
     one, two = tmp_path / "1.png", tmp_path / "2.png"
-    draw_png([drawing()], one, title="t", footer="f")
-    draw_png([drawing(), drawing(seed=1)], two, title="t", footer="f")
+    plot_records([random_record()], one, title="t", footer="f")
+    plot_records([random_record(), random_record(seed=1)], two, title="t", footer="f")
     assert len(pixels(two)) > len(pixels(one))
 
 
@@ -178,12 +180,12 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     picture, pos = draw_molecule(atoms_from_features(ATOM_FIELDS, chain.x), edges, bonds)
     width, height = np.ptp(pos, axis=0)
     assert width > 3 * height, "a chain lies across the picture"
-    molecule = Drawing("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
+    molecule = PlottableRecord("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
     axes_of_figure = []
     monkeypatch.setattr(
         pictures, "save_figure", lambda figure, _: axes_of_figure.extend(figure.axes)
     )
-    draw_png([molecule], tmp_path / "p.png", title="t", footer="f")
+    plot_records([molecule], tmp_path / "p.png", title="t", footer="f")
     titles = [axes.get_title() for axes in axes_of_figure]
     assert len(titles) == 3, "bonds and atoms are not drawn twice"
     assert titles[0].startswith(f"chain\n{len(pos)} nodes, {edges.shape[1]} edges")
@@ -196,16 +198,16 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     assert np.ptp(rows) >= 12
 
 
-def figure_of(monkeypatch, tmp_path, drawings, **texts):
+def figure_of(monkeypatch, tmp_path, records, **texts):
     """The figure that would be saved."""
     figures = []
     monkeypatch.setattr(pictures, "save_figure", lambda figure, _: figures.append(figure))
-    draw_png(drawings, tmp_path / "p.png", title="t", footer="f", **texts)
+    plot_records(records, tmp_path / "p.png", title="t", footer="f", **texts)
     return figures[0]
 
 
 def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
-    one, other = drawing(4, 2, classes=0, edges=3), drawing(4, 2, classes=0, edges=3)
+    one, other = random_record(4, 2, classes=0, edges=3), random_record(4, 2, classes=0, edges=3)
     values = np.float32([1, np.nan, 3, np.inf])
     figure = figure_of(
         monkeypatch,
@@ -222,7 +224,7 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
 
 
 def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
-    one = replace(drawing(4, 2, edges=3), y=np.array([0, -1, 1, -1]))
+    one = replace(random_record(4, 2, edges=3), y=np.array([0, -1, 1, -1]))
     figure = figure_of(monkeypatch, tmp_path, [one], class_names=["a", "b"])
     classes = figure.axes[2]
     names = [tick.get_text() for tick in classes.get_yticklabels()]
@@ -234,19 +236,19 @@ def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
 def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_path):
     both = np.array([[0, 1, 1, 2], [1, 0, 2, 1]])
     for edges, arrows in ((both, 0), (both[:, :3], 1)):
-        one = Drawing("a", np.eye(3)[:, :2], None, edges)
+        one = PlottableRecord("a", np.eye(3)[:, :2], None, edges)
         axes = figure_of(monkeypatch, tmp_path, [one]).axes
         assert len(axes) == 3, "graph, degrees, label"
         heads = [each for each in axes[0].collections if isinstance(each, Quiver)]
         assert len(heads) == arrows
         assert (", directed" in axes[0].get_title()) == bool(arrows)
-    many = drawing(1_000, 2)
+    many = random_record(1_000, 2)
     assert len(figure_of(monkeypatch, tmp_path, [many]).axes) == 4
 
 
 def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_path):
     two = Labels(("a", "b", "c"), "", counts=np.array([5, 0, 2]))
-    one = replace(drawing(5, 2, classes=0), label="c", label_value=np.array(2))
+    one = replace(random_record(5, 2, classes=0), label="c", label_value=np.array(2))
     panel = figure_of(monkeypatch, tmp_path, [one], labels=two).axes[2]
     assert [bar.get_width() for bar in panel.patches] == [5, 0, 2]
     colors = [bar.get_facecolor() for bar in panel.patches]
@@ -273,8 +275,8 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
 
 def test_rows_share_axes_and_logarithmic_axes_exclude_zero(monkeypatch, tmp_path):
     hub = np.stack([np.arange(1, 200), np.zeros(199, np.int64)])
-    star = Drawing("star", np.random.default_rng(0).random((200, 2)), None, hub)
-    figure = figure_of(monkeypatch, tmp_path, [star, drawing(60, 2, classes=0)])
+    star = PlottableRecord("star", np.random.default_rng(0).random((200, 2)), None, hub)
+    figure = figure_of(monkeypatch, tmp_path, [star, random_record(60, 2, classes=0)])
     degrees = [axes for axes in figure.axes if axes.get_title() == "degrees"]
     assert degrees[0].get_xlim() == degrees[1].get_xlim()
     assert degrees[0].get_ylim() == degrees[1].get_ylim()
@@ -285,7 +287,7 @@ def test_rows_share_axes_and_logarithmic_axes_exclude_zero(monkeypatch, tmp_path
 
 
 def test_points_farther_away_are_paler(monkeypatch, tmp_path):
-    cloud = drawing(1_200, 3, classes=0)
+    cloud = random_record(1_200, 3, classes=0)
     axes = figure_of(monkeypatch, tmp_path, [cloud]).axes[0]
     blue = np.tile(to_rgba(current_style().palette[0]), (len(cloud.pos), 1))
     pale = pictures._fade_by_distance(axes, cloud.pos, blue)[:, :3].sum(axis=1)
@@ -306,7 +308,9 @@ def test_molecules_of_zinc_have_letters_charges_and_bonds():
 def test_a_missing_font_prints_at_most_one_line(capsys, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw_png([drawing(5, 2)], tmp_path / "p.png", title="\u6771\u4eac \U00013000", footer="f")
+        plot_records(
+            [random_record(5, 2)], tmp_path / "p.png", title="\u6771\u4eac \U00013000", footer="f"
+        )
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) <= 1
     assert not lines or "install a font" in lines[0]

@@ -9,8 +9,8 @@ from support.cli import kmip
 
 from kmip_data import LongRange
 from kmip_data.builds.home import Home
-from kmip_data.drawing.graphs import graph_of_record
-from kmip_data.drawing.records import read_drawing
+from kmip_data.drawing.page_graph import graph_of_record
+from kmip_data.drawing.plottable_record import read_plottable_record
 from kmip_data.models.analysis.explanations import evaluate_by_distance
 from kmip_data.models.training.run.predictions import predict
 
@@ -79,4 +79,4 @@ def test_targets_and_errors_of_nodes_are_drawn_as_colours(tmp_path) -> None:
         next(layer["name"] for layer in graph_of_record(dataset, 1, None, "").header["layers"])
         == "target"
     )
-    np.testing.assert_array_equal(read_drawing(dataset, 1).values, target)
+    np.testing.assert_array_equal(read_plottable_record(dataset, 1).values, target)

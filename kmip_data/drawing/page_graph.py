@@ -32,7 +32,13 @@ from kmip_data.drawing.maps import (
     streets_longer_than_drawn,
 )
 from kmip_data.drawing.molecules import SYMBOLS, atoms_from_features
-from kmip_data.drawing.records import Drawing, Values, class_name, read_drawing, up_axis_name
+from kmip_data.drawing.plottable_record import (
+    PlottableRecord,
+    Values,
+    class_name,
+    read_plottable_record,
+    up_axis_name,
+)
 from kmip_data.drawing.run_predictions import (
     class_layers,
     distinguishing_names,
@@ -198,50 +204,50 @@ def graph_of_record(
             found=f"{records}, numbered from 0",
             next=f"a record from 0 to {len(dataset) - 1}",
         )
-    drawing = read_drawing(dataset, position)
+    record = read_plottable_record(dataset, position)
     data = dataset[position]
-    nodes = len(drawing.pos)
+    nodes = len(record.pos)
     card = dataset.card
     columns = _node_columns(dataset, data)
 
     # 1. Add the layers. Classes come first, because their colours are visible on any background,
     #    unlike the nodes' own colours.
     names: tuple[str, ...] = ()
-    if drawing.y is not None:
+    if record.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(nodes, bool)
-    layers = _target_layers(drawing, names, predicted, run, other, test)
+    layers = _target_layers(record, names, predicted, run, other, test)
     if "test_mask" in data:
         masks = [data[f"{part}_mask"].numpy() for part in PART_CODES]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*rgb_layers(columns), *atom_layers(columns)]
-    outgoing = drawing.degrees()[1].astype(np.float32)
+    outgoing = record.degrees()[1].astype(np.float32)
     layers.append(Scale("edges of a node", outgoing, "", "number of outgoing edges"))
 
     # 2. Draw one line per pair of nodes, however many edges join them.
-    pairs = np.sort(drawing.edge_index, axis=0)
+    pairs = np.sort(record.edge_index, axis=0)
     lines, first = np.unique(pairs, axis=1, return_index=True)
     is_pair = lines[0] != lines[1]
     lines = lines[:, is_pair]
     first = first[is_pair]
 
     # 3. Build the header.
-    page_pos, scale, middle = _centre_and_scale(drawing.pos, up_axis_name(card))
+    page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
     packer = ArrayPacker()
     header = _page_header(page_pos, lines, columns, layers, packer)
-    if drawing.bonds is not None:
-        header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
+    if record.bonds is not None:
+        header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _pack_picture(picture, scale, middle, packer)
-    if drawing.metres:
+    if record.metres:
         header["metre"] = scale  # page units per metre
-    header["key"] = drawing.key
-    header["facts"] = _graph_size_text(drawing, lines.shape[1])
+    header["key"] = record.key
+    header["facts"] = _graph_size_text(record, lines.shape[1])
     header["options"] = format_parameters(card.parameters)
     header["explore"] = {
         "hops": 1,
-        "label": drawing.label,
+        "label": record.label,
         "crowded": lines.shape[1] > MAX_EDGES_PER_NODE * nodes,
     }
     return PageGraph(
@@ -250,14 +256,14 @@ def graph_of_record(
         thing="node",
         header=header,
         packer=packer,
-        truth=drawing.y,
+        truth=record.y,
         names=names,
         test=test,
     )
 
 
 def _target_layers(
-    drawing: Drawing,
+    record: PlottableRecord,
     names: tuple[str, ...],
     predicted: Array | None,
     run: str,
@@ -268,8 +274,8 @@ def _target_layers(
     both_predicted = None if predicted is None or other is None else (predicted, other[1])
     run_names = distinguishing_names(run, other[0]) if other else ("", "")
     layers: list[Layer] = []
-    if drawing.y is not None:
-        truth = drawing.y
+    if record.y is not None:
+        truth = record.y
         if both_predicted:
             layers.append(outcome_layer(truth, both_predicted, run_names, test))
         layers.append(class_layer("class", truth, names, "stored labels of the nodes"))
@@ -279,9 +285,9 @@ def _target_layers(
             layers += layers_of_second_run(
                 class_layers(truth, names, other[1], other[0]), run_names[1]
             )
-    elif drawing.values is not None:
-        values = drawing.values
-        unit = drawing.unit
+    elif record.values is not None:
+        values = record.values
+        unit = record.unit
         if both_predicted:
             layers.append(error_difference(values, unit, both_predicted, run_names))
         layers.append(Scale("target", values, unit, "stored targets of the nodes"))
@@ -294,14 +300,14 @@ def _target_layers(
     return layers
 
 
-def _graph_size_text(drawing: Drawing, lines: int) -> str:
-    nodes = count_with_noun(len(drawing.pos), "node")
-    edges = drawing.edge_index.shape[1]
+def _graph_size_text(record: PlottableRecord, lines: int) -> str:
+    nodes = count_with_noun(len(record.pos), "node")
+    edges = record.edge_index.shape[1]
     facts = f"{nodes}, {count_with_noun(edges, 'edge')}"
     if lines != edges:
         facts += f" between {count_with_noun(lines, 'pair')}"
-    if drawing.position_source:
-        facts += f" ({drawing.position_source})"
+    if record.position_source:
+        facts += f" ({record.position_source})"
     return facts
 
 

@@ -32,7 +32,7 @@ ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 
 
 @dataclass(frozen=True)
-class Drawing:
+class PlottableRecord:
     """One graph as arrays."""
 
     key: str  #: upstream key, shown as the title
@@ -72,7 +72,7 @@ class Drawing:
         return self.edge_index[:, np.sort(sample)]
 
 
-def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
+def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:
     """Read a record as arrays; missing positions are computed by RDKit or springs."""
     data: Data | dict[str, Array] = dataset[position]
     schema = dataset.schema
@@ -112,7 +112,7 @@ def read_drawing(dataset: ShardedDataset | Records, position: int) -> Drawing:
     bonds = None
     if source == BY_RDKIT:
         bonds = bond_types_from_features(_field_names(schema, "x"), values["edge_attr"])
-    return Drawing(
+    return PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
         y=y,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.builds.learnable import streets, streets_build
 
-from kmip_data.drawing.graphs import CHANNELS, atom_layers, graph_of_record, rgb_layers
+from kmip_data.drawing.page_graph import CHANNELS, atom_layers, graph_of_record, rgb_layers
 from kmip_data.errors import UsageError
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset

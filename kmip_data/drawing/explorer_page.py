@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.graphs import ArrayPacker, Json, PageGraph
+from kmip_data.drawing.page_graph import ArrayPacker, Json, PageGraph
 from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
@@ -69,7 +69,7 @@ class Influence:
         return np.where(self.values > 0, levels, 0).astype(np.uint8)
 
 
-def draw_explorer(
+def write_explorer_page(
     graphs: Sequence[tuple[PageGraph, *tuple[GraphPredictions | None, ...]]],
     curves: Sequence[Json],
     path: Path,

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from support.browser import act
 
-from kmip_data.drawing.graphs import city_graph
-from kmip_data.drawing.maps import dense_area
-from kmip_data.drawing.page import (
+from kmip_data.drawing.explorer_page import (
     ChosenKeys,
     GraphPredictions,
     Influence,
     confusion_matrix,
-    draw_explorer,
+    write_explorer_page,
 )
+from kmip_data.drawing.maps import dense_area
+from kmip_data.drawing.page_graph import city_graph
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
@@ -48,7 +48,7 @@ def write(build, answer, path, curves=()):
     graph = city_graph(
         build, answer and answer.classes, answer and answer.split, answer.run if answer else ""
     )
-    draw_explorer([(graph, answer)], curves, path)
+    write_explorer_page([(graph, answer)], curves, path)
     return path
 
 
@@ -191,7 +191,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
     graph = replace(city_graph(build, answer.classes, answer.split, HOSTILE), title=HOSTILE)
     page = tmp_path / "page.html"
-    draw_explorer([(graph, replace(answer, run=HOSTILE, words=HOSTILE))], curves, page)
+    write_explorer_page([(graph, replace(answer, run=HOSTILE, words=HOSTILE))], curves, page)
     text = page.read_text("utf-8")
     assert "<img" not in text
     assert text.count("</script>") == 3
@@ -244,7 +244,7 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         for model, values in (("gcn", near), ("gps-kmip", rng.random((3, count)) + 0.01))
     ]
     page = tmp_path / "page.html"
-    draw_explorer([(city_graph(build, None, None, ""), None)], curves, page)
+    write_explorer_page([(city_graph(build, None, None, ""), None)], curves, page)
     view = act(
         page,
         f"""
@@ -314,7 +314,7 @@ def test_two_runs_are_compared_node_by_node(build, city, answer, tmp_path):
     other = replace(answer, run="helsinki/gcn/b", classes=guess, layers=())
     graph = city_graph(build, guess, other.split, other.run, other=(answer.run, answer.classes))
     page = tmp_path / "page.html"
-    draw_explorer([(graph, other, answer)], (), page)
+    write_explorer_page([(graph, other, answer)], (), page)
     right = [classes == city.classes for classes in (guess, answer.classes)]
     both = [right[0] & right[1], right[0] & ~right[1], ~right[0] & right[1], ~right[0] & ~right[1]]
     shown = act(
