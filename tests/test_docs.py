@@ -112,7 +112,7 @@ def test_python_compiles_and_its_names_exist():
 
 
 def test_snippets_of_a_page_define_what_they_use():
-    """In their order: a reader who copies them from the top meets no NameError."""
+    """A reader who copies the snippets from the top of a page meets no ``NameError``."""
 
     def check(page):
         blocks = python_blocks(page.read_text("utf-8"))

@@ -159,7 +159,7 @@ def _expanded(items: list[Any]) -> list[Any]:
 
 
 def _address(path: Path) -> str:
-    """Where the site has a file of the project."""
+    """Return the site's address of a file in the repository."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix().replace(".ipynb", ".md")
     name = path.relative_to(ROOT).as_posix()

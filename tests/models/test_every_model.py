@@ -16,7 +16,12 @@ from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import known_models
 
-OWN = {"city", "graphs", "points", "superpixels"}  #: of the user's files: no sample
+OWN = {
+    "city",
+    "graphs",
+    "points",
+    "superpixels",
+}  #: built from the user's files, so without a sample
 #: Records of a sample; 24 of the others. Few molecules of ogbg-molhiv are active.
 LIMITS = {
     "s3dis": 4,

@@ -98,7 +98,7 @@ def missing_reverses(edges: list[tuple[int, int]]) -> list[int]:
 
 
 def test_each_edge_that_lacks_its_reverse_gets_it(tmp_path):
-    """As often as the edge occurs; without repeated edges, the edges are PyTorch Geometric's."""
+    """Reverse edges are as frequent as their edges; without repeats, they equal PyTorch Geometric's."""
     import torch
     from torch_geometric.utils import to_undirected
 

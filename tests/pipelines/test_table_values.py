@@ -243,7 +243,7 @@ def test_texts_are_refused_as_regression_targets(tmp_path):
 
 
 def test_numbers_that_show_their_decimal_sign_are_read(tmp_path):
-    """Of a spreadsheet in German, English or Swiss, next to a word that means missing."""
+    """The cells are German, English or Swiss numbers, next to a word that means missing."""
     folders = number_folders(tmp_path)
 
     def check(case):

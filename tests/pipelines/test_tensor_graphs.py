@@ -512,7 +512,7 @@ def test_arrays_with_unknown_names_are_a_warning(tmp_path):
 
 
 def test_nodes_without_a_class_are_left_out_of_training(tmp_path, monkeypatch):
-    """In several graphs: what their label would have been changes neither losses nor metrics."""
+    """The hidden labels of several graphs change neither losses nor metrics."""
     home = tmp_path / "home"
     monkeypatch.setenv("KMIP_DATA_HOME", str(home))
     graphs = []

@@ -23,7 +23,10 @@ PACKAGES = (
     "tomli-w",
     "typing-inspection",
 )
-PYTHON, PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")  #: of that image
+PYTHON, PLATFORMS = (
+    "3.12",
+    ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64"),
+)  #: versions in that image
 HOME = "home.tar.gz"  #: archive of builds
 
 

@@ -78,7 +78,7 @@ def test_verify_compares_with_the_published_digests(tmp_path) -> None:
 
 
 def test_digests_of_private_builds_are_not_written(tmp_path, monkeypatch) -> None:
-    """Of a user's files, by a recipe or saved: only those of a registered dataset are published."""
+    """Builds of a user's files have no published digests; only registered datasets have them."""
     home = Home(tmp_path / "home")
     registered = build_dataset("texas", home=home, sample=True, jobs=1).card
     edges = tmp_path / "edges.csv"

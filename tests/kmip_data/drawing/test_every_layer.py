@@ -13,8 +13,8 @@ from kmip_data.drawing.page_graph import city_graph, graph_of_record
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 
-LEAST = 0.01  #: of the canvas
-MOST_NODES = 0.9  #: of the nodes have paint at their place
+LEAST = 0.01  #: smallest fraction of the canvas with paint
+MOST_NODES = 0.9  #: smallest fraction of nodes with paint at their position
 #: Shares of the canvas and of the nodes that each way to colour paints visibly; first, the page as it opens.
 SHARES = """
 const canvas = document.getElementById("canvas"), gl = canvas.getContext("webgl2");
@@ -43,7 +43,7 @@ return shares;
 
 
 def influence(count: int) -> Influence:
-    """Of one node in fifty on each of three nodes."""
+    """Return the influence of one node in fifty on each of three nodes."""
     rng = np.random.default_rng(5)
     values = np.where(rng.random((3, count)) < 0.02, rng.random((3, count)), 0.0)
     nodes = rng.choice(count, 3, replace=False)

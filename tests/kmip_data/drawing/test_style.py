@@ -118,7 +118,7 @@ OKABE_ITO = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "
 
 
 def test_colour_distances_equal_published_values():
-    """Of Okabe and Ito's seven, measured with another library."""
+    """The published values are distances of Okabe and Ito's seven colours, from another library."""
     found = [round(float(least_distance(OKABE_ITO, sight)), 1) for sight in SEEN]
     assert found == [21.7, 11.6, 12.2]
 

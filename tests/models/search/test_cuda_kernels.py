@@ -76,7 +76,7 @@ LONG = [*product(MAIN, ("sm_80", "sm_90")), (MAIN[0], "sm_89"), (MAIN[0], "sm_10
     [(MAIN[1], "sm_90"), *(pytest.param(*each, marks=pytest.mark.torture) for each in LONG)],
 )
 def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...], tmp_path) -> None:
-    """Where warps share keys, 16 products take 64 instructions; with moves, 92 and 104."""
+    """If warps share keys, 16 products take 64 instructions; with moves, 92 and 104."""
     log = io.StringIO()
     code = launch.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
     reports = re.findall(

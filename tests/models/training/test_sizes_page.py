@@ -25,7 +25,7 @@ from kmip_data.pipelines.base import load_pipeline
 PAGE = ROOT / "docs" / "sizes.md"
 TABLE = re.compile(r"(?s)(<!-- sizes: .*? -->\n\n\| dataset .*?\n\|[-|]+\n)(.*?)(?=\n\n|\Z)")
 GIB = 2**30
-GRAPHS, INTERSECTIONS = 60, 600  #: of a sample, of which only the columns count
+GRAPHS, INTERSECTIONS = 60, 600  #: size of a sample; only its columns matter here
 
 
 def sized() -> list[Manifest]:

@@ -56,7 +56,7 @@ def test_helsinki_equals_osmnx(kind, tmp_path):
     assert_same(ours, osmnx.graph_from_xml(tmp_path / "cut.osm", bidirectional=kind == "walk"))
 
 
-PAIR = sum(INTERSECTIONS)  #: of a block of each extract
+PAIR = sum(INTERSECTIONS)  #: intersections in one block of each extract
 
 
 def test_blocks_of_a_generated_country_equal_osmnx(tmp_path):

