@@ -256,7 +256,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import Encoding, ConcatenatedGraphs
 
 
 class Waves(Encoding):
@@ -271,7 +271,7 @@ class Waves(Encoding):
         """Return one column."""
         return (self.column("node", "waves", self.parameter),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Fill it."""
         number = np.concatenate([np.arange(n) for n in np.diff(graphs.node_ptr)])
         waves = np.sin(number[:, None] / 2.0 ** np.arange(self.parameter))

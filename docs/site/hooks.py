@@ -41,7 +41,7 @@ MODULES = {
     ),
     "errors": ("kmip_data.errors",),
     "graphs": (
-        "kmip_data.graphs.tensor_graphs",
+        "kmip_data.graphs.knn_and_radius_graphs",
         "kmip_data.graphs.eccentricity",
         "kmip_data.graphs.encodings.lappe",
         "kmip_data.graphs.encodings.rwse",

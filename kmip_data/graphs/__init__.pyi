@@ -7,5 +7,5 @@ from .encodings.lappe import laplacian_encoding as laplacian_encoding
 from .encodings.rwse import random_walk_encoding as random_walk_encoding
 from .knn import knn_edges as knn_edges
 from .knn import knn_table as knn_table
-from .tensor_graphs import knn_graph as knn_graph
-from .tensor_graphs import radius_graph as radius_graph
+from .knn_and_radius_graphs import knn_graph as knn_graph
+from .knn_and_radius_graphs import radius_graph as radius_graph

@@ -20,7 +20,7 @@ MAX_PARAMETER = 1024  #: maximum number of eigenvectors or steps
 
 
 @dataclass(frozen=True)
-class Graphs:
+class ConcatenatedGraphs:
     """Edges of several graphs, concatenated."""
 
     node_ptr: I64  #: (G + 1,), first node of each graph
@@ -29,7 +29,7 @@ class Graphs:
     #: keys of the records, which seed random draws; if empty, their positions do
     keys: Sequence[str] = ()
 
-    def joined_edges(self) -> I64:
+    def edges_over_all_graphs(self) -> I64:
         """Return the edges with nodes numbered over all graphs, int64 (2, ΣE)."""
         first = np.repeat(self.node_ptr[:-1], np.diff(self.edge_ptr))
         return self.edge_index + first
@@ -49,11 +49,12 @@ class Encoding(ABC):
     ...     def columns(self):
     ...         return (self.column("node", "degree", width=1, low=0.0),)
     ...     def compute(self, graphs, check):
-    ...         sources, _ = graphs.joined_edges()
+    ...         sources, _ = graphs.edges_over_all_graphs()
     ...         degree = np.bincount(sources, minlength=graphs.node_ptr[-1])
     ...         return {"node/degree": degree[:, None].astype(np.float32)}
     >>> edges = np.array([[0, 0, 1], [1, 2, 2]])
-    >>> graph = Graphs(node_ptr=np.array([0, 3]), edge_ptr=np.array([0, 3]), edge_index=edges)
+    >>> ptr = np.array([0, 3])
+    >>> graph = ConcatenatedGraphs(node_ptr=ptr, edge_ptr=ptr, edge_index=edges)
     >>> Degree().compute(graph, check=lambda: None)["node/degree"][:, 0].tolist()
     [2.0, 1.0, 0.0]
     """
@@ -111,7 +112,7 @@ class Encoding(ABC):
         )
 
     @abstractmethod
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Return the columns of ``graphs`` by key. Call ``check`` regularly: it raises to cancel."""
 
 

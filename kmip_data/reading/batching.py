@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
-from kmip_data.graphs.tensor_graphs import pointers_from_numbers
+from kmip_data.graphs.knn_and_radius_graphs import pointers_from_numbers
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, ItemField
 

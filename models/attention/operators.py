@@ -17,7 +17,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
-from kmip_data.graphs.tensor_graphs import pointers_from_numbers
+from kmip_data.graphs.knn_and_radius_graphs import pointers_from_numbers
 from kmip_data.models.attention import torch_kernels
 from kmip_data.models.kernel_availability import can_use_triton_kernels
 from kmip_data.models.search.problem import check_largest_scores

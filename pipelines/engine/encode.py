@@ -32,7 +32,7 @@ from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
 from kmip_data.format.reader import Shard, check_shard_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, convert_unit_errors, count_jobs
 from kmip_data.pipelines.engine.run import executor_for, run_units
@@ -258,7 +258,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     ):
         shard = Shard(task.build / task.shard.file, entry=task.shard)
         check_shard_edges(shard)
-        graphs = Graphs(
+        graphs = ConcatenatedGraphs(
             shard.node_ptr,
             shard.edge_ptr,
             _edges_of_shard(shard),

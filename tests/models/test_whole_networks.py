@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from kmip_data.graphs.city_columns import dataset_family
-from kmip_data.graphs.encoding import Graphs
+from kmip_data.graphs.encoding import ConcatenatedGraphs
 from kmip_data.manifest import load_manifest
 from kmip_data.models.config import ATTENTION, MESSAGE_PASSING, ModelConfig, known_models
 from kmip_data.models.network import build_model, fit_hidden_dim
@@ -208,7 +208,7 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
         encoder = config.edge_encoder.partition("+")[0]
         if encoder not in {"dummy", "none"}:
             graph.edge_attr = features(encoder, BOND.sizes, 2, len(target))
-        of = Graphs(
+        of = ConcatenatedGraphs(
             np.array([0, n]), np.array([0, len(target)]), graph.edge_index.numpy(), [f"graph/{n}"]
         )
         for encoding in config.encodings:

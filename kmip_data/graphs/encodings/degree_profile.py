@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from kmip_data.arrays import F32, Array
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
+from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding, check_edge_bounds
 
 Rule = Literal["2.0", "2.8"]
 FIELDS = (
@@ -35,11 +35,11 @@ class DegreeProfile(Encoding):
         """``degree_profile`` (N, 5)."""
         return (self.column("node", "degree_profile", len(FIELDS), fields=FIELDS, low=0.0),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once."""
         check()
         profile = local_degree_profile(
-            graphs.joined_edges(), int(graphs.node_ptr[-1]), self.parameter
+            graphs.edges_over_all_graphs(), int(graphs.node_ptr[-1]), self.parameter
         )
         return {"node/degree_profile": profile}
 

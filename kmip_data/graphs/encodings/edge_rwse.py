@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, Array, Integers
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
+from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding, check_edge_bounds
 from kmip_data.runtime.parallel import run_in_ranges
 
 _MIN_SOURCES_PER_THREAD = 64  #: minimum work for which another thread pays off
@@ -29,11 +29,15 @@ class EdgeRandomWalk(Encoding):
         """``edge_rwse`` (E, T)."""
         return (self.column("edge", "edge_rwse", self.parameter, low=0.0),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once, as components of one graph."""
         check()
         nodes = int(graphs.node_ptr[-1])
-        return {"edge/edge_rwse": edge_walk_encoding(graphs.joined_edges(), nodes, self.parameter)}
+        return {
+            "edge/edge_rwse": edge_walk_encoding(
+                graphs.edges_over_all_graphs(), nodes, self.parameter
+            )
+        }
 
 
 def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) -> F32:

@@ -14,7 +14,7 @@ import numpy as np
 from kmip_data.arrays import I32, Array, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding
 from kmip_data.graphs.encodings.lappe import adjacency_matrix
 
 MAX_COMPLETE_NODES = 10  #: graphs of at most this many nodes are complete instead
@@ -112,7 +112,7 @@ class Expander(Encoding):
         dtype_and_bound = {"stored": "int32", "presented": "int64", "low": -1}
         return (self.column("node", "expander", self.parameter, **dtype_and_bound),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Draw the permutations of each graph."""
         targets = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):

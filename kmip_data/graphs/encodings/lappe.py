@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, Array, Integers
 from kmip_data.errors import OutOfResources
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
+from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding, check_edge_bounds
 from kmip_data.runtime.memory import require_memory
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Laplacian(Encoding):
             self.column("node", "lappe_vectors", count, finite=False, low=-1.0001, high=1.0001),
         )
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute eigenvectors and eigenvalues of each graph."""
         values = np.empty((len(graphs.node_ptr) - 1, self.parameter), np.float32)
         vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)

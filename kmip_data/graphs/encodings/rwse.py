@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.format.schema import Column
-from kmip_data.graphs.encoding import Encoding, Graphs, check_edge_bounds
+from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding, check_edge_bounds
 from kmip_data.runtime.parallel import run_in_ranges
 
 _MIN_NODES_PER_THREAD = 256  #: minimum work for which another thread pays off
@@ -29,10 +29,10 @@ class RandomWalk(Encoding):
         """``rwse`` (N, T)."""
         return (self.column("node", "rwse", self.parameter, low=0.0),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+    def compute(self, graphs: ConcatenatedGraphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once, as components of one graph."""
         check()
-        edges = graphs.joined_edges()
+        edges = graphs.edges_over_all_graphs()
         nodes = int(graphs.node_ptr[-1])
         return {
             "node/rwse": random_walk_encoding(

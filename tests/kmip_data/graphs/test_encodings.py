@@ -16,7 +16,7 @@ from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undi
 
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.graphs.encoding import Graphs, known_encodings, parse_encoding
+from kmip_data.graphs.encoding import ConcatenatedGraphs, known_encodings, parse_encoding
 from kmip_data.graphs.encodings import lappe
 from kmip_data.graphs.encodings.degree_profile import DegreeProfile, local_degree_profile
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
@@ -94,18 +94,20 @@ def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_ed
     for count in (1, 2):
         parallel.set_num_threads(count)
         try:
-            together = random_walk_encoding(joined.joined_edges(), 71, 7, node_ptr=joined.node_ptr)
+            together = random_walk_encoding(
+                joined.edges_over_all_graphs(), 71, 7, node_ptr=joined.node_ptr
+            )
         finally:
             parallel.set_num_threads(None)
         np.testing.assert_array_equal(together, alone)
-    turned = joined.joined_edges()[:, rng.permutation(int(joined.edge_ptr[-1]))]
+    turned = joined.edges_over_all_graphs()[:, rng.permutation(int(joined.edge_ptr[-1]))]
     np.testing.assert_array_equal(
         random_walk_encoding(turned, 71, 7, node_ptr=joined.node_ptr), alone
     )
 
 
-def _joined(graphs: list[tuple[I64, int]]) -> Graphs:
-    return Graphs(
+def _joined(graphs: list[tuple[I64, int]]) -> ConcatenatedGraphs:
+    return ConcatenatedGraphs(
         np.cumsum([0, *(nodes for _, nodes in graphs)]),
         np.cumsum([0, *(edges.shape[1] for edges, _ in graphs)]),
         np.concatenate([edges for edges, _ in graphs], axis=1),

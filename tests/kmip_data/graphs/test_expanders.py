@@ -14,7 +14,7 @@ from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.encoding import Graphs, parse_encoding
+from kmip_data.graphs.encoding import ConcatenatedGraphs, parse_encoding
 from kmip_data.graphs.encodings import expander as expanders
 from kmip_data.graphs.encodings.expander import Expander, expander_targets, second_eigenvalue
 from kmip_data.pipelines.engine.encode import encode_build
@@ -116,6 +116,6 @@ def test_expanders_depend_on_the_record_and_not_its_position(tmp_path: Path) -> 
     assert (first != by_layout[7, 5][0]).any()
     pointers = np.cumsum([0, *reversed(SIZES)])
     keys = [f"graph {g}" for g in reversed(range(len(SIZES)))]
-    turned = Graphs(pointers, np.zeros_like(pointers), np.zeros((2, 0), np.int64), keys)
+    turned = ConcatenatedGraphs(pointers, np.zeros_like(pointers), np.zeros((2, 0), np.int64), keys)
     again = Expander(3, 1).compute(turned, lambda: None)["node/expander"]
     np.testing.assert_array_equal(again, np.concatenate(by_layout[7, 1][::-1]))

@@ -33,7 +33,7 @@ class Neighbors(NamedTuple):
     """The k nearest other points of each point, by (squared distance, index)."""
 
     table: Array  #: (n, k)
-    square: Array  #: (n, k) squared distances, in the arithmetic that decided
+    squared_distances: Array  #: (n, k) squared distances, in the arithmetic that decided
 
 
 def knn_graph(
@@ -161,13 +161,13 @@ def radius_graph(
         # Search 32 neighbours, and double their number while the last one of any row is inside.
         k = min(32, max_k)
         neighbors = _nearest_neighbors(points[start:stop], k)
-        largest = float(np.finfo(neighbors.square.dtype).max)
-        limit = neighbors.square.dtype.type(min(r * r, largest))
-        while k < max_k and bool((neighbors.square[:, -1] < limit).any()):
+        largest = float(np.finfo(neighbors.squared_distances.dtype).max)
+        limit = neighbors.squared_distances.dtype.type(min(r * r, largest))
+        while k < max_k and bool((neighbors.squared_distances[:, -1] < limit).any()):
             k = min(2 * k, max_k)
             neighbors = _nearest_neighbors(points[start:stop], k)
 
-        is_inside = neighbors.square < limit
+        is_inside = neighbors.squared_distances < limit
         table = neighbors.table + start
         nodes = np.arange(start, stop)
         if loop and r > 0:
@@ -286,11 +286,11 @@ def _neighbors_with_ordered_ties(points: F64, k: int) -> Neighbors:
             # Resolve ties by (squared distance, index).
             nearest = np.lexsort((index, square))[:, :k]
             neighbors.table[block] = np.take_along_axis(index, nearest, 1)
-            neighbors.square[block] = np.take_along_axis(square, nearest, 1)
+            neighbors.squared_distances[block] = np.take_along_axis(square, nearest, 1)
 
             # Repeat rows for which a point that was not returned may be as near as the k-th.
             if count < len(candidates):
-                undecided.append(block[neighbors.square[block, -1] >= bound])
+                undecided.append(block[neighbors.squared_distances[block, -1] >= bound])
         pending = np.concatenate([pending[:0], *undecided])
         count = count * 2
     return neighbors
