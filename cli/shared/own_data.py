@@ -128,10 +128,10 @@ def build_command_after_dry_run(
 
 def write_description(build: Build, path: Path, command: str) -> None:
     """Write the uses of the columns of a build as TOML, with the command that builds with them."""
-    from kmip_data.columns.column_uses import description_on_card
+    from kmip_data.columns.column_uses import column_uses_on_card
     from kmip_data.files.atomic_writes import write_output
 
-    if description := description_on_card(build.card.statistics):
+    if description := column_uses_on_card(build.card.statistics):
         write_output(path, description.to_toml(command).encode())
 
 

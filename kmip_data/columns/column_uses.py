@@ -74,7 +74,7 @@ class DescribedColumn(StrictModel):
     missing: int = 0
 
 
-class Description(StrictModel):
+class ColumnUses(StrictModel):
     """Uses of all columns in the order of their features, with the classes and further parameters."""
 
     task: TaskName | None = None
@@ -155,10 +155,10 @@ class Description(StrictModel):
         return "\n".join([*lines, ""])
 
 
-def read_description(path: Path) -> Description:
+def read_column_uses(path: Path) -> ColumnUses:
     """Read a description from TOML; raise ``DamagedInput`` with the first invalid key."""
     try:
-        return Description.model_validate(tomllib.loads(read_small_file(path).decode("utf-8-sig")))
+        return ColumnUses.model_validate(tomllib.loads(read_small_file(path).decode("utf-8-sig")))
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path.name} is not a valid description of columns: {first_problem(error)}.",
@@ -166,10 +166,10 @@ def read_description(path: Path) -> Description:
         ) from error
 
 
-def description_on_card(statistics: Mapping[str, Any]) -> Description | None:
+def column_uses_on_card(statistics: Mapping[str, Any]) -> ColumnUses | None:
     """Return the description in the statistics of a card, or ``None`` if it has none."""
     fields = statistics.get("files", {}).get("columns")
-    return None if fields is None else Description.model_validate(fields)
+    return None if fields is None else ColumnUses.model_validate(fields)
 
 
 def _toml_value(value: object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.target_inference import Target
+from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
@@ -35,7 +35,9 @@ def conform_rows(rows: Array, column: Column, where: str) -> Array:
     return stored
 
 
-def conform_record(graph: GraphRecord, schema: Schema, target: Target | None) -> GraphRecord:
+def conform_record(
+    graph: GraphRecord, schema: Schema, target: InferredTarget | None
+) -> GraphRecord:
     """Return a graph whose columns (rows, …) have the stored dtypes of a schema.
 
     Graph-level columns have one row. Edges become a neighbour table if the schema has one.

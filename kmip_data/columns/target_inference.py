@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from kmip_data.arrays import Array, Bools
-from kmip_data.columns.column_values import narrowest_integer_dtype
+from kmip_data.columns.column_statistics import narrowest_integer_dtype
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.text import count_with_noun
@@ -25,7 +25,7 @@ _ROWS_PER_CLASS = 3
 
 
 @dataclass(frozen=True)
-class Target:
+class InferredTarget:
     """Column of the targets, and conversion of a graph's targets to its rows."""
 
     column: Column
@@ -53,7 +53,7 @@ def infer_target(
     described_classes: Sequence[str] = (),
     *,
     is_table: bool = False,
-) -> Target:
+) -> InferredTarget:
     """Infer task and column of the targets (n,) or (n, C) of all graphs.
 
     ``names`` are the names of the components; ``described_classes`` come from a description, and fix
@@ -124,8 +124,8 @@ def infer_target(
             num_classes=high + 1,
             finite=True,
         )
-        return Target(column, class_names, missing)
-    return Target(column, (), missing)
+        return InferredTarget(column, class_names, missing)
+    return InferredTarget(column, (), missing)
 
 
 def _class_names(

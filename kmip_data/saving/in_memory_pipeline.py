@@ -17,9 +17,9 @@ from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.attribute_levels import AttributeLevels
+from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import Level
-from kmip_data.columns.infer import InferredColumns
-from kmip_data.columns.target_inference import Target
+from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, parts_problem
@@ -234,7 +234,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
 
     def infer_target(
         self, columns: InferredColumns, options: ReadOptions, findings: Findings
-    ) -> Target:
+    ) -> InferredTarget:
         """Return the target column with its original dtype; ``DamagedInput`` if the task is ambiguous."""
         target = super().infer_target(columns, options, findings)
         if isinstance(self._graphs, InMemoryTables):

@@ -16,10 +16,10 @@ from pydantic import Field
 
 from kmip_data.arrays import Bools
 from kmip_data.builds.home import Home
+from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.columns.conform_to_schema import conform_record
-from kmip_data.columns.infer import InferredColumns
-from kmip_data.columns.target_inference import Target
+from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.small_files import sha256_file
@@ -219,7 +219,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
 
     def infer_target(
         self, columns: InferredColumns, options: ReadOptions, findings: Findings
-    ) -> Target:
+    ) -> InferredTarget:
         """Return the target column."""
         return infer_target_column(columns, options, findings)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import (
     DESCRIPTION_NAME,
+    ColumnUses,
     DescribedColumn,
-    Description,
-    description_on_card,
-    read_description,
+    column_uses_on_card,
+    read_column_uses,
 )
-from kmip_data.columns.target_inference import Target
+from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import PART_DOC, Column
 from kmip_data.format.targets import target_type_of
@@ -23,20 +23,20 @@ from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.find import find
 
 
-def description_in_folder(folder: Path, members: Iterable[str]) -> Description | None:
+def description_in_folder(folder: Path, members: Iterable[str]) -> ColumnUses | None:
     """Return the description next to the files; ``None`` if there is none."""
     if DESCRIPTION_NAME not in members:
         return None
-    return read_description(folder / DESCRIPTION_NAME)
+    return read_column_uses(folder / DESCRIPTION_NAME)
 
 
-def description_for_like(like: str, home: Home) -> Description:
+def description_for_like(like: str, home: Home) -> ColumnUses:
     """Return the description that ``--like`` names: a file, or an earlier build or run."""
     path = Path(like).expanduser()
     if path.is_file():
-        return read_description(path)
+        return read_column_uses(path)
     build = find(like, home=home)
-    described = description_on_card(build.card.statistics)
+    described = column_uses_on_card(build.card.statistics)
     if described is None:
         raise UsageError(
             f"{build.card.dataset} has no description of its columns.",
@@ -46,8 +46,11 @@ def description_for_like(like: str, home: Home) -> Description:
 
 
 def description_from_findings(
-    findings: Findings, columns: Sequence[Column], target: Target | None, options: ReadOptions
-) -> Description:
+    findings: Findings,
+    columns: Sequence[Column],
+    target: InferredTarget | None,
+    options: ReadOptions,
+) -> ColumnUses:
     """Describe the columns of tables, and arrays that do not come from tables."""
     params = options.params
     described_columns = list(findings.tables.columns)
@@ -86,7 +89,7 @@ def description_from_findings(
         names = {column.name for column in labels}
         described_columns = [column for column in described_columns if column.name not in names]
         described_columns += [column.model_copy(update=no_values) for column in labels]
-    return Description(
+    return ColumnUses(
         task=task,
         classes=classes,
         missing=params.missing,
@@ -98,7 +101,7 @@ def description_from_findings(
     )
 
 
-def describes_arrays(description: Description, column: Column) -> bool:
+def describes_arrays(description: ColumnUses, column: Column) -> bool:
     """True if a description has arrays, and no table columns, at the level of ``column``."""
     uses = {use.use for use in description.columns if use.rows == column.level}
     return bool(uses & {"array", "label"}) and not uses & {"number", "category"}

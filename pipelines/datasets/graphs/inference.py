@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.column_uses import Description
-from kmip_data.columns.infer import InferredColumns
-from kmip_data.columns.target_inference import Target, infer_target, targets_as_numbers
+from kmip_data.columns.column_inference import InferredColumns
+from kmip_data.columns.column_uses import ColumnUses
+from kmip_data.columns.target_inference import InferredTarget, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import NODE_ID, PART_DOC, Column, Schema, bytes_per_graph_node_edge
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
@@ -74,7 +74,7 @@ def check_totals(totals: GraphTotals, findings: Findings, files: Sequence[str]) 
         )
 
 
-def count_missing_labels(target: Target, findings: Findings) -> None:
+def count_missing_labels(target: InferredTarget, findings: Findings) -> None:
     """Add the number of missing labels to ``findings``, unless a table has counted it by column."""
     names = findings.attributes.component_names["y"]
     missing = findings.notices.missing
@@ -84,7 +84,7 @@ def count_missing_labels(target: Target, findings: Findings) -> None:
 
 def infer_target_column(
     columns: InferredColumns, options: ReadOptions, findings: Findings
-) -> Target:
+) -> InferredTarget:
     """Return the target column; refuse class names that do not match its classes."""
     target = infer_target(
         columns.target,
@@ -117,7 +117,7 @@ def non_target_columns(
     Raises ``DamagedInput`` if an array of the description is missing or differs in form.
     """
     columns = []
-    description = options.described or Description()
+    description = options.described or ColumnUses()
     missing_arrays = {array.name: array for array in description.columns if array.use == "array"}
     for column in inferred.columns():
         if column.key == NODE_ID:
@@ -150,7 +150,9 @@ def non_target_columns(
     return columns
 
 
-def _check_class_names(names: Sequence[str], target: Target, labels: Sequence[Array]) -> None:
+def _check_class_names(
+    names: Sequence[str], target: InferredTarget, labels: Sequence[Array]
+) -> None:
     """Refuse class names if their number differs from the number of classes."""
     classes = target.column.num_classes or 0
     if not names or len(names) == classes:

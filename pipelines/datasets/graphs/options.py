@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kmip_data.columns.column_uses import Description
+from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams, InferredGraphs
 from kmip_data.text import human_bytes, nearest_name
@@ -18,7 +18,7 @@ class ReadOptions:
     """Options for one pass over the files."""
 
     params: GraphParams
-    described: Description | None = None  #: column uses that the files must match
+    described: ColumnUses | None = None  #: column uses that the files must match
     memory: int | None = None  #: memory limit in bytes; ``None``: no limit
     inferred: InferredGraphs | None = None  #: ``None`` in the first pass, which infers it
 

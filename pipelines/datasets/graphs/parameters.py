@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, InstanceOf
 
 from kmip_data.arrays import U8
-from kmip_data.columns.column_uses import Description
-from kmip_data.columns.target_inference import Target, TaskName
+from kmip_data.columns.column_uses import ColumnUses
+from kmip_data.columns.target_inference import InferredTarget, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.own_pipeline import OwnTextParams
 
@@ -24,11 +24,11 @@ class InferredGraphs:
     """Schema, target and shard size inferred from all graphs of the raw files."""
 
     schema: Schema
-    target: Target | None
+    target: InferredTarget | None
     graphs: int
     graphs_per_shard: int
     summary: dict[str, Any]  #: summary of the files for the card
-    description: Description
+    description: ColumnUses
     masks: U8 | None  #: part of each node of a single graph, (N,) or (N, folds)
 
 

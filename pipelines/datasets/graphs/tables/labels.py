@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.column_uses import Description, Level
+from kmip_data.columns.column_uses import ColumnUses, Level
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -78,7 +78,7 @@ def find_labels(
 
 
 def read_target(
-    column: TableColumn, described: Description | None, *, has_class_names: bool
+    column: TableColumn, described: ColumnUses | None, *, has_class_names: bool
 ) -> Array:
     """Return a target column: numbers, NaN if missing; or strings, empty if missing.
 

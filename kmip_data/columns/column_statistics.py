@@ -34,7 +34,7 @@ def narrowest_integer_dtype(low: int, high: int) -> str:
 
 
 @dataclass
-class ColumnValues:
+class ColumnStatistics:
     """Statistics of a column whose rows are added graph by graph.
 
     Floats are stored in the narrowest dtype that restores every bit: no integer dtype restores −0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kmip_data.arrays import Array, Integers
-from kmip_data.columns.column_values import ColumnValues
+from kmip_data.columns.column_statistics import ColumnStatistics
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import RESERVED_KEYS, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
@@ -34,7 +34,7 @@ class InferredColumns:
     target: str = ""  #: key of the targets
     #: key of a graph-level column -> its form, unless ``axis``
     forms: dict[str, ItemForm] = field(default_factory=dict)
-    _columns: dict[str, ColumnValues] = field(default_factory=dict)
+    _columns: dict[str, ColumnStatistics] = field(default_factory=dict)
     #: in-degree that all nodes of a graph share, or ``None``, for each graph
     _degrees: set[int | None] = field(default_factory=set)
 
@@ -67,7 +67,7 @@ class InferredColumns:
 
         if self.graphs == 1:
             for key, array in values.items():
-                self._columns[key] = ColumnValues(array.dtype, array.shape[1:])
+                self._columns[key] = ColumnStatistics(array.dtype, array.shape[1:])
         for key in {**self._columns, **values}:
             column = self._columns.get(key)
             rows = values.get(key)
@@ -75,7 +75,7 @@ class InferredColumns:
                 raise self._mismatch_error(key, graph, rows)
             column.add(rows)
 
-    def _widen_column(self, key: str, column: ColumnValues, rows: Array) -> bool:
+    def _widen_column(self, key: str, column: ColumnStatistics, rows: Array) -> bool:
         """Widen a column to hold ``rows``; False if row shapes or kinds of dtypes differ."""
         if self.forms.get(key) == "text":
             column.shape = max(column.shape, rows.shape[1:])
