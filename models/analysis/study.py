@@ -180,7 +180,7 @@ def collect_run_projections(
     data.check_part(split)
 
     with (
-        opened.load_for_inference("recording") as module,
+        opened.load_for_inference("collecting projections") as module,
         collect_projections(module.model, sizes=sizes) as collector,
     ):
         if not collector.layers:

@@ -68,7 +68,7 @@ _OF_PAIRS = "scores values weights out grad keys grad_scores grad_queries querie
 _PAIRS = {
     **dict.fromkeys(_OF_PAIRS.split(), "*fp32"),
     **dict.fromkeys(("indices", "cuts", "not_finite"), "*i32"),
-    "keep": "*u8",
+    "dropout_mask": "*u8",
     "scale": "fp32",
     "order": "*i64",
     "start": "*i64",
@@ -81,7 +81,7 @@ def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     for (k, width), drop in itertools.product(
         ((10, 14), (15, 19), (10, 76), (1, 8)), (True, False)
     ):
-        sizes = launch._tile_sizes(k, width) | ({} if drop else {"keep": None})
+        sizes = launch._tile_sizes(k, width) | ({} if drop else {"dropout_mask": None})
         if drop or not brief:
             for kernel in (attention.attend_rows, attention.attend_rows_backward):
                 name = f"{kernel.__name__}, k = {k}, {width}, dropout {drop}"

@@ -139,12 +139,12 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
     if method.why_unusable(device.type) is not None:
         return None
     queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
-    chunk_inputs = replace(work, queries=queries, keys=keys, values=values)
+    inputs = replace(work, queries=queries, keys=keys, values=values)
     scratch_bytes = SCRATCH_BYTES[device.type]
     step = (
-        both_passes(method.attend, chunk_inputs, scratch_bytes)
+        both_passes(method.attend, inputs, scratch_bytes)
         if training
-        else lambda: method.attend(chunk_inputs, scratch_bytes)
+        else lambda: method.attend(inputs, scratch_bytes)
     )
     try:
         with contextlib.nullcontext() if training else torch.no_grad():

@@ -43,7 +43,7 @@ def _load_chosen_rows(of_head, key, stride, has_key, channel, width):
 def attend_rows(
     scores,
     indices,
-    keep,
+    dropout_mask,
     values,
     value_head,
     value_row,
@@ -60,7 +60,7 @@ def attend_rows(
 ):
     """Compute softmax weights and the weighted sum of values; program (tile of queries, head).
 
-    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0: dropped; or None)
+    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``dropout_mask`` (bytes, 0: dropped; or None)
     are (H, rows, k), and ``values`` (H, M, width). Writes ``weights`` (H, rows, k), before dropout,
     and ``out`` (H, rows, width), zero for a row without keys. Floats are float32. Sets ``not_finite``
     (int32) to 1 if a row's largest score overflowed.
@@ -85,8 +85,8 @@ def attend_rows(
     tl.store(weights + pair, weight, inside)
 
     # 2. Dropout, after the weights are stored.
-    if keep is not None:
-        survives = tl.load(keep + pair, inside, 0) != 0
+    if dropout_mask is not None:
+        survives = tl.load(dropout_mask + pair, inside, 0) != 0
         weight = tl.where(survives, weight, 0.0)
 
     # 3. Weighted sum of the values, BC channels at a time, with (BQ, BK, BC) numbers in registers.
@@ -113,7 +113,7 @@ def attend_rows_backward(
     value_row,
     indices,
     weights,
-    keep,
+    dropout_mask,
     grad_scores,
     grad_queries,
     rows,
@@ -145,8 +145,8 @@ def attend_rows_backward(
         read = (row < rows)[:, None] & (channel < width)[None, :]
         gradient = tl.load(address, read, 0.0)
         of_weight += tl.sum(value * gradient[:, None, :], 2)
-    if keep is not None:
-        survives = tl.load(keep + pair, inside, 0) != 0
+    if dropout_mask is not None:
+        survives = tl.load(dropout_mask + pair, inside, 0) != 0
         of_weight = tl.where(survives, of_weight, 0.0)
 
     # 2. Backpropagate through the softmax: weight · (gradient − its mean under the weights).
@@ -184,7 +184,7 @@ def sum_segments(
     query_head,
     query_row,
     weights,
-    keep,
+    dropout_mask,
     grad,
     grad_head,
     grad_row,
@@ -231,8 +231,8 @@ def sum_segments(
         pair = tl.load(order + position, live, 0)
         grad_score = tl.load(grad_scores + pair, live, 0.0)
         weight = tl.load(weights + pair, live, 0.0)
-        if keep is not None:
-            survives = tl.load(keep + pair, live, 0) != 0
+        if dropout_mask is not None:
+            survives = tl.load(dropout_mask + pair, live, 0) != 0
             weight = tl.where(survives, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
         query = _load_rows(head_queries, row, query_row, live, channel, dim)

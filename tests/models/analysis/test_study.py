@@ -1,4 +1,4 @@
-"""Recorded projections, approximation error and cumulative weight: against a loop, and published figures."""
+"""Collected projections, approximation error and cumulative weight: against a loop, and published figures."""
 
 import math
 import re
@@ -110,7 +110,7 @@ class TwoLayers(nn.Module):
         return self.second(self.first(x, ptr), ptr)
 
 
-def test_recorded_projections_reproduce_the_layer_output():
+def test_collected_projections_reproduce_the_layer_output():
     def check(legacy):
         torch.manual_seed(0)
         model = TwoLayers(legacy_padding=legacy).eval()
