@@ -300,13 +300,13 @@ class DummyEdge(nn.Module):
 class _EncodingReader(nn.Module):
     """Base of modules that read the columns of a positional encoding."""
 
-    def __init__(self, position: PositionalEncoding) -> None:
+    def __init__(self, positional: PositionalEncoding) -> None:
         super().__init__()
-        assert position.encoding is not None
-        self.width = position.width
-        self.added_attributes = position.added_attributes
-        self.encoding_name = position.encoding.name
-        self.channels = position.encoding.columns()[0].shape[0]
+        assert positional.encoding is not None
+        self.width = positional.width
+        self.added_attributes = positional.added_attributes
+        self.encoding_name = positional.encoding.name
+        self.channels = positional.encoding.columns()[0].shape[0]
 
     def encoding_rows(self, batch: GraphBatch) -> list[Tensor]:
         """Return the values of each read column, with one row per node or graph."""
@@ -345,9 +345,9 @@ class LapPE(_EncodingReader):
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
 
-    def __init__(self, position: PositionalEncoding, _dim: int) -> None:
-        super().__init__(position)
-        options = cast("LapPEOptions", position.options)
+    def __init__(self, positional: PositionalEncoding, _dim: int) -> None:
+        super().__init__(positional)
+        options = cast("LapPEOptions", positional.options)
         width = options.width
         self.transformer: nn.Module | None = None
         if options.reader == "deepset":
@@ -385,9 +385,9 @@ class LapPE(_EncodingReader):
 class ColumnEncoder(_EncodingReader):
     """Batch norm, then a linear map or a perceptron, of one column of floats (upstream ``RWSE``)."""
 
-    def __init__(self, position: PositionalEncoding, _dim: int) -> None:
-        super().__init__(position)
-        options = cast("RWSEOptions | None", position.options)
+    def __init__(self, positional: PositionalEncoding, _dim: int) -> None:
+        super().__init__(positional)
+        options = cast("RWSEOptions | None", positional.options)
         self.norm = None
         if options is None or options.norm:
             self.norm = BatchNorm(self.channels)
@@ -417,9 +417,9 @@ class SignNet(_EncodingReader):
     ``graphgps/encoder/signnet_pos_encoder.py`` of GraphGPS.
     """
 
-    def __init__(self, position: PositionalEncoding, _dim: int) -> None:
-        super().__init__(position)
-        options = cast("SignNetOptions", position.options)
+    def __init__(self, positional: PositionalEncoding, _dim: int) -> None:
+        super().__init__(positional)
+        options = cast("SignNetOptions", positional.options)
         hidden = options.hidden
         self.sums_frequencies = options.reader == "deepset"
         widths = [1, *[hidden] * (options.layers - 1), options.out]
@@ -483,8 +483,8 @@ class EquivStableLapPE(_EncodingReader):
     GraphGPS.
     """
 
-    def __init__(self, position: PositionalEncoding, dim: int) -> None:
-        super().__init__(position)
+    def __init__(self, positional: PositionalEncoding, dim: int) -> None:
+        super().__init__(positional)
         self.linear = Linear(self.channels, dim)
 
     def forward(self, batch: GraphBatch) -> GraphBatch:

@@ -314,16 +314,16 @@ class PartMetrics(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """Return the loss and the metrics by name, then reset."""
-        rows = self.accumulator.compute()
-        requested_rows = (
-            rows if self.metric_accumulator is None else self.metric_accumulator.compute()
-        )
+        accumulated = self.accumulator.compute()
+        accumulated_on_request = accumulated
+        if self.metric_accumulator is not None:
+            accumulated_on_request = self.metric_accumulator.compute()
         loss = self.loss.compute()
         # A part without known targets has loss 0, like a batch without known targets.
         values = {"loss": float(loss.weighted / loss.rows.clamp_min(1))}
         for name, metric in self.metrics.items():
-            accumulated = requested_rows if name == self.requested else rows
-            values[name] = float(metric.compute(accumulated))
+            sums = accumulated_on_request if name == self.requested else accumulated
+            values[name] = float(metric.compute(sums))
         self.reset()
         return values
 

@@ -44,7 +44,7 @@ class StepMemory:
     """Memory of a step, and whether to recompute its layers."""
 
     recompute: bool
-    #: beyond those the process already uses; ``None`` on a GPU
+    #: beyond what the process already uses; ``None`` on a GPU
     needed_bytes: int | None
     free_bytes: int
 
@@ -134,7 +134,7 @@ def step_bytes(
     has_edge_features = model.edge_encoder not in {"dummy", "none"}
     if not has_edge_features and not model.local.updates_edges:
         edge_channels = 0
-    if any(position.adds_distances for position in model.positional_encodings):
+    if any(encoding.adds_distances for encoding in model.positional_encodings):
         edge_channels += 3
 
     # 2. Values saved by one layer: norms, feed-forward block and attention.

@@ -166,9 +166,9 @@ def test_types_share_one_embedding() -> None:
 def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
     lappe = POSITIONAL_ENCODINGS["lappe"]
     options = LapPEOptions(width=8, reader="transformer", heads=2, layers=1, post_layers=2)
-    position = lappe.with_options(options)
-    encoder, data = position.build(position, 99).eval(), encoded_batch()
-    encoded = encoder(read_batch(data, position.added_attributes))
+    positional = lappe.with_options(options)
+    encoder, data = positional.build(positional, 99).eval(), encoded_batch()
+    encoded = encoder(read_batch(data, positional.added_attributes))
     for node, row in enumerate(encoded):
         pairs = torch.stack([data[LAPPE_VECTORS][node], data[LAPPE_VALUES][node]], 1)
         pairs = pairs[~pairs.isnan().any(1)]
@@ -179,14 +179,14 @@ def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
 
 
 def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
-    position = POSITIONAL_ENCODINGS["rwse"].with_options(
+    positional = POSITIONAL_ENCODINGS["rwse"].with_options(
         RWSEOptions(reader="mlp", layers=2, norm=False, width=3)
     )
-    encoder, data = position.build(position, 99), encoded_batch()
+    encoder, data = positional.build(positional, 99), encoded_batch()
     first, _, last, _ = encoder.linear
     hidden = torch.relu(data[RWSE] @ first.weight.T + first.bias)
     expected = torch.relu(hidden @ last.weight.T + last.bias)
-    torch.testing.assert_close(encoder(read_batch(data, position.added_attributes)), expected)
+    torch.testing.assert_close(encoder(read_batch(data, positional.added_attributes)), expected)
     assert (first.out_features, encoder.norm) == (6, None)
 
 

@@ -126,7 +126,7 @@ def model_of(name: str, variant: str = "code") -> ModelConfig:
 def cut(config: ModelConfig) -> ModelConfig:
     """Three layers of eight channels next to the channels of a positional encoding, heads as narrow."""
     changes = {"layers": LAYERS, "parameter_budget": None}
-    changes["hidden_dim"] = WIDTH + sum(position.width for position in config.positional_encodings)
+    changes["hidden_dim"] = WIDTH + sum(encoding.width for encoding in config.positional_encodings)
     attention = {}
     if hasattr(config.attention, "heads"):
         attention["heads"] = math.gcd(config.attention.heads, changes["hidden_dim"])

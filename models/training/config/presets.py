@@ -32,7 +32,7 @@ BASE_MODEL = "gps-kmip"
 #: Folder of the presets for single graphs without a preset of their own.
 SINGLE_GRAPH_PRESETS = "one-graph"
 _NON_PRESET_FILES = {"dataset", "digests"}  #: files in the folder of a dataset
-NO_RESULT_MARKS = ("OOM", "–")  #: marks of a table for no result: out of memory, not run
+NO_RESULT_MARKS = ("OOM", "–")  #: marks in a table instead of a result: out of memory, not run
 _PRESET_K = 10  #: k of the presets whose result is in the table on the influence of k
 
 
@@ -427,9 +427,9 @@ def config_for_data(
         card = builds[0].card if builds else None
 
     # 2. Use the preset of the dataset or its family, the preset for single graphs, or the defaults.
-    preset = preset_owner(dataset, card)
-    if preset is not None:
-        config = _preset_config(preset, model, variant, dataset)
+    owner = preset_owner(dataset, card)
+    if owner is not None:
+        config = _preset_config(owner, model, variant, dataset)
     else:
         if model not in known_models():
             command = "one of these, or --plugin FILE for a model of your own"

@@ -47,7 +47,7 @@ def home(tmp_path) -> Home:
     return Home.locate(tmp_path / "home")
 
 
-def by_cell(plan: str, home: Home) -> dict[tuple[str, str, str], list[SweepRun]]:
+def runs_by_change(plan: str, home: Home) -> dict[tuple[str, str, str], list[SweepRun]]:
     """Runs of a plan by dataset, model and change, one for each seed."""
     groups = defaultdict(list)
     for run in expand_plan(read_sweep_plan(plan), home):
@@ -73,7 +73,7 @@ def test_every_plan_is_of_a_table_of_a_search_or_ours():
 def test_a_plan_has_the_cells_of_its_table(home):
     def check(name: str) -> None:
         printed = printed_results(TABLES[name])
-        groups = by_cell(name, home)
+        groups = runs_by_change(name, home)
         assert {(dataset, model) for dataset, model, _ in groups} == printed.keys()
         for (dataset, model, change), runs in groups.items():
             result = printed[dataset, model]
@@ -114,7 +114,7 @@ def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
     paper = {(row["dataset"], row["k"]): row for row in OVER_K["row"]}
     every_k = list(dict.fromkeys(k for _, k in paper))
     rows = defaultdict(list)
-    for (dataset, model, change), runs in by_cell(name, home).items():
+    for (dataset, model, change), runs in runs_by_change(name, home).items():
         assert model == "gps-kmip"
         assert [run.seed for run in runs] == [*range(OVER_K["runs"])]
         k = runs[0].config.model.attention.k
@@ -143,7 +143,7 @@ def test_the_search_for_a_depth_has_the_message_passing_of_its_table(home):
     table = TABLES["paper-points"]
     stacks = [model for model in table.results if not model.startswith(("gps-", "exp"))]
     depths = defaultdict(set)
-    for (dataset, model, change), runs in by_cell("paper-depth", home).items():
+    for (dataset, model, change), runs in runs_by_change("paper-depth", home).items():
         [run] = runs
         assert run.seed == 0
         assert change == f"depth-{run.config.model.layers}"
@@ -156,9 +156,9 @@ def test_the_search_for_a_depth_has_the_message_passing_of_its_table(home):
 
 def test_searches_cover_the_models_that_the_paper_trained(home):
     lrgb, city = TABLES["paper-lrgb"], TABLES["paper-city"]
-    searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search", home)}
+    searched = {(dataset, model) for dataset, model, _ in runs_by_change("paper-search", home)}
     assert searched == {cell for cell in printed_results(lrgb) if cell[1] not in lrgb.taken_from}
-    searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search-city", home)}
+    searched = {(dataset, model) for dataset, model, _ in runs_by_change("paper-search-city", home)}
     assert searched == {cell for cell in printed_results(city) if cell[0] == "paris"}
 
 
@@ -177,8 +177,8 @@ def test_a_default_has_the_depth_that_the_papers_text_gives():
 
 
 def test_a_report_of_the_table_has_a_difference_in_every_row(home):
-    cells = by_cell("paper-city", home)
-    for (dataset, model, _), [first, *_] in cells.items():
+    groups = runs_by_change("paper-city", home)
+    for (dataset, model, _), [first, *_] in groups.items():
         config = first.config
         write_run(
             home.path,
@@ -203,7 +203,7 @@ def test_hours_of_the_page_are_those_of_the_commands(home):
     def hours(name: str) -> dict[str, float]:
         spent = defaultdict(float)
         table = TABLES[name]
-        for (dataset, model, _), runs in by_cell(name, home).items():
+        for (dataset, model, _), runs in runs_by_change(name, home).items():
             spent[dataset] += len(runs) * table.result(dataset, model).hours
         return spent
 

@@ -140,7 +140,7 @@ def test_settings_of_a_dataset_and_a_model_apply_to_their_runs(tmp_path, home):
         assert run.config == wanted.with_seed(run.seed)
 
 
-def test_seeds_of_a_run_and_exclusions_are_applied(tmp_path, home):
+def test_seeds_of_a_model_and_exclusions_are_applied(tmp_path, home):
     of = {"gcn": [5], "paris/gcn": "1..2"}
     plan = plan_of(tmp_path, **AXES, seeds_of=of, leave_out=["helsinki/gps-kmip"])
     runs = [(run.dataset, run.model, run.seed) for run in expand_plan(plan, home)]

@@ -66,7 +66,7 @@ def check_once(home: Home, runs: list[SweepRun]) -> None:
     assert epochs == dict.fromkeys(whole(runs), 1)
 
 
-def test_every_run_runs_once_and_a_second_time_none(run_plan, home, tmp_path):
+def test_every_run_is_trained_once_and_not_again(run_plan, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     runs = run_plan(plan)
     check_once(home, runs)
@@ -132,7 +132,7 @@ def test_a_sweep_waits_for_runs_of_another_process(run_plan, home, tmp_path):
     check_once(home, runs)
 
 
-def test_a_running_run_shows_its_progress(home, tmp_path):
+def test_a_run_in_progress_shows_its_epoch(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
     [run] = expand_plan(read_sweep_plan(str(plan)), home)
     assert read_run_status(run.folder, home).state == "waiting"

@@ -89,7 +89,7 @@ def test_presets_have_the_parameters_of_their_files() -> None:
         assert counted(config, entry["dataset"]) == entry["parameters"], name
         if "published" in entry:
             model = config.model
-            row = model.hidden_dim - sum(position.width for position in model.positional_encodings)
+            row = model.hidden_dim - sum(encoding.width for encoding in model.positional_encodings)
             outputs = model.hidden_dim + 1 if entry["dataset"] == "pattern" else 0
             more = row if model.node_encoder == "atom" else outputs
             differences[source[1]] = entry["parameters"] - entry["published"] - more
