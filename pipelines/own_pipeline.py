@@ -118,9 +118,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
     SplitParams = OwnSplitParams
     folder_name_templates = (("on_error", "{}"),)
-    Source: ClassVar[
-        type[StrictModel]
-    ]  #: location of the files; its fields are options of ``build``
+    #: Location of the files; its fields are options of ``build``.
+    Source: ClassVar[type[StrictModel]]
     memory_limit: int | None = None  #: for reading the files, in bytes
     ignored_files: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
 

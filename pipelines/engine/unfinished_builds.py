@@ -37,9 +37,8 @@ class UnitResult:
     edges: int
     statistics: JsonObject
     skipped: list[list[str]] = field(default_factory=list)  #: (key, reason) of skipped records
-    members: list[JsonObject] = field(
-        default_factory=list
-    )  #: files of a shard stored in several files
+    #: Files of a shard stored in several files.
+    members: list[JsonObject] = field(default_factory=list)
 
     @property
     def card_fields(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def show_license(manifest: Manifest) -> None:
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, object]]:
-    """Return the recorded licenses by dataset; empty without a valid record."""
+    """Return the accepted licenses by dataset; empty without a valid record."""
     with contextlib.suppress(OSError, ValueError):
         return _ACCEPTED_LICENSES.validate_python(read_json(home.path / ACCEPTED_LICENSES_NAME))
     return {}
@@ -166,9 +166,11 @@ def _generated_sample(
         with convert_write_errors(generated):
             generated.mkdir()
             pipeline.write_sample(generated, limit=limit, seed=SAMPLE_SEED)
-        selection = recognise_dataset(generated, manifest.content)
-        members = write_members(selection, stage / "0")
-        receipt = receipt_of_members(folder.name, "generated sample", members, selection.bytes)
+        selected_members = recognise_dataset(generated, manifest.content)
+        members = write_members(selected_members, stage / "0")
+        receipt = receipt_of_members(
+            folder.name, "generated sample", members, selected_members.bytes
+        )
         staged = RawCopy(stage / "0", members, (receipt,), sample=True, settings=settings)
         return store_copy(folder, staged)
 
@@ -442,8 +444,8 @@ class _Import:
 
             remedy = self._archive_remedy(source)
             receipt = download_source(source, self.folder, remedy=remedy, quiet=self.options.quiet)
-        selection = _select_members(source, archive, any_name=True)
-        return _SourceMembers(source, selection, receipt, downloaded=True)
+        selected_members = _select_members(source, archive, any_name=True)
+        return _SourceMembers(source, selected_members, receipt, downloaded=True)
 
     def _missing_sources_error(self, sources: Sequence[Source]) -> SourceUnavailable:
         """Return the error for missing sources that cannot be downloaded."""
@@ -470,8 +472,8 @@ class _Import:
 
 def _local_source(source: Source, archive: Path, *, any_name: bool = False) -> _SourceMembers:
     """Return the members of a source in a local archive, with a receipt of that archive."""
-    selection = _select_members(source, archive, any_name=any_name)
-    return _SourceMembers(source, selection, selection.receipt(source.name))
+    selected_members = _select_members(source, archive, any_name=any_name)
+    return _SourceMembers(source, selected_members, selected_members.receipt(source.name))
 
 
 def _select_members(source: Source, archive: Path, *, any_name: bool) -> SelectedMembers:

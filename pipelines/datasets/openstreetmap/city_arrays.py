@@ -79,10 +79,10 @@ def city_arrays(
     workdir: Path,
     *,
     vocabulary: Vocabulary | None = None,
-    facts: Mapping[str, object],
+    card_statistics: Mapping[str, object],
     warnings: tuple[str, ...] = (),
 ) -> CityArrays:
-    """Return the arrays of a city, adding its vocabulary and counts to ``facts``.
+    """Return the arrays of a city, adding its vocabulary and counts to ``card_statistics``.
 
     Without ``land_use`` its nine columns are zero, with a warning. ``vocabulary`` defaults to the
     city's most frequent categories. The features are written into ``workdir``. Raises
@@ -137,7 +137,7 @@ def city_arrays(
         edge_speed=speed_mean if has_speed else None,
         osm_ids=graph.node_id,
         card_statistics={
-            **facts,
+            **card_statistics,
             "intersections": n,
             "directed_edges": graph.num_edges,
             "without_column": num_without_column,

@@ -108,7 +108,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
         return read_city_archive(raw.path)
 
     area = _requested_area(raw, params)
-    facts: dict[str, int] = {}
+    card_statistics: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
         graph = read_graphml(raw.path / GRAPHML_FILE, name=raw.receipts[0].origin)
@@ -116,11 +116,11 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
             graph = _largest_part_inside(graph, area, graph)
         land_use = read_land_use(raw.path / LAND_USE_FILE) if LAND_USE_FILE in raw.members else None
     else:
-        graph, land_use, facts = _read_extract(raw, extract, params, area, workdir)
-        cut = facts["ways_cut"]
+        graph, land_use, card_statistics = _read_extract(raw, extract, params, area, workdir)
+        cut = card_statistics["ways_cut"]
         if cut:
             warnings = (
-                f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.",
+                f"{cut:,} of {card_statistics['ways']:,} streets reach over the border and were cut there.",
             )
     node_land_use = land_use_of_nodes(graph, land_use)
     del land_use  # frees 0.3 GB for a country
@@ -135,7 +135,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
         node_land_use,
         workdir,
         vocabulary=vocabulary,
-        facts=facts,
+        card_statistics=card_statistics,
         warnings=warnings,
     )
 
@@ -161,10 +161,10 @@ def _read_extract(
     area: Geometry | None,
     workdir: Path,
 ) -> tuple[StreetGraph, LandUse, dict[str, int]]:
-    """Return the simplified largest component, cut to the area like OSMnx, with land use and facts."""
+    """Return the simplified largest component, cut to the area like OSMnx, with land use and statistics."""
     name = raw.receipts[0].origin
     ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
-    facts = {"ways": len(ways), "ways_cut": ways.num_incomplete}
+    card_statistics = {"ways": len(ways), "ways_cut": ways.num_incomplete}
     entire_map = None
     if area is not None and ways.num_nodes:
         entire_map = ways
@@ -180,11 +180,12 @@ def _read_extract(
         graph = _largest_part_inside(graph, area, entire_map)
     if not graph.num_edges:
         raise DamagedInput(
-            f"{name} has no connected streets: {facts['ways']} ways of network type {params.network_type!r}.",
+            f"{name} has no connected streets: {card_statistics['ways']} ways "
+            f"of network type {params.network_type!r}.",
             next="use an extract with streets, or another network_type",
         )
-    facts["land_use_areas"] = len(land_use.value)
-    return graph, land_use, facts
+    card_statistics["land_use_areas"] = len(land_use.value)
+    return graph, land_use, card_statistics
 
 
 def _largest_part_inside(

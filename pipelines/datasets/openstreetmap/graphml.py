@@ -86,10 +86,12 @@ def _street_graph(graph: Any) -> StreetGraph:
     lengths = np.array([_read_float(data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
         raise ValueError(f"a street has a negative length: {lengths.min()}")
-    tags = {}
+    tag_codes = {}
     values = {}
     for key in VALUE_TAGS:
-        tags[key], values[key] = factorize([_sorted_values(data.get(key)) for data in rows], ())
+        tag_codes[key], values[key] = factorize(
+            [_sorted_values(data.get(key)) for data in rows], ()
+        )
     source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)
     direct = great_circle(lat[source], lon[source], lat[target], lon[target])
     short = (lengths < _MIN_DETOUR * direct).mean()
@@ -107,7 +109,7 @@ def _street_graph(graph: Any) -> StreetGraph:
         length=lengths,
         oneway=np.array([_read_flag(data.get("oneway")) for data in rows], np.int8),
         reversed=np.array([_read_flag(data.get("reversed")) for data in rows], np.int8),
-        tag_codes=tags,
+        tag_codes=tag_codes,
         tag_values=values,
         street_count=street_count,
     )

@@ -69,8 +69,8 @@ class StreetGraph:
     def keep_edges(self, positions: I64) -> StreetGraph:
         """Return the graph with the edges at these positions (E,), in this order."""
         arrays = {name: getattr(self, name)[positions] for name in _EDGE_ARRAYS}
-        tags = {key: codes[positions] for key, codes in self.tag_codes.items()}
-        return replace(self, tag_codes=tags, **arrays)
+        tag_codes = {key: codes[positions] for key, codes in self.tag_codes.items()}
+        return replace(self, tag_codes=tag_codes, **arrays)
 
     def keep_nodes(self, mask: Bools) -> StreetGraph:
         """Return the subgraph induced by the masked nodes (N,)."""
@@ -203,8 +203,8 @@ def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     for name, values in vars(graph).items():
         if isinstance(values, np.ndarray):
             arrays[name] = mapped_copy(values, folder)
-    tags = {key: mapped_copy(codes, folder) for key, codes in graph.tag_codes.items()}
-    return replace(graph, tag_codes=tags, **arrays)
+    tag_codes = {key: mapped_copy(codes, folder) for key, codes in graph.tag_codes.items()}
+    return replace(graph, tag_codes=tag_codes, **arrays)
 
 
 def count_streets(graph: StreetGraph) -> I64:
@@ -387,10 +387,10 @@ def _segment_columns(
 ) -> dict[str, Array]:
     """Return the ends, lengths, flags and tags of edges."""
     row = edge >> 1
-    tags = {key: codes[row] for key, codes in graph.tag_codes.items()}
+    tag_codes = {key: codes[row] for key, codes in graph.tag_codes.items()}
     if isinstance(graph, StreetGraph):
         arrays = {name: getattr(graph, name)[row] for name in _EDGE_ARRAYS}
-        return {**arrays, **tags}
+        return {**arrays, **tag_codes}
 
     length = np.empty(len(source))
 
@@ -411,7 +411,7 @@ def _segment_columns(
         "length": length,
         "oneway": (graph.direction[row] != 0).astype(np.int8),
         "reversed": (edge & 1).astype(np.int8),
-        **tags,
+        **tag_codes,
     }
 
 

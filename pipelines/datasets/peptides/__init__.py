@@ -168,11 +168,11 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
     def card_additions(self, prepared: Prepared, params: PeptidesStructParams) -> CardAdditions:
         """Return mean and deviation for converting predictions to the table's units."""
-        facts = prepared.facts.get("target_scaling")
-        if facts is None:
+        scaling = prepared.facts.get("target_scaling")
+        if scaling is None:
             return CardAdditions()
         note = "Targets are standardised with mean and deviation of the train rows"
-        statistics = {"target_scaling": {"targets": list(TARGETS), **facts}}
+        statistics = {"target_scaling": {"targets": list(TARGETS), **scaling}}
         return CardAdditions(statistics, (f"{note} (statistics.target_scaling).",))
 
     def folder_name_pieces(self, params: PeptidesStructParams) -> list[str]:

@@ -38,7 +38,7 @@ def city(tmp_path_factory) -> CityArrays:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
     graph = simplify_graph(largest_component(extract.ways))
     uses = land_use_of_nodes(graph, extract.land_use)
-    return city_arrays(graph, uses, tmp_path_factory.mktemp("tensors"), facts={})
+    return city_arrays(graph, uses, tmp_path_factory.mktemp("tensors"), card_statistics={})
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,9 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
     graph = simplify_graph(extract.ways)
-    city = city_arrays(graph, land_use_of_nodes(graph, extract.land_use), tmp_path, facts={})
+    city = city_arrays(
+        graph, land_use_of_nodes(graph, extract.land_use), tmp_path, card_statistics={}
+    )
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
@@ -151,7 +153,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
     (tmp_path / "other").mkdir()
     other = city_arrays(
-        simplify_graph(extract.ways), None, tmp_path / "other", vocabulary=words, facts={}
+        simplify_graph(extract.ways), None, tmp_path / "other", vocabulary=words, card_statistics={}
     )
     assert not other.features[:, 28:].any()
     assert other.card_statistics["vocabulary"] == words.model_dump(mode="json")

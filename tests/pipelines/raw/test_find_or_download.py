@@ -36,7 +36,7 @@ from kmip_data.manifest import (
 )
 from kmip_data.pipelines.base import Pipeline, load_pipeline
 from kmip_data.pipelines.parameters import BuildParams
-from kmip_data.pipelines.raw import find_or_download as obtain_module
+from kmip_data.pipelines.raw import find_or_download
 from kmip_data.pipelines.raw.copies import copy_problems, list_copies
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw
 
@@ -226,7 +226,7 @@ def test_an_archive_with_the_published_digest_is_pinned(home, archive, tmp_path,
 def test_a_download_is_hashed_for_its_pin_once(home, archive, server, monkeypatch):
     url = server.route("/toy.zip", File(archive.read_bytes()))
     mirror = Mirror(url=url, md5=digests_of(archive)["md5"])
-    monkeypatch.setattr(obtain_module, "first_differing_digest", None)
+    monkeypatch.setattr(find_or_download, "first_differing_digest", None)
     assert obtain(toy(sources=(Source(name="toy.zip", mirrors=(mirror,)),)), home).pinned
 
 

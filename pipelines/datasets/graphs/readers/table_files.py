@@ -60,13 +60,13 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the graphs; all tables are in memory."""
     by_level: dict[Level, list[str]] = {level: [] for level in _LEVEL_WORDS}
-    lists: list[FeatureIndices] = []
+    feature_files: list[FeatureIndices] = []
     for name in files:
         level = _level_from_name(name) if len(files) > 1 else "edge"
         if options.described is not None and len(files) > 1:
             level = options.described.files.get(name, level)
         if name.lower().endswith(".json"):
-            lists.append(read_feature_indices(folder / name, options))
+            feature_files.append(read_feature_indices(folder / name, options))
         elif level:
             by_level[level].append(name)
         else:
@@ -88,7 +88,9 @@ def read(
             )
     if is_only_table and is_matrix(tables["edge"]):
         tables = tables_from_matrix(tables["edge"])
-    yield from graphs_from_tables(tables, options, findings, lists, is_only_table=is_only_table)
+    yield from graphs_from_tables(
+        tables, options, findings, feature_files, is_only_table=is_only_table
+    )
 
 
 FORMAT = GraphFormat(_EXPECTED, recognises, read)

@@ -42,7 +42,7 @@ def graphs_from_tables(
     tables: Mapping[Level, Table],
     options: ReadOptions,
     findings: Findings,
-    lists: Sequence[FeatureIndices] = (),
+    feature_files: Sequence[FeatureIndices] = (),
     *,
     is_only_table: bool = False,
 ) -> Iterator[GraphRecord]:
@@ -65,8 +65,8 @@ def graphs_from_tables(
         node_column = find_node_id_column(
             tables["node"], ends, params, notices, has_many_graphs=has_many_graphs
         )
-    if has_many_graphs and lists:
-        raise lists[0].many_graphs_error()
+    if has_many_graphs and feature_files:
+        raise feature_files[0].many_graphs_error()
 
     # 2. The other columns; all open questions are asked in one error.
     id_uses: dict[Level, dict[str, Use]] = {
@@ -112,13 +112,13 @@ def graphs_from_tables(
             index, ids = index_ends(ends[:, rows["edge"]])
         else:
             if params.on_error == "skip":
-                joining = nodes.edges_between(rows["node"], rows["edge"])
+                joining = nodes.edge_rows_between(rows["node"], rows["edge"])
                 dropped_edges += len(rows["edge"]) - len(joining)
                 rows["edge"] = joining
             index = nodes.edges_of_graph(rows["node"], rows["edge"])
             ids = nodes.ids[rows["node"]]
         values = _graph_values(name, rows, columns, edges, targets)
-        for feature_indices in lists:
+        for feature_indices in feature_files:
             values = feature_indices.add_features(values, ids, options, findings)
         if not are_row_numbers(ids):
             if len(names) == 1:

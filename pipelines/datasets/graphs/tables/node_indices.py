@@ -46,7 +46,7 @@ class NodeIndices:
         self._end_codes = codes[len(ids) :].reshape(ends.shape)
         self._index_by_code = np.full(len(distinct), -1)  #: -1 outside the current graph
 
-    def edges_between(self, node_rows: I64, edge_rows: I64) -> I64:
+    def edge_rows_between(self, node_rows: I64, edge_rows: I64) -> I64:
         """Return the rows of ``edge_rows`` (E,) whose two ends are in ``node_rows`` (N,)."""
         are_nodes = np.isin(self._end_codes[:, edge_rows], self._node_codes[node_rows])
         return edge_rows[are_nodes.all(axis=0)]

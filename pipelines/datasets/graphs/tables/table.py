@@ -131,13 +131,13 @@ def check_column_options(
     """
     params = options.params
     names = [column for table in tables for column in table.column_names if column not in inputs]
-    for key, role in (
+    for key, column_key in (
         ("node", known_columns.NODE_KEY),
         ("source", known_columns.SOURCE_KEY),
         ("target", known_columns.TARGET_KEY),
     ):
         name = getattr(params, key)
-        if name and role in names:
+        if name and column_key in names:
             raise UsageError(
                 f"--set {key}={name} has no effect: this format has no column to choose for it.",
                 next=f"leave out --set {key}={shlex.quote(name)}",
