@@ -11,7 +11,7 @@ from pydantic import Field
 
 from kmip_data.arrays import I64, U8
 from kmip_data.format.split_files import NO_PART, PARTS
-from kmip_data.graphs.split_rules import meta_labels, stratified_parts
+from kmip_data.graphs.split_rules import majority_classes, stratified_parts
 from kmip_data.pipelines.base import AnyPipeline, Pipeline, Prepared, RecordTable, Split, Unit
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 
@@ -179,7 +179,7 @@ def stratification_labels(records: RecordTable, background: int | None) -> tuple
     if column is None or not class_counts.shape[1]:
         return np.zeros(len(records.keys), np.int64), "chance: there are no classes"
     if column.level == "node":
-        return meta_labels(class_counts, background), "the most frequent class of their nodes"
+        return majority_classes(class_counts, background), "the most frequent class of their nodes"
     if not column.shape:
         return class_counts.argmax(axis=1), "their class"
     # Each distinct set of labels is a class.

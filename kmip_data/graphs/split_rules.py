@@ -88,7 +88,7 @@ def grouped_split(
 _DRAWS = 2  #: LRGB draws twice from one generator and keeps the second split
 
 
-def meta_labels(classes: I64, background: int | None = None) -> I64:
+def majority_classes(classes: I64, background: int | None = None) -> I64:
     """Return the most frequent class of each graph, (G,), or the smallest one in a tie.
 
     ``classes`` (G, C) counts each class in each graph. The class ``background`` (0 in LRGB's rule)

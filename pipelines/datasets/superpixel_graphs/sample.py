@@ -13,7 +13,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
-from kmip_data.graphs.split_rules import meta_labels, stratified_draw
+from kmip_data.graphs.split_rules import majority_classes, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
@@ -51,7 +51,7 @@ def write_sample(
         class_counts = np.zeros((held_out_size, len(ids)), np.int64)
         for row, (*_, y) in enumerate(held_out):
             class_counts[row] = np.bincount(y, minlength=len(ids))
-        val, test = stratified_draw(meta_labels(class_counts, 0), val_size)
+        val, test = stratified_draw(majority_classes(class_counts, 0), val_size)
 
     # The raw files have one-byte category ids for COCO, four-byte classes for Pascal VOC.
     parts = {

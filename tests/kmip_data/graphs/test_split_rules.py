@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from kmip_data.graphs.split_rules import (
     count_of_fraction,
     grouped_split,
-    meta_labels,
+    majority_classes,
     order_before_draw,
     stratified_draw,
     stratified_parts,
@@ -129,8 +129,8 @@ def test_meta_labels_equal_a_loop():
     rng = np.random.default_rng(0)
     nodes = [rng.integers(0, rng.integers(1, 6), rng.integers(1, 9)) for _ in range(300)]
     classes = np.array([np.bincount(labels, minlength=6) for labels in nodes])
-    metas = meta_labels(classes, background=0).tolist()
-    plain = meta_labels(classes).tolist()
+    metas = majority_classes(classes, background=0).tolist()
+    plain = majority_classes(classes).tolist()
     for labels, meta, most in zip(nodes, metas, plain, strict=True):
         things = [label for label in labels.tolist() if label]
         assert meta == max(sorted(set(things)), key=things.count, default=0)
