@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from kmip_data.drawing.style import STYLES, mix_colors
 
 LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
-INK, QUIET, GROUND = LIGHT.ink, LIGHT.quiet, LIGHT.ground
-PANEL = mix_colors(LIGHT.faint, LIGHT.ground, 0.7)
+INK, QUIET, GROUND = LIGHT.text_color, LIGHT.secondary_color, LIGHT.background_color
+PANEL = mix_colors(LIGHT.line_color, LIGHT.background_color, 0.7)
 BLUE, ORANGE = LIGHT.palette[:2]
 #: Colour -> its colour on dark ground.
 DARK = {
-    INK: NIGHT.ink,
-    QUIET: NIGHT.quiet,
-    GROUND: NIGHT.ground,
-    PANEL: mix_colors(NIGHT.faint, NIGHT.ground, 0.6),
+    INK: NIGHT.text_color,
+    QUIET: NIGHT.secondary_color,
+    GROUND: NIGHT.background_color,
+    PANEL: mix_colors(NIGHT.line_color, NIGHT.background_color, 0.6),
     **dict(zip(LIGHT.palette[:7], NIGHT.palette[:7], strict=True)),
 }
 LETTERS = 'font-family="system-ui, sans-serif" text-anchor="middle"'

@@ -71,11 +71,14 @@ def _rules() -> str:
         with using_style(name):
             colors = sequential_colors(LEVELS)
         inks = {
-            ".ground": f"fill:{style.ground}",
-            "text": f"fill:{style.ink}",
-            ".small": f"fill:{style.quiet}",
+            ".ground": f"fill:{style.background_color}",
+            "text": f"fill:{style.text_color}",
+            ".small": f"fill:{style.secondary_color}",
         }
-        inks |= {".none": f"stroke:{style.faint}", ".held": f"stroke:{style.ink};fill:none"}
+        inks |= {
+            ".none": f"stroke:{style.line_color}",
+            ".held": f"stroke:{style.text_color};fill:none",
+        }
         for level, color in enumerate(colors if name == "dark" else reversed(colors)):
             inks[f".l{level}"] = f"stroke:{color}"
         return "".join(f"{what}{{{how}}}" for what, how in inks.items())

@@ -41,9 +41,9 @@ class GraphPredictions:
     run: str  #: path below ``runs/``
     split: str | None  #: split of the build that the run was trained with
     classes: I64 | None  #: (N,) predicted classes; None for other tasks
-    words: str  #: formatted prediction for the graph, or empty
-    nodes: I64  #: (S,) sorted nodes whose chosen keys are in ``layers``
-    layers: tuple[ChosenKeys, ...]  #: chosen keys of each k-MIP layer
+    prediction_text: str  #: formatted prediction for the graph, or empty
+    nodes: I64  #: (S,) sorted nodes whose chosen keys are in ``attention_layers``
+    attention_layers: tuple[ChosenKeys, ...]  #: chosen keys of each k-MIP layer
     values: F32 | None = None  #: (N,) predicted values of a node regression
 
 
@@ -122,7 +122,7 @@ def write_explorer_page(
     page = page_template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,
-        thing=graph.thing,
+        node_noun=graph.node_noun,
         style=page_style(),
         header=_graph_header(graph),
         following=following,
@@ -134,7 +134,7 @@ def write_explorer_page(
 
 def _graph_header(graph: PageGraph) -> str:
     """Return the JSON header of a graph for the page."""
-    header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
+    header = json.dumps({**graph.header, "node_noun": graph.node_noun}, separators=(",", ":"))
     return header.replace("<", "\\u003c")  # "</script>" in a name must not end the element
 
 
@@ -148,10 +148,10 @@ def page_style() -> str:
 def _css_variables(style: Style) -> str:
     """Return the CSS rule that sets the variables of the style sheet."""
     variables = {
-        "ground": style.ground,
-        "ink": style.ink,
-        "pale": style.quiet,
-        "line": style.faint,
+        "ground": style.background_color,
+        "ink": style.text_color,
+        "pale": style.secondary_color,
+        "line": style.line_color,
         "missing": style.missing,
         "link": style.palette[0],
         "font": f'"{style.font}"',
@@ -170,22 +170,22 @@ def _predictions_for_page(graph: PageGraph, predictions: Sequence[GraphPredictio
         suffixes.append(f" ({second})")
     runs = []
     for prediction, suffix in zip(predictions, suffixes, strict=True):
-        run: Json = {"run": prediction.run, "words": prediction.words, "suffix": suffix}
+        run: Json = {"run": prediction.run, "words": prediction.prediction_text, "suffix": suffix}
         if prediction.classes is not None and graph.truth is not None:
-            is_measured = graph.test & (graph.truth >= 0)
+            is_measured = graph.test_mask & (graph.truth >= 0)
             truth = graph.truth[is_measured]
             predicted = prediction.classes[is_measured]
-            run["names"] = graph.names
-            run["measured"] = "all" if graph.test.all() else "test"
-            run["confusion"] = confusion_matrix(truth, predicted, len(graph.names)).tolist()
+            run["names"] = graph.class_names
+            run["measured"] = "all" if graph.test_mask.all() else "test"
+            run["confusion"] = confusion_matrix(truth, predicted, len(graph.class_names)).tolist()
         runs.append(run)
     result: Json = {"runs": runs, "split": predictions[0].split}
 
     for prediction in predictions:
-        if prediction.layers:
+        if prediction.attention_layers:
             _add_attention(graph, prediction)
             result["keys"] = {
-                **_pack_chosen_keys(prediction, len(graph.test), graph.packer),
+                **_pack_chosen_keys(prediction, len(graph.test_mask), graph.packer),
                 "run": prediction.run,
             }
             break
@@ -203,10 +203,10 @@ def runs_to_compare(runs: Sequence[Json]) -> Sequence[Json]:
 
 def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
     """Add a layer with the attention that each node receives as a key."""
-    count = len(graph.test)
+    count = len(graph.test_mask)
     heads = 0
     received = np.zeros(count)
-    for layer in predictions.layers:
+    for layer in predictions.attention_layers:
         heads += len(layer.indices)
         is_chosen = layer.indices >= 0
         received += np.bincount(layer.indices[is_chosen], layer.weights[is_chosen], count)
@@ -231,7 +231,7 @@ def _pack_chosen_keys(predictions: GraphPredictions, count: int, packer: ArrayPa
     """
     key_dtype = np.uint16 if count < 2**16 else np.uint32
     layers = []
-    for layer in predictions.layers:
+    for layer in predictions.attention_layers:
         heads, _, k = layer.indices.shape
         indices = layer.indices.transpose(1, 0, 2)
         keys = packer.add(np.where(indices < 0, count, indices).astype(key_dtype))

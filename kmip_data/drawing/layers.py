@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from kmip_data.arrays import F64, I64, Array, Integers
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
-    Paint,
+    ColorFunction,
     class_colors,
     current_style,
     sequential_colors,
@@ -67,13 +67,13 @@ class Categories:
     name: str
     codes: Integers  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
-    paint: Paint  #: returns the colour of each label for the current style
+    color_function: ColorFunction  #: returns the colour of each label for the current style
     note: str = ""  #: sentence below the title
 
     @property
     def colors(self) -> tuple[str, ...]:
         """Colours of the categories in the current style."""
-        return tuple(self.paint())
+        return tuple(self.color_function())
 
     @property
     def counts(self) -> list[int]:
@@ -110,11 +110,11 @@ def class_layer(
     classes: I64,
     names: Sequence[str],
     note: str = "",
-    paint: Callable[[], Sequence[str]] | None = None,
+    color_function: ColorFunction | None = None,
 ) -> Categories:
     """Return a layer of the classes (N,) of nodes; negative ones are grey and :data:`NO_CLASS_LABEL`.
 
-    ``paint`` returns the colours of the ``names``, by default
+    ``color_function`` returns the colours of the ``names``, by default
     :func:`~kmip_data.drawing.style.class_colors`.
     """
     labels = tuple(names)
@@ -124,7 +124,7 @@ def class_layer(
     codes = np.where(is_known, classes, len(names))
 
     def colors() -> Sequence[str]:
-        name_colors = paint() if paint else class_colors(len(names), names)
+        name_colors = color_function() if color_function else class_colors(len(names), names)
         return [*name_colors, current_style().missing][: len(labels)]
 
     return Categories(name, cast_to_smallest_dtype(codes, len(labels)), labels, colors, note)

@@ -335,7 +335,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         )
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
-        style = {"color": current_style().faint, "linewidth": line_width, "zorder": 1}
+        style = {"color": current_style().line_color, "linewidth": line_width, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)
         colors = node_colors(layer)[::step]
@@ -416,7 +416,7 @@ def _draw_scale_bar(axes: Axes, across: float) -> None:
         length,
         format_length(length),
         "lower left",
-        color=current_style().ink,
+        color=current_style().text_color,
         frameon=False,
         label_top=True,
         fontproperties={"size": NOTE_FONT_SIZE},

@@ -125,9 +125,9 @@ def draw_molecule(
     options.minFontSize = LABEL_HEIGHT
     options.bondLineWidth = 3
     options.flagCloseContactsDist = -1  # no red marks on overlapping atoms
-    if current_style().ink > current_style().ground:
+    if current_style().text_color > current_style().background_color:
         rdMolDraw2D.SetDarkMode(options)
-    options.setBackgroundColour(to_rgb(current_style().ground))
+    options.setBackgroundColour(to_rgb(current_style().background_color))
     colors = map(to_rgb, element_colors([*CPK_COLORS]))
     options.updateAtomPalette(dict(zip(CPK_COLORS, colors, strict=True)))
 

@@ -113,12 +113,12 @@ class PageGraph:
 
     title: str
     credit: str  #: attribution that the license requires
-    thing: str  #: what a node is, such as intersection or atom
+    node_noun: str  #: what a node is, such as intersection or atom
     header: Json  #: texts, and types and offsets of the arrays
     packer: ArrayPacker  #: arrays
     truth: I64 | None  #: (N,) class of each node
-    names: tuple[str, ...]  #: class names
-    test: Array  #: (N,) bool, True for nodes that a run is evaluated on
+    class_names: tuple[str, ...]
+    test_mask: Array  #: (N,) bool, True for nodes that a run is evaluated on
 
 
 def city_graph(
@@ -174,12 +174,12 @@ def city_graph(
     return PageGraph(
         title=city.title,
         credit=ATTRIBUTION,
-        thing="intersection",
+        node_noun="intersection",
         header=header,
         packer=packer,
         truth=city.classes,
-        names=city.class_labels(),
-        test=test,
+        class_names=city.class_labels(),
+        test_mask=test,
     )
 
 
@@ -253,12 +253,12 @@ def graph_of_record(
     return PageGraph(
         title=card.heading,
         credit=str(card.license.get("notice", "")),
-        thing="node",
+        node_noun="node",
         header=header,
         packer=packer,
         truth=record.y,
-        names=names,
-        test=test,
+        class_names=names,
+        test_mask=test,
     )
 
 
@@ -443,7 +443,7 @@ def _pack_layer(layer: Layer, packer: ArrayPacker) -> Json:
         header["unit"] = layer.unit
         return header
     header["labels"] = layer.labels
-    header["colors"] = colors_by_background(layer.paint)
+    header["colors"] = colors_by_background(layer.color_function)
     header["counts"] = layer.counts
     header["codes"] = packer.add(layer.codes)
     return header

@@ -46,7 +46,7 @@ PERCENTILES = (5, 50, 95)  #: percentiles of a target that are drawn
 
 
 @dataclass(frozen=True)
-class _Sheet:
+class _PictureSettings:
     """Settings that all rows of a picture share."""
 
     names: Sequence[str]  #: names of the classes
@@ -87,7 +87,7 @@ def plot_records(
             classes = max(classes, int(record.y.max(initial=-1)) + 1)
     values = [record.values for record in records if record.values is not None]
     bins, log = _degree_axes(records)
-    sheet = _Sheet(
+    settings = _PictureSettings(
         names=[class_name(number, class_names) for number in range(classes)],
         up=up,
         labels=labels,
@@ -99,40 +99,42 @@ def plot_records(
 
     for row, record in enumerate(records):
         projection = {"projection": "3d"} if record.pos.shape[1] == 3 else {}
-        layer = _layer_of_nodes(record, sheet)
+        layer = _layer_of_nodes(record, settings)
         if _is_formula(record):
             _draw_molecule(figure.add_subplot(grid[row, :2]), record)
         elif len(record.pos) < MAX_SHARED_PANEL_NODES and record.picture is None:
-            _draw_graph(figure.add_subplot(grid[row, :2], **projection), record, layer, sheet)
+            _draw_graph(figure.add_subplot(grid[row, :2], **projection), record, layer, settings)
         else:
-            _draw_points(figure.add_subplot(grid[row, 0], **projection), record, layer, sheet)
-            _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, sheet)
-        _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", sheet), record, sheet)
+            _draw_points(figure.add_subplot(grid[row, 0], **projection), record, layer, settings)
+            _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, settings)
+        _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", settings), record, settings)
         if isinstance(layer, Categories):
-            _draw_classes(_add_panel(figure, grid[row, 3], "classes", sheet, share_y=False), layer)
+            _draw_classes(
+                _add_panel(figure, grid[row, 3], "classes", settings, share_y=False), layer
+            )
         elif isinstance(layer, Scale):
-            _draw_values(_add_panel(figure, grid[row, 3], "values", sheet), layer)
+            _draw_values(_add_panel(figure, grid[row, 3], "values", settings), layer)
         else:
             _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
     save_figure(figure, path)
 
 
 def _add_panel(
-    figure: Figure, cell: object, kind: str, sheet: _Sheet, *, share_y: bool = True
+    figure: Figure, cell: object, kind: str, settings: _PictureSettings, *, share_y: bool = True
 ) -> Axes:
     """Add a panel that shares the axes of the first panel of its kind."""
-    first = sheet.shared.get(kind)
+    first = settings.shared.get(kind)
     axes = figure.add_subplot(cell, sharex=first, sharey=first if share_y else None)
-    sheet.shared.setdefault(kind, axes)
+    settings.shared.setdefault(kind, axes)
     return axes
 
 
-def _layer_of_nodes(record: PlottableRecord, sheet: _Sheet) -> Layer | None:
+def _layer_of_nodes(record: PlottableRecord, settings: _PictureSettings) -> Layer | None:
     """Return the classes or the target of the nodes, if they have any."""
     if record.y is not None:
-        return class_layer("class", record.y, sheet.names)
+        return class_layer("class", record.y, settings.names)
     if record.values is not None:
-        return Scale("target", record.values, record.unit, limit_values=sheet.values)
+        return Scale("target", record.values, record.unit, limit_values=settings.values)
     return None
 
 
@@ -173,15 +175,17 @@ def _crop_margins(record: PlottableRecord) -> U8:
     return picture[top : rows.max() + MARGIN, left : columns.max() + MARGIN]
 
 
-def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet: _Sheet) -> None:
+def _draw_graph(
+    axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
+) -> None:
     """Draw nodes over edges, with arrows if an edge has no reverse."""
     title = _record_title(axes, record, edges=True)
     if record.y is not None:
         title += f"; {_class_joining_text(record)}"
     axes.set_title(title)
-    _set_limits(axes, record.pos, sheet.up)
+    _set_limits(axes, record.pos, settings.up)
     width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
-    _add_lines(axes, record.pos[record.edge_index.T], current_style().quiet, width)
+    _add_lines(axes, record.pos[record.edge_index.T], current_style().secondary_color, width)
     if record.is_directed and record.pos.shape[1] == 2:
         _add_arrows(axes, record)
     _add_points(axes, record, _node_colors(layer, len(record.pos)), outline=0.6)
@@ -200,7 +204,7 @@ def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
     axes.quiver(
         *middle.T,
         *direction.T,
-        color=current_style().quiet,
+        color=current_style().secondary_color,
         alpha=0.65,
         angles="xy",
         units="inches",
@@ -215,9 +219,11 @@ def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
     )
 
 
-def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet: _Sheet) -> None:
+def _draw_points(
+    axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
+) -> None:
     axes.set_title(_record_title(axes, record))
-    _set_limits(axes, record.pos, sheet.up)
+    _set_limits(axes, record.pos, settings.up)
     outline = 0.0
     if record.picture is not None:
         _draw_picture(axes, record.picture)
@@ -233,7 +239,7 @@ def _add_points(axes: Axes, record: PlottableRecord, colors: F64, *, outline: fl
     style: dict[str, object] = {
         "s": float(np.clip(14_000 / count, 3, 90)) * _relative_figure_size(axes) ** 2,
         "linewidths": outline * _relative_figure_size(axes),
-        "edgecolors": current_style().ground,
+        "edgecolors": current_style().background_color,
         "clip_on": False,
         "zorder": 3,
     }
@@ -253,12 +259,14 @@ def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
     depth_range = float(np.ptp(depth)) if len(depth) else 0.0
     relative_depth = (depth - depth.min(initial=0)) / max(depth_range, 1e-9)
     fraction = HAZE * relative_depth[:, None]
-    ground = np.array(to_rgba(current_style().ground))
+    ground = np.array(to_rgba(current_style().background_color))
     return np.asarray(colors + fraction * (ground - colors), np.float64)
 
 
-def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet: _Sheet) -> None:
-    _set_limits(axes, record.pos, sheet.up)
+def _draw_edges(
+    axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
+) -> None:
+    _set_limits(axes, record.pos, settings.up)
     if record.picture is not None:
         _draw_picture(axes, record.picture, alpha=0.35)
 
@@ -274,7 +282,7 @@ def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, sheet:
     if record.pos.shape[1] == 3:
         colors = _fade_by_distance(axes, segments.mean(axis=1), colors)
     _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width)
-    _add_lines(axes, segments[joins_classes], current_style().ink, width)
+    _add_lines(axes, segments[joins_classes], current_style().text_color, width)
 
     total = record.edge_index.shape[1]
     title = count_with_noun(total, "edge")
@@ -371,7 +379,7 @@ def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
     start = low - np.eye(3)[1] * 0.15 * across  # in front of the cloud
     end = start + np.eye(3)[0] * length
     (bar,) = axes.plot(
-        *np.stack([start, end]).T, color=current_style().ink, linewidth=2, clip_on=False
+        *np.stack([start, end]).T, color=current_style().text_color, linewidth=2, clip_on=False
     )
     text = axes.text(
         *start, f"{format_length(length)} ", ha="right", va="center", fontsize=NOTE_FONT_SIZE
@@ -396,28 +404,32 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, bool]:
     return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, log
 
 
-def _draw_degrees(axes: Axes, record: PlottableRecord, sheet: _Sheet) -> None:
+def _draw_degrees(axes: Axes, record: PlottableRecord, settings: _PictureSettings) -> None:
     from matplotlib.ticker import MaxNLocator
 
     incoming, outgoing = record.degrees()
     headroom = 0.3 / _relative_figure_size(axes)  # for the legend above the bars
     color = current_style().palette[0]
-    style = {"bins": sheet.bins, "log": sheet.log}
+    style = {"bins": settings.bins, "log": settings.log}
     if np.array_equal(incoming, outgoing):
         axes.hist(outgoing, color=color, label="in- and out-degree", **style)
     else:
         axes.hist(outgoing, color=color, label="out-degree", **style)
         if incoming.min() == incoming.max():
-            line = {"color": current_style().ink, "linewidth": 1.2, "ymax": 1 / (1 + headroom)}
+            line = {
+                "color": current_style().text_color,
+                "linewidth": 1.2,
+                "ymax": 1 / (1 + headroom),
+            }
             axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **line)
         else:
-            outline = {"histtype": "step", "color": current_style().ink}
+            outline = {"histtype": "step", "color": current_style().text_color}
             axes.hist(incoming, label="in-degree", **outline, **style)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
     axes.margins(y=headroom)
     axes.legend(loc="upper left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if sheet.log:
+    if settings.log:
         axes.set_ylim(bottom=0.7)  # counts start at one
         axes.yaxis.set_major_formatter("{x:,g}")
     else:
@@ -478,7 +490,7 @@ def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], coun
     """Draw the number of graphs with each class or label, and highlight this record's."""
     value = np.asarray(record.label_value)
     is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
-    colors = np.where(is_label, current_style().palette[0], current_style().faint)
+    colors = np.where(is_label, current_style().palette[0], current_style().line_color)
     rows = np.arange(len(names))
     bars = axes.barh(rows, counts, color=colors)
     axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE_FONT_SIZE)
@@ -493,7 +505,7 @@ def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], coun
 
 def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) -> None:
     """Draw a histogram of the target over all graphs, with a line for this record."""
-    axes.hist(values[np.isfinite(values)], bins=30, color=current_style().faint)
+    axes.hist(values[np.isfinite(values)], bins=30, color=current_style().line_color)
     axes.axvline(float(np.asarray(record.label_value).item()), color=current_style().palette[1])
     text = f"{record.label} {unit}".strip()
     axes.set(title=f"label of this graph: {text}", xlabel=unit or "label", ylabel="graphs")
@@ -508,8 +520,8 @@ def _draw_target_ranges(
     low, median, high = np.nanpercentile(values, PERCENTILES, axis=0)
     width = np.where(high > low, high - low, 1.0)
     rows = np.arange(len(names))
-    axes.barh(rows, np.ones(len(rows)), height=0.5, color=current_style().faint)
-    axes.plot((median - low) / width, rows, "|", color=current_style().ink, markersize=9)
+    axes.barh(rows, np.ones(len(rows)), height=0.5, color=current_style().line_color)
+    axes.plot((median - low) / width, rows, "|", color=current_style().text_color, markersize=9)
     positions = ((record_label - low) / width).clip(-0.06, 1.06)
     axes.plot(positions, rows, "o", color=current_style().palette[1])
     texts = [line.replace("  ", ": ") for line in record.label.split("\n")]

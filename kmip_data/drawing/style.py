@@ -76,10 +76,10 @@ Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
 class Style:
     """Colours, fonts and sizes of a plot."""
 
-    ground: str = "#ffffff"  #: background
-    ink: str = "#222222"  #: text and axes
-    quiet: str = "#666666"  #: footers and secondary curves
-    faint: str = "#c4c4c4"  #: streets and edges
+    background_color: str = "#ffffff"
+    text_color: str = "#222222"  #: text and axes
+    secondary_color: str = "#666666"  #: footers and secondary curves
+    line_color: str = "#c4c4c4"  #: streets and edges
     missing: str = "#949494"  #: nodes without a class or value
     font: str = "DejaVu Sans"
     max_width: float = 100.0  #: inches
@@ -95,16 +95,16 @@ class Style:
 STYLES = {
     "light": Style(),
     "dark": Style(
-        ground="#16181d",
-        ink="#e6e6e6",
-        quiet="#a0a0a0",
-        faint="#50545d",
+        background_color="#16181d",
+        text_color="#e6e6e6",
+        secondary_color="#a0a0a0",
+        line_color="#50545d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
         outcome_colors=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#7c49c5"),
     ),
     "paper": Style(
-        ink="#000000",
+        text_color="#000000",
         font="STIXGeneral",
         max_width=7.0,
         has_title=False,
@@ -161,7 +161,7 @@ def new_figure(
     if footer:
         letters = max(40, int(14 * scale * width))
         lines = [textwrap.fill(line, letters) for line in footer.split("\n") if line]
-        figure.supxlabel("\n".join(lines), fontsize=NOTE_FONT_SIZE, color=style.quiet)
+        figure.supxlabel("\n".join(lines), fontsize=NOTE_FONT_SIZE, color=style.secondary_color)
     return figure
 
 
@@ -247,15 +247,15 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
 
     return {
         # Colours.
-        "text.color": style.ink,
-        "axes.labelcolor": style.ink,
-        "axes.edgecolor": style.ink,
-        "xtick.color": style.ink,
-        "ytick.color": style.ink,
-        "figure.facecolor": style.ground,
-        "axes.facecolor": style.ground,
-        "savefig.facecolor": style.ground,
-        "legend.facecolor": style.ground,
+        "text.color": style.text_color,
+        "axes.labelcolor": style.text_color,
+        "axes.edgecolor": style.text_color,
+        "xtick.color": style.text_color,
+        "ytick.color": style.text_color,
+        "figure.facecolor": style.background_color,
+        "axes.facecolor": style.background_color,
+        "savefig.facecolor": style.background_color,
+        "legend.facecolor": style.background_color,
         "legend.edgecolor": "none",
         "legend.framealpha": 0.8,
         "axes.prop_cycle": cycler(color=style.palette[:CURVE_HUES]),
@@ -300,7 +300,7 @@ CPK_COLORS = {
     16: "#ffff30", 17: "#1ff01f", 35: "#a62929",
 }  # fmt: skip
 OTHER_ELEMENT = "#ff1493"
-Paint = Callable[[], Sequence[str]]  #: function that returns colours for the current style
+ColorFunction = Callable[[], Sequence[str]]  #: function that returns colours for the current style
 
 
 def contrast_ratio(color: str, other: str) -> float:
@@ -333,10 +333,13 @@ def mix_colors(color: str, other: str, fraction: float) -> str:
 def readable_color(color: str) -> str:
     """Return ``color`` mixed with enough text colour to be visible on the background."""
     shades = (
-        mix_colors(color, current_style().ink, step / MIX_STEPS) for step in range(MIX_STEPS + 1)
+        mix_colors(color, current_style().text_color, step / MIX_STEPS)
+        for step in range(MIX_STEPS + 1)
     )
     return next(
-        shade for shade in shades if contrast_ratio(shade, current_style().ground) >= MIN_CONTRAST
+        shade
+        for shade in shades
+        if contrast_ratio(shade, current_style().background_color) >= MIN_CONTRAST
     )
 
 
@@ -351,7 +354,8 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     colors = []
     for fraction in SHADES:
         colors += [
-            mix_colors(color, current_style().ink, fraction) for color in current_style().palette
+            mix_colors(color, current_style().text_color, fraction)
+            for color in current_style().palette
         ]
 
     numbers = list(range(count))
@@ -373,10 +377,10 @@ def sequential_colors(count: int) -> tuple[str, ...]:
     return tuple(to_hex(color) for color in blend(np.linspace(0, 1, count)))
 
 
-def colors_by_background(paint: Paint) -> list[Sequence[str]]:
+def colors_by_background(color_function: ColorFunction) -> list[Sequence[str]]:
     """Return colours for light and dark backgrounds, or one list if they are equal."""
     with using_style("light"):
-        light = paint()
+        light = color_function()
     with using_style("dark"):
-        dark = paint()
+        dark = color_function()
     return [light] if light == dark else [light, dark]

@@ -350,7 +350,7 @@ def draw_metric_by_distance(
             x[~is_large],
             values[~is_large],
             linestyle="none",
-            markerfacecolor=current_style().ground,
+            markerfacecolor=current_style().background_color,
             **style,
         )
     labels = []
@@ -362,7 +362,7 @@ def draw_metric_by_distance(
         axes.axhline(
             chance,
             linestyle=":",
-            color=current_style().quiet,
+            color=current_style().secondary_color,
             linewidth=1,
             label="a guess",
         )

@@ -148,7 +148,7 @@ def draw_measurements(
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
                 style = {
-                    "color": current_style().quiet,
+                    "color": current_style().secondary_color,
                     "linestyle": PAPER_LINE_STYLES[index % 4],
                     "linewidth": 1,
                 }

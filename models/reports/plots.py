@@ -170,7 +170,11 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         )
     for model, result in paper.items():
         std = result.std or 0.0
-        style = {"marker": "D", "markerfacecolor": current_style().ground, "color": colors[model]}
+        style = {
+            "marker": "D",
+            "markerfacecolor": current_style().background_color,
+            "color": colors[model],
+        }
         paper_hours = result.hours or 0.0
         axes.errorbar(per_hour * paper_hours, result.mean, std, **style, **ERROR_BAR_STYLE)
     axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
@@ -262,8 +266,8 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     if paper:
         hollow = {
             "marker": "D",
-            "color": current_style().quiet,
-            "markerfacecolor": current_style().ground,
+            "color": current_style().secondary_color,
+            "markerfacecolor": current_style().background_color,
         }
         _draw_over_seconds(axes, paper, metric, hollow)
         marks[f"the paper's, {read_influence_of_k()['hardware']}"] = "D"
@@ -350,7 +354,7 @@ def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, s
             Line2D(
                 [],
                 [],
-                color=current_style().quiet,
+                color=current_style().secondary_color,
                 label=name,
                 **style,
             )
@@ -385,6 +389,9 @@ def _colors_of_page() -> dict[str, str]:
     dark = STYLES["dark"]
     shades = len(light.palette) * len(SHADES)
     pairs = dict(zip(*colors_by_background(functools.partial(class_colors, shades)), strict=True))
-    pairs |= {light.quiet: dark.quiet, light.ground: dark.ground}
+    pairs |= {
+        light.secondary_color: dark.secondary_color,
+        light.background_color: dark.background_color,
+    }
     colors = {color: f"light-dark({color}, {other})" for color, other in pairs.items()}
-    return colors | {light.ink: "currentColor"}
+    return colors | {light.text_color: "currentColor"}

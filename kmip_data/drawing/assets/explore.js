@@ -4,7 +4,7 @@ const INKS = { ball: 2, path: 3 }; // hues; right and wrong have the first two
 const hueOf = (head) => 4 + head;
 const LISTED = 60; // keys in the table: the heaviest ones
 let graph, chosen;
-const aThing = () => `${"aeiou".includes(header.thing[0]) ? "an" : "a"} ${header.thing}`;
+const nounWithArticle = () => `${"aeiou".includes(header.node_noun[0]) ? "an" : "a"} ${header.node_noun}`;
 
 function startExplorer() {
   const { explore } = header;
@@ -21,7 +21,7 @@ function startExplorer() {
       });
     }
   }
-  const ways = columns.has("osm_id") ? "OpenStreetMap id or number" : `number of the ${header.thing}`;
+  const ways = columns.has("osm_id") ? "OpenStreetMap id or number" : `number of the ${header.node_noun}`;
   $("search").firstElementChild.textContent = `Search by ${ways}`;
   $("search").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -52,8 +52,8 @@ function tell() {
   const { explore } = header;
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
-  const lines = node < 0 ? [`Click ${aThing()}, or press Enter on the one in the middle.`] : [];
-  if (levels) lines.push(`Rings mark the ${influence[0].known.length} ${header.thing}s whose influence is in this page. A click selects the nearest of them.`);
+  const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
+  if (levels) lines.push(`Rings mark the ${influence[0].known.length} ${header.node_noun}s whose influence is in this page. A click selects the nearest of them.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
@@ -121,9 +121,9 @@ function listKeys() {
     const head = $("head").value;
     state.links = chosen.of(state.node, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
     state.links.sort((a, b) => b.weight - a.weight);
-    $("kept").textContent = all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${header.thing}s, drawn at random, are in the page.`;
+    $("kept").textContent = all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${header.node_noun}s, drawn at random, are in the page.`;
   } else {
-    $("kept").textContent = `This ${header.thing} is none of those whose keys are in the page.`;
+    $("kept").textContent = `This ${header.node_noun} is none of those whose keys are in the page.`;
   }
   const heading = ["key", "head", "weight", ...(header.metres ? ["away"] : [])];
   $("chosen-keys").tHead.replaceChildren(element("tr", {}, ...heading.map((textContent) => element("th", { textContent }))));
@@ -152,7 +152,7 @@ function search(text) {
   let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : -1;
   if (node < 0 && Number.isInteger(wanted) && wanted >= 0 && wanted < x.length) node = wanted;
   if (node >= 0) show(node);
-  $("query").setCustomValidity(node < 0 ? `There is no such ${header.thing}.` : "");
+  $("query").setCustomValidity(node < 0 ? `There is no such ${header.node_noun}.` : "");
   $("query").reportValidity();
 }
 

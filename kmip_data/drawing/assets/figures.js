@@ -109,7 +109,7 @@ function errorByHops(split, suffix) {
     sums.set(hop, [sum + of(node), count + 1]);
   }
   const rows = [...sums].map(([hop, [sum, count]]) => [hop, sum / count, count]).sort(([a], [b]) => a - b);
-  const note = `${error.codes ? "Classes off" : "Absolute error"}, mean of the test ${header.thing}s by hops to the nearest one in training.`;
+  const note = `${error.codes ? "Classes off" : "Absolute error"}, mean of the test ${header.node_noun}s by hops to the nearest one in training.`;
   return rows.length ? { rows, note, unit: error.codes ? "classes off" : error.unit, step: "hop" } : null;
 }
 

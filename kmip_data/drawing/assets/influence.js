@@ -64,7 +64,7 @@ function reachText(pane) {
     far = Math.max(far, hops.get(node) ?? 0);
   });
   const all = count === x.length;
-  const of = `${x.length.toLocaleString("en")} ${header.thing}s`;
+  const of = `${x.length.toLocaleString("en")} ${header.node_noun}s`;
   if (all) return `reached by all ${of}`;
   return `reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }

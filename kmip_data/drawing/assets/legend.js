@@ -98,7 +98,7 @@ function histogram(name) {
     button.addEventListener("click", (event) => event.detail || press([bin])); // by a key; a pointer brushes
     return button;
   });
-  const scale = element("span", { className: "most", textContent: `${most.toLocaleString("en")} ${header.thing}s` }); // of the tallest bar
+  const scale = element("span", { className: "most", textContent: `${most.toLocaleString("en")} ${header.node_noun}s` }); // of the tallest bar
   const box = element("div", { className: "histogram", role: "group", ariaLabel: "Histogram; press bars to show them alone" }, ...bars, scale);
   let first = null;
   const binAt = (event) => {

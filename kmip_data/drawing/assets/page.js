@@ -260,8 +260,8 @@ function shown(layer, node) {
 const brief = (name, value) => ((header.degrees || []).includes(name) ? value.toFixed(5) : written(value));
 
 function describe(node) {
-  const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
-  $("chosen").textContent = node < 0 ? `Point at ${aThing()}` : `${thing} ${node}${node === state.node ? " (held)" : ""}`;
+  const noun = header.node_noun[0].toUpperCase() + header.node_noun.slice(1);
+  $("chosen").textContent = node < 0 ? `Point at ${nounWithArticle()}` : `${noun} ${node}${node === state.node ? " (held)" : ""}`;
   if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
   const others = [...columns].filter(([name]) => !named.has(name));

@@ -70,7 +70,7 @@ def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_
     assert explore["hops"] == 16
     np.testing.assert_array_equal(np.transpose(header["mass"]), dense_area(city.position))
     np.testing.assert_array_equal(array(explore["keys"]["nodes"]), np.arange(count))
-    for stored, layer in zip(explore["keys"]["layers"], answer.layers, strict=True):
+    for stored, layer in zip(explore["keys"]["layers"], answer.attention_layers, strict=True):
         indices = array(stored["indices"]).astype(np.int64).reshape(count, 2, 3).transpose(1, 0, 2)
         weights = array(stored["weights"]).reshape(count, 2, 3).transpose(1, 0, 2) / 65_535
         np.testing.assert_array_equal(np.where(indices == count, -1, indices), layer.indices)
@@ -84,8 +84,10 @@ def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_
 
 def test_random_keys_are_labelled_random(build, answer, tmp_path):
     some = np.arange(0, len(answer.nodes), 5)
-    layers = tuple(ChosenKeys(one.indices[:, some], one.weights[:, some]) for one in answer.layers)
-    drawn = replace(answer, nodes=some, layers=layers)
+    layers = tuple(
+        ChosenKeys(one.indices[:, some], one.weights[:, some]) for one in answer.attention_layers
+    )
+    drawn = replace(answer, nodes=some, attention_layers=layers)
     page = write(build, drawn, tmp_path / "page.html")
     header, array = read(page)
     assert header["explore"]["keys"]["all"] is False
@@ -140,7 +142,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert f"Class {city.classes[NODE]}: " in page["story"]
     assert f", predicted {answer.classes[NODE]}: " in page["story"]
     assert "That is the eccentricity" in page["story"]
-    layer = answer.layers[1]
+    layer = answer.attention_layers[1]
     wanted = {
         (int(layer.indices[h, NODE, j]), h): layer.weights[h, NODE, j]
         for h in (0, 1)
@@ -191,7 +193,9 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
     graph = replace(city_graph(build, answer.classes, answer.split, HOSTILE), title=HOSTILE)
     page = tmp_path / "page.html"
-    write_explorer_page([(graph, replace(answer, run=HOSTILE, words=HOSTILE))], curves, page)
+    write_explorer_page(
+        [(graph, replace(answer, run=HOSTILE, prediction_text=HOSTILE))], curves, page
+    )
     text = page.read_text("utf-8")
     assert "<img" not in text
     assert text.count("</script>") == 3
@@ -311,7 +315,7 @@ def test_two_runs_are_compared_node_by_node(build, city, answer, tmp_path):
     rng = np.random.default_rng(8)
     count = len(city.classes)
     guess = np.where(rng.random(count) < 0.6, city.classes, rng.integers(0, 10, count))
-    other = replace(answer, run="helsinki/gcn/b", classes=guess, layers=())
+    other = replace(answer, run="helsinki/gcn/b", classes=guess, attention_layers=())
     graph = city_graph(build, guess, other.split, other.run, other=(answer.run, answer.classes))
     page = tmp_path / "page.html"
     write_explorer_page([(graph, other, answer)], (), page)

@@ -34,7 +34,7 @@ def test_atoms_are_coloured_by_element():
 
 def test_a_single_graph_marks_its_test_nodes(tmp_path):
     graph = graph_of_record(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
-    np.testing.assert_array_equal(graph.test, streets().test_mask.numpy())
+    np.testing.assert_array_equal(graph.test_mask, streets().test_mask.numpy())
     _, split, _ = graph.header["layers"]
     assert [layer["name"] for layer in graph.header["layers"]] == [
         "class",

@@ -253,7 +253,7 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     assert [bar.get_width() for bar in panel.patches] == [5, 0, 2]
     colors = [bar.get_facecolor() for bar in panel.patches]
     assert (colors[0], colors[2]) == (
-        to_rgba(current_style().faint),
+        to_rgba(current_style().line_color),
         to_rgba(current_style().palette[0]),
     )
 

@@ -60,7 +60,7 @@ def test_background_and_width_follow_the_style(tmp_path, name):
         draw(tmp_path / "p.png")
     assert dict(mpl.rcParams) == before
     pixels = image.imread(tmp_path / "p.png")
-    assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.ground), atol=0.01)
+    assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.background_color), atol=0.01)
     assert pixels.shape[1] == int(min(8, wanted.max_width) * wanted.dots_per_inch)
     assert current_style() == STYLES["light"], "the caller's style ends with its block"
 
@@ -73,14 +73,19 @@ def test_colours_contrast_with_their_background(name):
             "rooms": class_colors(13, [*S3DIS_COLORS]),
             "elements": element_colors([*CPK_COLORS, 99]),
             "right and wrong": right_wrong_colors(5),
-            "letters": (current_style().ink, current_style().quiet),
+            "letters": (current_style().text_color, current_style().secondary_color),
         }
         for what, colors in schemes.items():
             for color in colors:
-                assert contrast_ratio(color, current_style().ground) >= 2.99, (what, color)
+                assert contrast_ratio(color, current_style().background_color) >= 2.99, (
+                    what,
+                    color,
+                )
             assert len(set(colors)) == len(colors), what
         for color in sequential_colors(32):
-            assert contrast_ratio(color, current_style().ground) > 1.95, "lighter, for more steps"
+            assert contrast_ratio(color, current_style().background_color) > 1.95, (
+                "lighter, for more steps"
+            )
 
 
 #: Machado, Oliveira and Fernandes (2009), severity 1, of linear RGB.

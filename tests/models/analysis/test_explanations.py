@@ -54,7 +54,7 @@ def test_explained_classes_equal_the_classes_of_predict(run):
     start, stop = written.ptr[1:3]
     np.testing.assert_array_equal(answer.classes, written.pred[start:stop])
     np.testing.assert_array_equal(answer.nodes, np.arange(stop - start))
-    assert answer.words == ""
+    assert answer.prediction_text == ""
     with pytest.raises(UsageError, match="99"):
         predict_record(run, position=99)
 
@@ -86,11 +86,11 @@ def test_a_large_graph_is_reduced_to_a_fixed_sample_of_nodes(run):
         predict_record(run, max_pairs=60),
         predict_record(run, max_pairs=60),
     )
-    assert len(some.layers) == 2
+    assert len(some.attention_layers) == 2
     assert len(some.nodes) == 60 // (2 * HEADS * K)
     assert (np.diff(some.nodes) > 0).all()
     np.testing.assert_array_equal(some.nodes, again.nodes)
-    for part, all_of_it in zip(some.layers, whole.layers, strict=True):
+    for part, all_of_it in zip(some.attention_layers, whole.attention_layers, strict=True):
         np.testing.assert_array_equal(part.indices, all_of_it.indices[:, some.nodes])
         np.testing.assert_array_equal(part.weights, all_of_it.weights[:, some.nodes])
 
