@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.build_from_class import PYG_NAME, build_from_class
+from kmip_data.cli.shared.build_own_data import (
+    build_command_after_dry_run,
+    build_in_temporary_home,
+    build_own_data,
+    write_description,
+)
 from kmip_data.cli.shared.build_summary import summary_of_build, target_candidates
 from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.names import NameType
@@ -27,12 +33,6 @@ from kmip_data.cli.shared.output import (
     check_output_path,
     format_table,
     print_result,
-)
-from kmip_data.cli.shared.own_data import (
-    build_command_after_dry_run,
-    build_in_temporary_home,
-    build_own_data,
-    write_description,
 )
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME

@@ -65,7 +65,7 @@ def command(
     training select by name: `columns=["rwse20"]`. Resumes an interrupted encoding and reuses a
     finished one.
     """
-    from kmip_data.builds.added_columns import column_facts
+    from kmip_data.builds.added_columns import facts_of_added_column
     from kmip_data.graphs.encoding import known_encodings, parse_encoding
     from kmip_data.pipelines.engine.encode import encode_build
 
@@ -76,7 +76,9 @@ def command(
             import_installed_plugin("encodings", encoding)
     parsed = list(map(parse_encoding, encodings))
     build = find_selected_build(name, home, parameters, sample=sample)
-    columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
+    columns = [
+        facts_of_added_column(build, card) for card in encode_build(build, parsed, **options)
+    ]
 
     text = []
     for column in columns:

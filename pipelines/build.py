@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from kmip_data.builds.added_columns import WORK_FOLDER
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
+from kmip_data.builds.files_of_build import WORK_FOLDER
 from kmip_data.builds.home import Build, Home, find_build, make_build_newest
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import folder_lock, refuse_links, remove_empty_folder

@@ -123,7 +123,7 @@ def remove_folders(items: Sequence[RemovableFolder]) -> None:
     Raises ``UsageError`` if a folder is behind a link, has no marker, or is locked by another
     process; ``OutOfResources`` if a file cannot be removed: the same call resumes.
     """
-    from kmip_data.builds.added_columns import files_of_build
+    from kmip_data.builds.files_of_build import files_of_build
     from kmip_data.models.training.run.run_folder import files_of_run
     from kmip_data.pipelines.raw.copies import files_of_raw
 

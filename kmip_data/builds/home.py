@@ -176,13 +176,13 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
         # A dataset takes precedence over a folder with the same name.
-        if text in _known_datasets(list_builds(home)):
+        if text in _registered_and_built_names(list_builds(home)):
             return None
         folder = home.built / text
     return Build(folder, read_card(folder))
 
 
-def _known_datasets(builds: Sequence[Build]) -> set[str]:
+def _registered_and_built_names(builds: Sequence[Build]) -> set[str]:
     return {*dataset_names(), *(build.card.dataset for build in builds)}
 
 
@@ -203,7 +203,7 @@ def require_build(
         return build
 
     builds = list_builds(home)
-    known_datasets = _known_datasets(builds)
+    known_datasets = _registered_and_built_names(builds)
     if dataset not in known_datasets:
         # List only the user's own names, which are few; `kmip-data list` lists the others.
         raise unknown_name_error(

@@ -17,9 +17,9 @@ from kmip_data.builds.added_columns import (
     added_column_key,
     added_column_schema,
     find_encoding,
-    foreign_file_notes,
     read_added_column_card,
 )
+from kmip_data.builds.files_of_build import foreign_file_notes
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content

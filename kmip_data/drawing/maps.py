@@ -320,7 +320,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     area_per_point = 72.0**2 * width * height / len(position)
     area = min(14.0, max(0.8, 0.3 * area_per_point)) * scale**2
     straight, detours = (
-        broken_edge_lines(city.position, city.streets[:, mask][:, ::step])
+        edge_line_with_gaps(city.position, city.streets[:, mask][:, ::step])
         for mask in (~is_detour, is_detour)
     )
     line_width = min(0.7, 0.35 * math.sqrt(area))
@@ -346,10 +346,10 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     save_figure(figure, path, bbox_inches="tight", pad_inches=margin)
 
 
-def broken_edge_lines(pos: Array, edges: I64) -> Array:
+def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     """Return one line ``(D, 3E)``: source, target and a gap for every edge.
 
-    One broken line is faster to draw than many lines.
+    One line with gaps is faster to draw than many lines.
     """
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]

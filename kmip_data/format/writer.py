@@ -203,13 +203,13 @@ def _write_pieces(
 
     digests = RunningDigests()
 
-    def digest_pieces() -> Iterator[bytes | memoryview]:
+    def pieces_while_digesting() -> Iterator[bytes | memoryview]:
         for piece in pieces:
             for running in (digests, *totals):
                 running.update(piece)
             yield piece
 
-    write_file(path, digest_pieces(), root=root)
+    write_file(path, pieces_while_digesting(), root=root)
     return digests
 
 

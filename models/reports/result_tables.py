@@ -388,7 +388,7 @@ def _comparison_columns(run: Run, mean: float) -> Row:
         "leaderboard_source": board and board.source,
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
-        "ours_runs": ours and len(ours.runs),
+        "ours_runs": ours and len(ours.folds_or_seeds),
         "to_paper": mean - paper_mean
         if paper_mean is not None and run.has_paper_settings
         else None,

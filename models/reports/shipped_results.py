@@ -84,7 +84,7 @@ class ShippedResult(StrictModel):
         return self._std_over_runs(self.test)
 
     @property
-    def runs(self) -> tuple[int, ...]:
+    def folds_or_seeds(self) -> tuple[int, ...]:
         """Number that identifies each run: its fold or its seed."""
         return self.folds or self.seeds
 
@@ -226,7 +226,7 @@ def _compare_run(
     # 1. Collect data and values of the run and of the row.
     number = result.split.parameters["fold"] if shipped.folds else result.seed
     columns = zip(shipped.test, shipped.weights, shipped.splits, strict=True)
-    shipped_runs = dict(zip(shipped.runs, columns, strict=True))
+    shipped_runs = dict(zip(shipped.folds_or_seeds, columns, strict=True))
     shipped_test, weights, split = shipped_runs.get(number, (None, None, None))
     values = _first_values(shipped, folder, number)
     deciding = _deciding_values(shipped, values)
@@ -289,7 +289,7 @@ class EpochValue(NamedTuple):
 def _first_values(shipped: ShippedResult, folder: Path, number: int) -> list[EpochValue]:
     """Pair the columns of ``metrics.csv`` with the first epochs of ``shipped``."""
     measured = metrics_columns(folder)
-    stored = dict(zip(shipped.runs, shipped.first_epochs, strict=False)).get(number, {})
+    stored = dict(zip(shipped.folds_or_seeds, shipped.first_epochs, strict=False)).get(number, {})
     values = []
     for name, shipped_values in stored.items():
         # A run may have fewer or more epochs than are stored.

@@ -78,7 +78,7 @@ def macro_f1(confusion: Tensor) -> Tensor:
     return _mean_over_present(2 * hits, labels + predictions)
 
 
-def class_accuracy(confusion: Tensor) -> Tensor:
+def mean_class_accuracy(confusion: Tensor) -> Tensor:
     """Mean over classes of the fraction of correct rows, from a confusion matrix (C, C).
 
     The mean covers the classes that are a label or a prediction; a class that is never a label
@@ -262,7 +262,7 @@ METRICS: dict[str, Metric] = {
     "f1": _percent_metric(macro_f1, "macro F1", "classification"),
     "miou": _percent_metric(mean_iou, "mIoU", "classification", reported_levels=("node",)),
     "accuracy_sbm": _percent_metric(
-        class_accuracy, "accuracy-SBM", "classification", only_on_request=True
+        mean_class_accuracy, "accuracy-SBM", "classification", only_on_request=True
     ),
     "ap": _percent_metric(
         mean_average_precision,

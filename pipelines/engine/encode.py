@@ -13,7 +13,6 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.builds.added_columns import (
-    WORK_FOLDER,
     AddedColumnCard,
     added_column_key,
     added_column_schema,
@@ -21,6 +20,7 @@ from kmip_data.builds.added_columns import (
     shards_digest,
 )
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
+from kmip_data.builds.files_of_build import WORK_FOLDER
 from kmip_data.builds.home import COLUMNS_FOLDER, Build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import atomic_writes

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.builds.added_columns import WORK_FOLDER
+from kmip_data.builds.files_of_build import WORK_FOLDER
 from kmip_data.errors import DamagedInput
 from kmip_data.format.build_files import finish_folder, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from kmip_data.builds.added_columns import WORK_FOLDER
 from kmip_data.builds.execution_options import ExecutionOptions
+from kmip_data.builds.files_of_build import WORK_FOLDER
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors

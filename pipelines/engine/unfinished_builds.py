@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.added_columns import WORK_FOLDER, files_of_build
+from kmip_data.builds.files_of_build import WORK_FOLDER, files_of_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.files import atomic_writes

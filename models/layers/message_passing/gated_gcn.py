@@ -1,4 +1,4 @@
-"""GatedGCN: message passing gated by edge features."""
+"""Settings of GatedGCN: message passing gated by edge features."""
 
 from __future__ import annotations
 

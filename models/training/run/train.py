@@ -4,7 +4,8 @@ From the command to a step of the optimizer:
 
 1. ``kmip-data train`` (``cli/train.py``) turns its options into a configuration and calls :func:`train`.
 2. :func:`_train_one`, once per fold and seed, or :func:`resume` opens the data and the run folder.
-3. :func:`fit_with_retry` builds network and loop, and retries with recomputed layers if a GPU runs out of memory.
+3. :func:`fit_retrying_out_of_memory` builds network and loop, and retries with recomputed layers if a
+   GPU runs out of memory.
 4. ``Loop.train_epochs`` (``loop.py``) calls ``train_epoch``, which calls ``train_batch`` on each batch.
 """
 
@@ -257,7 +258,7 @@ def _train_one(
             if weights is not None:
                 checkpoint.write_initial_weights(folder, weights)
             write_file(folder / CONFIG_NAME, config_to_toml(config).encode())
-        result = fit_with_retry(
+        result = fit_retrying_out_of_memory(
             PreparedRun(config, data, folder, device, step_memory, log, quiet, announce_folder_only)
         )
     # The other processes write nothing, and nothing reads their summary.
@@ -345,7 +346,9 @@ def resume(
         step_memory = memory_estimate.estimate_step_memory(config, data, device)
         if (stop_after is not None or epochs is not None) and is_main_process():
             write_file(folder / CONFIG_NAME, config_toml)
-        result = fit_with_retry(PreparedRun(config, data, folder, device, step_memory, log, quiet))
+        result = fit_retrying_out_of_memory(
+            PreparedRun(config, data, folder, device, step_memory, log, quiet)
+        )
         return RunSummary([folder], [result])
 
 
@@ -412,7 +415,7 @@ def _read_valid_result(run: Path, log: Callable[[str], None]) -> RunResult | Non
     return result
 
 
-def fit_with_retry(run: PreparedRun) -> RunResult:
+def fit_retrying_out_of_memory(run: PreparedRun) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,

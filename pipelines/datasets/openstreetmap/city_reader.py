@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     land_use_of_nodes,
 )
 from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
-from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
+from kmip_data.pipelines.datasets.openstreetmap.graphml import read_street_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
     convert_geojson_errors,
@@ -111,7 +111,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
     card_statistics: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
-        graph = read_graphml(raw.path / GRAPHML_FILE, name=raw.receipts[0].origin)
+        graph = read_street_graphml(raw.path / GRAPHML_FILE, name=raw.receipts[0].origin)
         if area is not None:
             graph = _largest_part_inside(graph, area, graph)
         land_use = read_land_use(raw.path / LAND_USE_FILE) if LAND_USE_FILE in raw.members else None

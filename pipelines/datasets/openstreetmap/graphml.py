@@ -33,7 +33,7 @@ _REMEDY = "write it with osmnx.save_graphml, unprojected"
 _DOCTYPE_BYTES = 1 << 16  #: bytes searched for a document type
 
 
-def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
+def read_street_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     """Return the largest component of the graph in ``path``, simplified if needed."""
     import networkx as nx
 

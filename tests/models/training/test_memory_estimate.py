@@ -262,7 +262,7 @@ def test_a_gpu_out_of_memory_is_retried_once(data: RunData, monkeypatch) -> None
     lines: list[str] = []
     memory = memory_estimate.StepMemory(False, None, GIB)
     job = train.PreparedRun(data.config, data, None, GPU, memory, lines.append, quiet=True)
-    assert train.fit_with_retry(job) == "trained"
+    assert train.fit_retrying_out_of_memory(job) == "trained"
     assert tried == [False, True]
     assert "Retrying with layers recomputed" in lines[0]
     for change, times in (
@@ -272,10 +272,12 @@ def test_a_gpu_out_of_memory_is_retried_once(data: RunData, monkeypatch) -> None
     ):
         tried.clear()
         with pytest.raises(OutOfResources):
-            train.fit_with_retry(replace(job, config=apply_overrides(data.config, [change])))
+            train.fit_retrying_out_of_memory(
+                replace(job, config=apply_overrides(data.config, [change]))
+            )
         assert len(tried) == times
     with pytest.raises(OutOfResources):
-        train.fit_with_retry(replace(job, device=CPU))
+        train.fit_retrying_out_of_memory(replace(job, device=CPU))
 
 
 def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monkeypatch) -> None:

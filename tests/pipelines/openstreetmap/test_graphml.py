@@ -13,13 +13,13 @@ from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
-from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
+from kmip_data.pipelines.datasets.openstreetmap.graphml import read_street_graphml
 from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
 
 
 def test_trocadero_equals_osmnx():
     path = shared_data("osm", "paris_trocadero.graphml")
-    ours, theirs = read_graphml(path), osmnx.load_graphml(path)
+    ours, theirs = read_street_graphml(path), osmnx.load_graphml(path)
     theirs = osmnx.truncate.largest_component(theirs)
     assert ours.node_id.tolist() == sorted(theirs)
     assert edges_of(ours) == edges_of_osmnx(theirs)
@@ -32,7 +32,7 @@ def test_swapped_coordinates_are_refused(tmp_path):
     x, y = (re.search(f'attr.name="{name}"', text)[0] for name in "xy")
     swapped = text.replace(x, "x?").replace(y, x).replace("x?", y)
     with pytest.raises(DamagedInput, match="longitude"):
-        read_graphml(write(tmp_path, swapped))
+        read_street_graphml(write(tmp_path, swapped))
 
 
 def test_graphs_saved_by_osmnx_are_read_unchanged(tmp_path):
@@ -43,7 +43,7 @@ def test_graphs_saved_by_osmnx_are_read_unchanged(tmp_path):
     whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
     for graph in (whole, osmnx.simplify_graph(whole)):
         osmnx.save_graphml(graph, tmp_path / "saved.graphml")
-        ours = read_graphml(tmp_path / "saved.graphml")
+        ours = read_street_graphml(tmp_path / "saved.graphml")
         assert ours.node_id.tolist() == expected.node_id.tolist()
         assert edges_of(ours) == edges_of(expected)
 
@@ -67,13 +67,13 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_small_graphml_file_is_read(tmp_path):
-    graph = read_graphml(write(tmp_path, GOOD))
+    graph = read_street_graphml(write(tmp_path, GOOD))
     assert graph.node_id.tolist() == [1, 2]
     assert graph.length.tolist() == [7200.5]
     assert graph.tag_values["lanes"] == [("10", "2")]
     assert graph.street_count is None
     call = "[__import__('os').system('false')]"  # a list is never run
-    graph = read_graphml(write(tmp_path, GOOD.replace("['2', '10', '2']", call)))
+    graph = read_street_graphml(write(tmp_path, GOOD.replace("['2', '10', '2']", call)))
     assert graph.tag_values["lanes"] == [(call,)]
 
 
@@ -106,7 +106,7 @@ def test_files_of_other_tools_and_hostile_ones_are_refused(tmp_path):
         text = re.sub(pattern, replacement, GOOD, count=1)
         assert text != GOOD
         with pytest.raises(DamagedInput) as caught:
-            read_graphml(write(tmp_path, text), name="the file")
+            read_street_graphml(write(tmp_path, text), name="the file")
         assert words in str(caught.value)
         assert "the file" in str(caught.value)
         assert caught.value.next

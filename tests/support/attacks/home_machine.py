@@ -39,7 +39,7 @@ from support.attacks.home_model import (
 )
 from support.cli import expect_success, kmip
 
-from kmip_data.builds.added_columns import files_of_build
+from kmip_data.builds.files_of_build import files_of_build
 from kmip_data.builds.home import added_column_names
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import MARKER_NAME
