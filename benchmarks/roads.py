@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.table import Row
 from kmip_data.builds.home import Home
 from kmip_data.format.split_files import PARTS
-from kmip_data.models.training.run.find import find_run
+from kmip_data.models.training.run.find_runs import find_run
 from kmip_data.models.training.run.result import read_result
 from kmip_data.pipelines.find import find
 from kmip_data.reading.dataset import ShardedDataset

@@ -202,7 +202,7 @@ def _paths_to_save(
 
     Raises UsageError if one cannot be written, or exists.
     """
-    from kmip_data.models.training.run.find import find_run
+    from kmip_data.models.training.run.find_runs import find_run
 
     if save is not None:
         return picture_and_csv_paths(save, force=force)

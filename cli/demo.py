@@ -64,7 +64,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     from kmip_data.models.analysis.explanations import draw_metric_by_distance, evaluate_by_distance
     from kmip_data.models.benchmarking.measuring import MeasurementOptions, Measurer
     from kmip_data.models.benchmarking.methods import WorkloadOptions, get_method
-    from kmip_data.models.training.run.find import find_run
+    from kmip_data.models.training.run.find_runs import find_run
     from kmip_data.models.training.run.result import read_result
     from kmip_data.pipelines.find import find
 

@@ -233,7 +233,7 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.find import find_own_data_build
+    from kmip_data.models.training.run.find_runs import find_own_data_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
@@ -341,7 +341,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.columns.column_uses import column_uses_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.models.training.run.find import find_compatible_run
+    from kmip_data.models.training.run.find_runs import find_compatible_run
     from kmip_data.models.training.run.run_folder import home_option
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.find import find

@@ -154,7 +154,7 @@ def _data_to_imitate(like: str, home: Home) -> str:
     """Return the value of ``--like``, with a run replaced by the build that it was trained on."""
     if os.sep not in like:
         return like
-    from kmip_data.models.training.run.find import dataset_of_run
+    from kmip_data.models.training.run.find_runs import dataset_of_run
 
     return dataset_of_run(like, home)
 

@@ -101,7 +101,7 @@ Next: kmip-data {step}""".rstrip()
 def _compatible_run_argument(build: Build) -> str:
     """Return a run of the same home that can predict a build without targets, or ``RUN``."""
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.find import find_compatible_run
+    from kmip_data.models.training.run.find_runs import find_compatible_run
     from kmip_data.models.training.run.run_folder import home_option, short_run_name
 
     home = Home(build.path.parent.parent)

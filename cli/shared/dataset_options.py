@@ -187,7 +187,7 @@ def find_build_or_run(
     name: str, home: Home, parameters: DatasetParameters, *, sample: bool
 ) -> Build | Path:
     """Return the selected build, or the folder of the run if no build has this name."""
-    from kmip_data.models.training.run.find import find_run
+    from kmip_data.models.training.run.find_runs import find_run
 
     try:
         return find_selected_build(name, home, parameters, sample=sample)

@@ -340,7 +340,7 @@ def _file_instead_of_name_error(file: str, home: Home, run: str) -> UsageError:
     error = UsageError(f"{file} is a {kind}; this command takes the name of a dataset.")
     then = ""
     if run and recipe == "graphs":
-        from kmip_data.models.training.run.find import find_run
+        from kmip_data.models.training.run.find_runs import find_run
 
         command += ["--like", str(find_run(run, home))]
         then = f"; then the same command with --dataset {name}"

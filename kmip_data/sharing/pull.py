@@ -38,7 +38,7 @@ from kmip_data.files.small_files import MAX_BYTES, sha256_file
 from kmip_data.format.build_files import has_picture, make_read_only, metadata_files, write_card
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.runtime.progress import Progress
-from kmip_data.sharing.push_index import (
+from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     RUN_FILES,
     PushedFile,

@@ -26,7 +26,7 @@ from kmip_data.format.card import CARD_NAME, NAME_RULE, Card, is_path_component
 from kmip_data.format.card_page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, print_status
-from kmip_data.sharing.push_index import (
+from kmip_data.sharing.push_metadata import (
     BLOCKS_NAME,
     MAX_FILES,
     PUSH_NAME,

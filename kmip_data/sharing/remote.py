@@ -26,7 +26,7 @@ from kmip_data.files.small_files import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import RequestFailed
-from kmip_data.sharing.push_index import (
+from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     BLOCKS_NAME,
     SHARE_NAME,

@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import RandomAccess, open_regular_file
 from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.push_index import (
+from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     SHARE_NAME,
     BlockDigests,

@@ -72,7 +72,7 @@ class Convolution(nn.Module):
         self.dropout = dropout
         self.stack = stack
         self.activation = activation
-        # Subclasses place the bias: in a linear layer (MLP, SAGE), or, where the neighbours' sum
+        # Subclasses place the bias: in a linear layer (NodeLinear, SAGE), or, where the neighbours' sum
         # follows the linear layer, in ``bias``, which is added after that sum (GCN, GCNE, GAT).
         self.has_bias = stack != "graphgym"
         self.bias: nn.Parameter | None = None
@@ -110,7 +110,7 @@ class Convolution(nn.Module):
         return nn.functional.normalize(x, dim=1)
 
 
-class MLP(Convolution):
+class NodeLinear(Convolution):
     """Linear layer on each node, without neighbours."""
 
     def __init__(self, dim: int, **options: Any) -> None:

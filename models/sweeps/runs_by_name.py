@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.plans import UNNAMED_SWEEP, SweepPlan, read_sweep_plan, sweep_names
-from kmip_data.models.training.run.find import find_runs
+from kmip_data.models.training.run.find_runs import find_runs
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 
 

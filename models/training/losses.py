@@ -58,7 +58,7 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     )
 
 
-def weighted_binary_cross_entropy(
+def weighted_two_class_cross_entropy(
     logits: Tensor, target: Tensor, count: Tensor | None = None
 ) -> Tensor:
     """Cross-entropy (N, 1) with the weights of :func:`weighted_cross_entropy`, divided by the number of labels.
@@ -272,7 +272,7 @@ LOSSES: dict[str, Loss] = {
         uses_class_counts=True,
     ),
     "weighted_binary_cross_entropy": Loss(
-        weighted_binary_cross_entropy,
+        weighted_two_class_cross_entropy,
         "classification",
         sum_weights=lambda target, _: count_known_targets(target),
         uses_class_counts=True,

@@ -122,7 +122,7 @@ class DaskWorkers(Executor):
         )
         with contextlib.ExitStack() as stack:  # disconnects if a worker is refused
             self._connect(stack)
-            self._check_workers()
+            self._refuse_unsuitable_workers()
             self._executor = self._client.get_executor(pure=False)
             self._stack = stack.pop_all()
         return self
@@ -188,7 +188,7 @@ class DaskWorkers(Executor):
             f"dask: {workers} workers, dashboard {self._client.dashboard_link}", quiet=self._quiet
         )
 
-    def _check_workers(self) -> None:
+    def _refuse_unsuitable_workers(self) -> None:
         """Refuse a cluster if a worker does not see the folders or has other versions."""
         try:
             answers = self._client.run(check_worker, self._requirements, on_error="return")

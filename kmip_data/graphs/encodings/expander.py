@@ -15,7 +15,7 @@ from kmip_data.arrays import I32, Array, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding
-from kmip_data.graphs.encodings.lappe import adjacency_matrix
+from kmip_data.graphs.encodings.lappe import symmetric_adjacency
 
 MAX_COMPLETE_NODES = 10  #: graphs of at most this many nodes are complete instead
 MAX_DRAWS = 100  #: maximum number of draws; the best one is kept if none reaches the bound
@@ -66,7 +66,7 @@ def second_eigenvalue(targets: Integers) -> float:
 
     nodes, degree = targets.shape
     source = np.repeat(np.arange(nodes), degree)
-    adjacency = adjacency_matrix(source, targets.ravel(), nodes)
+    adjacency = symmetric_adjacency(source, targets.ravel(), nodes)
 
     # With a fixed start, which ARPACK would draw at random, equal graphs give equal bytes.
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)

@@ -95,7 +95,7 @@ def laplacian_encoding(
     check_edge_bounds(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
     vectors = np.full((num_nodes, count), np.nan, np.float32)
-    adjacency = adjacency_matrix(edge_index[0], edge_index[1], num_nodes)
+    adjacency = symmetric_adjacency(edge_index[0], edge_index[1], num_nodes)
     adjacency.sum_duplicates()
     adjacency.data[:] = 1  # the simple, undirected graph
     components = _connected_components(adjacency)
@@ -139,7 +139,7 @@ def laplacian_encoding(
     return values, vectors
 
 
-def adjacency_matrix(source: Integers, target: Integers, num_nodes: int) -> csr_array:
+def symmetric_adjacency(source: Integers, target: Integers, num_nodes: int) -> csr_array:
     """Return the number of edges between two nodes in either direction, without loops: float64 (N, N)."""
     from scipy.sparse import csr_array
 

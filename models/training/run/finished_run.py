@@ -29,7 +29,7 @@ from kmip_data.models.training.devices import Device, check_precision, choose_de
 from kmip_data.models.training.memory_estimate import training_memory_error
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
-from kmip_data.models.training.run.find import (
+from kmip_data.models.training.run.find_runs import (
     config_with_build_folder,
     find_own_data_build,
     find_run,

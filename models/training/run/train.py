@@ -54,7 +54,7 @@ from kmip_data.models.training.processes import (
 )
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
-from kmip_data.models.training.run.find import config_with_build_folder, find_run
+from kmip_data.models.training.run.find_runs import config_with_build_folder, find_run
 from kmip_data.models.training.run.input_checks import check_encoders, check_features
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.paper_comparison import compare_with_paper

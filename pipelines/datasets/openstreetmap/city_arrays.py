@@ -174,7 +174,7 @@ def _feature_columns(
     ``landuse`` of each node.
     """
     # Import lazily: this loads numba.
-    from kmip_data.graphs.kernels.streets import add_fraction_in_category
+    from kmip_data.graphs.kernels.streets import add_category_fractions_to_targets
 
     n = graph.num_nodes
     yield graph.lon
@@ -193,7 +193,7 @@ def _feature_columns(
         for index in range(width):
             # The mean of a one-hot column is the fraction of edges in this category.
             total = np.zeros(n)
-            add_fraction_in_category(category, index, streets.first, target, total)
+            add_category_fractions_to_targets(category, index, streets.first, target, total)
             yield total / in_degree
 
 

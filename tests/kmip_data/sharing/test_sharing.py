@@ -42,7 +42,7 @@ from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import dataset_page, license_fields, push_build
-from kmip_data.sharing.push_index import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
+from kmip_data.sharing.push_metadata import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
 
 PLACES = ["folder", "memory", "s3"]
 

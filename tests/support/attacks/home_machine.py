@@ -48,7 +48,7 @@ from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.sharing.push_index import PUSH_NAME
+from kmip_data.sharing.push_metadata import PUSH_NAME
 
 NAMES = ("a", "b", "c", "d")
 #: Names of the user's files, many of them like ours.

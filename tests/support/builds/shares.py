@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.sharing.push_index import (
+from kmip_data.sharing.push_metadata import (
     BLOCK_BYTES,
     BLOCKS_NAME,
     SHARE_NAME,

@@ -36,7 +36,7 @@ from kmip_data.models.training.run import announcement as announcement_file
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.evaluate_run import evaluate
-from kmip_data.models.training.run.find import find_run
+from kmip_data.models.training.run.find_runs import find_run
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import (
     BEST_WEIGHTS,

@@ -9,10 +9,10 @@ from pydantic import Field
 from kmip_data.models.layers.message_passing import ConvolutionComponent
 
 
-class MLPComponent(ConvolutionComponent):
+class NodeLinearComponent(ConvolutionComponent):
     """Linear layer on each node, which ignores the edges."""
 
-    convolution_class = "kmip_data.models.layers.convolutions:MLP"
+    convolution_class = "kmip_data.models.layers.convolutions:NodeLinear"
     saved_channels = (2, 0)
 
     kind: Literal["mlp"] = Field(
@@ -20,4 +20,4 @@ class MLPComponent(ConvolutionComponent):
     )
 
 
-COMPONENT = MLPComponent
+COMPONENT = NodeLinearComponent
