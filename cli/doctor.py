@@ -192,7 +192,7 @@ def _check_gpu_kernels() -> Iterator[tuple[str, str, str]]:
 
 
 def _check_home(home: Home) -> Iterator[tuple[str, str, str]]:
-    from kmip_data.pipelines.raw.find_or_download import accepted_licenses
+    from kmip_data.pipelines.raw.licenses import accepted_licenses
 
     if os.access(home.nearest_existing_folder, os.W_OK | os.X_OK):
         free = human_bytes(shutil.disk_usage(home.nearest_existing_folder).free)

@@ -359,14 +359,14 @@ def fit_hidden_dim(
         return config
     multiple = math.lcm(config.attention.dim_multiple, config.local.dim_multiple)
 
-    def candidate(dim: int) -> ModelConfig:
+    def with_rounded_dim(dim: int) -> ModelConfig:
         rounded = -(-dim // multiple) * multiple
         return config.model_copy(update={"hidden_dim": rounded, "parameter_budget": None})
 
     def count(dim: int) -> int:
         # On the meta device, a network has shapes but no memory, and draws no random numbers.
         with torch.device("meta"):
-            return count_parameters(_build_network(candidate(dim), **sizes))
+            return count_parameters(_build_network(with_rounded_dim(dim), **sizes))
 
     dims = range(MIN_HIDDEN_DIM, MAX_HIDDEN_DIM + 1)
     fitting = bisect.bisect_right(dims, budget, key=count)  # the count grows with the width
@@ -377,7 +377,7 @@ def fit_hidden_dim(
             count(MIN_HIDDEN_DIM),
             budget,
         )
-    return candidate(dims[max(0, fitting - 1)])
+    return with_rounded_dim(dims[max(0, fitting - 1)])
 
 
 def build_model(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments
-from kmip_data.datasets.transforms import Standardise
+from kmip_data.datasets.transforms import StandardiseFeatures
 
 
 class _Superpixels(BuiltDataset):
@@ -21,7 +21,7 @@ class _Superpixels(BuiltDataset):
         self._open(
             root,
             arguments,
-            class_transform=lambda build: Standardise(build.card) if standardise else None,
+            class_transform=lambda build: StandardiseFeatures(build.card) if standardise else None,
             split_rule=split_rule,
             split_seed=split_seed,
         )

@@ -33,7 +33,7 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
         return data
 
 
-class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
+class StandardiseFeatures(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
     """Standardise ``x`` and ``edge_attr`` by the mean and deviation on a build's card."""
 
     def __init__(self, card: Card) -> None:

@@ -138,10 +138,13 @@ def prepare_sweep_folders(
     runs: Sequence[SweepRun],
     home: Home,
     folder: Path,
-    *more: Path,
+    *other_folders: Path,
 ) -> None:
-    """Create the folders of a sweep; raise ``UsageError`` if one is a link or not a folder."""
-    for path in dict.fromkeys([folder, *more, *(run.folder.parent for run in runs)]):
+    """Create the folder of a sweep, the parents of its run folders and ``other_folders``.
+
+    Raises ``UsageError`` if one of them or a run folder is a link, or not a folder.
+    """
+    for path in dict.fromkeys([folder, *other_folders, *(run.folder.parent for run in runs)]):
         with convert_write_errors(path):  # sweeps/ and runs/ may be on different disks
             home.path.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.path)

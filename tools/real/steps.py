@@ -47,7 +47,7 @@ def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home)
     """
     from kmip_data.pipelines.raw.copies import read_receipt, verified_receipt
     from kmip_data.pipelines.raw.download import download_source
-    from kmip_data.pipelines.raw.find_or_download import require_accepted_license
+    from kmip_data.pipelines.raw.licenses import require_accepted_license
 
     require_accepted_license(manifest, home)
     content = source.content or manifest.content

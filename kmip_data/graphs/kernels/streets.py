@@ -65,7 +65,7 @@ def group_edges_by_ends(source: I32, target: I32, edges: I32) -> tuple[I64, I32]
 
 
 @njit_nogil()
-def add_category_fractions_to_targets(
+def add_street_fractions_to_end_nodes(
     category: I8, number: int, first: I64, target: I32, total: F64
 ) -> None:
     """Add the fraction of each street's edges in category ``number``, in float32, to its target's total.

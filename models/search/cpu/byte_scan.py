@@ -230,7 +230,7 @@ def _enter_band(byte_block: _ByteBlock, codes: Codes, band: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def _set_limit_and_gate(byte_block: _ByteBlock, i: int) -> None:
+def _update_thresholds_from_floor(byte_block: _ByteBlock, i: int) -> None:
     """Update limit and gate to pass all keys that may reach a query's floor, its k-th best score so far."""
     block = byte_block.block
     # Convert to units of the filter; infinite floors stay infinite.
@@ -266,7 +266,7 @@ def _score_and_prune_candidates(byte_block: _ByteBlock, i: int, spare: int) -> N
     )
     candidates.prune_candidates(block, i, spare)
     byte_block.num_scored[i] = block.filled[i]
-    _set_limit_and_gate(byte_block, i)
+    _update_thresholds_from_floor(byte_block, i)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)

@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     check_source,
 )
 from kmip_data.pipelines.domains.cities import CityPipeline, check_city, quantile_labels, store_city
-from kmip_data.pipelines.raw.find_or_download import show_license
+from kmip_data.pipelines.raw.licenses import show_license
 
 
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):

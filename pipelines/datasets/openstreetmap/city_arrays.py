@@ -174,7 +174,7 @@ def _feature_columns(
     ``landuse`` of each node.
     """
     # Import lazily: this loads numba.
-    from kmip_data.graphs.kernels.streets import add_category_fractions_to_targets
+    from kmip_data.graphs.kernels.streets import add_street_fractions_to_end_nodes
 
     n = graph.num_nodes
     yield graph.lon
@@ -193,7 +193,7 @@ def _feature_columns(
         for index in range(width):
             # The mean of a one-hot column is the fraction of edges in this category.
             total = np.zeros(n)
-            add_category_fractions_to_targets(category, index, streets.first, target, total)
+            add_street_fractions_to_end_nodes(category, index, streets.first, target, total)
             yield total / in_degree
 
 

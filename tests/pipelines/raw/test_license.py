@@ -9,7 +9,7 @@ import pytest
 from kmip_data.builds.home import Home
 from kmip_data.errors import LicenseNotAccepted
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.find_or_download import accepted_licenses, require_accepted_license
+from kmip_data.pipelines.raw.licenses import accepted_licenses, require_accepted_license
 
 VARIABLE = "KMIP_DATA_ACCEPT_LICENSE"
 SHAPENET = load_manifest("shapenet-part")

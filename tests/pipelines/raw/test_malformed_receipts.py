@@ -18,7 +18,8 @@ from kmip_data.files.small_files import json_digest
 from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.own_pipeline import escaped_key, existing_file, files_below
 from kmip_data.pipelines.raw.copies import copy_problems, files_of_raw, list_copies
-from kmip_data.pipelines.raw.find_or_download import accepted_licenses, fetch_dataset
+from kmip_data.pipelines.raw.find_or_download import fetch_dataset
+from kmip_data.pipelines.raw.licenses import accepted_licenses
 
 #: what may lie in a file that should be a small JSON object
 ODD = {
