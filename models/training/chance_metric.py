@@ -13,18 +13,20 @@ from kmip_data.models.training.data.run_data import RunData
 def chance_metric(data: RunData, metric: str) -> float | None:
     """Return the metric of a constant prediction on test, or ``None`` for other metrics.
 
-    The prediction is the largest class for accuracy, the median of the train targets for MAE, and
-    their mean for R²; a constant has a ROC-AUC of 0.5.
+    The prediction is the most frequent train class for accuracy, the median of the train targets for
+    MAE, and their mean for R²; a constant has a ROC-AUC of 0.5.
     """
     if metric == "roc_auc":
         return 0.5
     if metric in {"mae", "r2"} and {"train", "test"} <= {*data.parts}:
         return _metric_of_constant(data, metric)
     classes = data.build.card.statistics.get("classes", {}).get("splits", {})
-    counts = classes.get(data.split_name, {}).get("test", [])
-    if metric != "accuracy" or not sum(counts):
+    counts = classes.get(data.split_name, {})
+    train = counts.get("train", [])
+    test = counts.get("test", [])
+    if metric != "accuracy" or not sum(train) or not sum(test):
         return None
-    return float(max(counts) / sum(counts))
+    return float(test[train.index(max(train))] / sum(test))
 
 
 def _metric_of_constant(data: RunData, metric: str) -> float | None:

@@ -7,6 +7,7 @@ arcs.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from kmip_data.errors import DamagedInput
@@ -15,12 +16,12 @@ _TOKEN = re.compile(r'"([^"]*)"|(\S+)')
 _EDGE_SECTIONS = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
 
 
-def parse_pajek(text: str, name: str) -> Any:
+def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None] | None = None) -> Any:
     """Parse a ``networkx.MultiDiGraph`` with vertices numbered from 1.
 
     Edges are added in both directions, arcs in one. Attributes are labels, coordinates, the mode in
-    a two-mode network, weights, and relations (``*Arcs :1 "likes"``). Raises ``DamagedInput``
-    naming the line.
+    a two-mode network, weights, and relations (``*Arcs :1 "likes"``). Calls ``check_vertices`` with
+    the declared number of vertices before it creates them. Raises ``DamagedInput`` naming the line.
     """
     import networkx as nx
 
@@ -33,6 +34,8 @@ def parse_pajek(text: str, name: str) -> Any:
             continue
         try:
             if cells[0].startswith("*"):
+                if check_vertices is not None and cells[0].lower() == "*vertices":
+                    check_vertices(int(cells[1]))
                 section = _begin_section(graph, cells)
                 relation = cells[-1].removeprefix(":") if ":" in line else ""
             else:

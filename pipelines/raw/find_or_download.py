@@ -69,7 +69,7 @@ def obtain_raw(
         return RawCopy(home.raw, {}, (), sample=sample)
     if sample:
         return _generated_sample(home, pipeline, params.limit, quiet=options.quiet)
-    return _Import(pipeline.manifest, home, options, "build").run()
+    return _RawImport(pipeline.manifest, home, options, "build").run()
 
 
 def fetch_dataset(
@@ -81,7 +81,7 @@ def fetch_dataset(
     data are downloaded unless a complete or downloaded copy exists. Errors are the same.
     """
     execution = ExecutionOptions.from_arguments(manifest.name, options)
-    return list(_Import(manifest, home, execution, "fetch").run().receipts)
+    return list(_RawImport(manifest, home, execution, "fetch").run().receipts)
 
 
 def _generated_sample(
@@ -121,7 +121,7 @@ def _generated_sample(
         return store_copy(folder, staged)
 
 
-class _Import:
+class _RawImport:
     """Import of a dataset's raw data for the ``command`` ``build`` or ``fetch``.
 
     ``fetch`` accepts only complete or downloaded copies.
@@ -276,7 +276,7 @@ class _Import:
                         "run the same command again: it repeats the download, which was removed"
                     )
                 raise
-            pins.append(self._is_pinned(item, destination, written))
+            pins.append(self._compare_with_pins(item, destination, written))
             members |= written
         all_match: bool | None = None
         if False in pins:
@@ -285,14 +285,14 @@ class _Import:
             all_match = True
         return dict(sorted(members.items())), all_match
 
-    def _is_pinned(
+    def _compare_with_pins(
         self, item: _SourceMembers, folder: Path, members: Mapping[str, str]
     ) -> bool | None:
-        """True if the members of a source, in ``folder``, match the digests in the manifest.
+        """Compare the members of a source, in ``folder``, with the digests in the manifest.
 
-        ``None`` if there are no digests, or if they cannot be compared because the archive is
-        packed differently. If digests differ, return False with ``--unpinned``, and otherwise raise
-        ``DamagedInput``.
+        Returns True if they match, and ``None`` if there are no digests, or if they cannot be
+        compared because the archive is packed differently. If digests differ, returns False with
+        ``--unpinned``, and otherwise raises ``DamagedInput``.
         """
         mirrors = item.source.mirrors
         path = item.selected_members.archive

@@ -82,8 +82,8 @@ class ManyGraphsData(RunData):
                 f"A batch of {graphs} cannot be divided among {config.processes} processes.",
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
-        self._all_records = self._open_records(config)
-        self._datasets = {ALL_RECORDS: self._all_records}
+        self._feature_source = self._open_records(config)
+        self._datasets = {ALL_RECORDS: self._feature_source}
         stored = self.split.parts if self.split_name else {}
         for part in PARTS:
             counts = stored.get(part)
@@ -170,7 +170,7 @@ class OneGraphData(RunData):
         # A degree profile needs the neighbours; all other transforms work row by row.
         reads_rows = self._sampled and self.inputs.attributes
         self._mapped = self._dataset.mapped_edges(0) if reads_rows else None
-        self._all_records = self.example_batch
+        self._feature_source = self.example_batch
 
     def _check_task(self) -> None:
         if self.task.level != "node":

@@ -138,8 +138,8 @@ class RunData(ABC):
 
     #: noun for the members of a part: graphs or nodes
     part_members: str
-    #: records of all parts
-    _all_records: ShardedDataset | Data
+    #: records or a batch whose features give the input sizes of a network
+    _feature_source: ShardedDataset | Data
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class RunData(ABC):
     @property
     def in_channels(self) -> int:
         """Columns of ``x``."""
-        return int(self._all_records.num_node_features)
+        return int(self._feature_source.num_node_features)
 
     @property
     def network_sizes(self) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class RunData(ABC):
         return {
             "in_channels": self.in_channels,
             "out_channels": self.task.outputs,
-            "edge_channels": int(self._all_records.num_edge_features) or None,
+            "edge_channels": int(self._feature_source.num_edge_features) or None,
         }
 
     @property

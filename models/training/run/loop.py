@@ -87,7 +87,7 @@ class Loop:
         self.device = device
         self.folder = folder
         self.config = module.config
-        self.training = module.config.training
+        self.settings = module.config.training
         self.captured = captured
         self.logger = logger
         self.quiet = quiet
@@ -103,15 +103,15 @@ class Loop:
         self.step = 0
         self.batches_per_epoch = len(data.train_batches(0))  # type: ignore[arg-type] # a loader or a list
         self.optimizer = build_optimizer(module.model, self.config, device)
-        steps_per_epoch = -(-self.batches_per_epoch // self.training.accumulate)
+        steps_per_epoch = -(-self.batches_per_epoch // self.settings.accumulate)
         self.schedule = build_schedule(
-            self.optimizer, self.config.schedule, self.training.epochs, steps_per_epoch
+            self.optimizer, self.config.schedule, self.settings.epochs, steps_per_epoch
         )
         self.scaler = torch.amp.GradScaler(
-            device.type, enabled=self.training.precision == "16-mixed"
+            device.type, enabled=self.settings.precision == "16-mixed"
         )
 
-        self.metric = str(self.training.metric)
+        self.metric = str(self.settings.metric)
         #: one row per epoch
         self.history: list[EpochMetrics] = []
         #: the best epoch and its weights
@@ -130,7 +130,7 @@ class Loop:
 
     def train_epochs(self) -> None:
         """Train from the current position to the last epoch, or until patience runs out."""
-        epochs = self.training.last_epoch
+        epochs = self.settings.last_epoch
         # Show a single progress bar, so silence evaluations after epochs.
         self.module.quiet = True
         if self.folder is not None and is_main_process() and not self.quiet:
@@ -140,7 +140,7 @@ class Loop:
             )
         if rank() and not self.epoch and not self.batches_done:
             # All processes start with the run's seed for equal weights, but dropout must differ.
-            seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
+            seed = np.random.SeedSequence([self.settings.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:
             while self.epoch < epochs and not self.out_of_patience:
@@ -157,7 +157,7 @@ class Loop:
         """Train on the remaining batches of the current epoch, at most ``max_batches``."""
         module = self.module
         meter = module.meter
-        accumulate = self.training.accumulate
+        accumulate = self.settings.accumulate
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
@@ -206,7 +206,7 @@ class Loop:
         self._batch_ends.append(time_without_compiling())
         if len(self._batch_ends) < FORECAST_BATCH:
             return
-        epochs = self.training.last_epoch
+        epochs = self.settings.last_epoch
         batch_seconds = self._batch_ends[-1] - self._batch_ends[-2]
         seconds = batch_seconds * self.batches_per_epoch * epochs
         if seconds >= FORECAST_SECONDS:
@@ -225,7 +225,7 @@ class Loop:
     ) -> StepOutput:
         """Accumulate the gradient of one batch; at the end of a step, clip it and update the weights."""
         module = self.module
-        training = self.training
+        settings = self.settings
         # Processes exchange gradients only once per step, at its end.
         defers_exchange = module.divides_batches and not ends_step
         with module.network.no_sync() if defers_exchange else nullcontext():
@@ -234,7 +234,7 @@ class Loop:
                 # With captured steps, zero in place: they contain the addresses of gradients.
                 optimizer.zero_grad(set_to_none=self.captured is None)
             # Divide by ``accumulate`` even if the last step of an epoch has fewer batches.
-            self.scaler.scale(backward_loss / training.accumulate).backward()  # type: ignore[no-untyped-call]
+            self.scaler.scale(backward_loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
         # Stands in for the norm, which nobody reads before a step ends: captured steps return tensors.
         grad_norm = loss.detach()
         if ends_step:
@@ -243,8 +243,8 @@ class Loop:
             for group in optimizer.param_groups:
                 parameters += group["params"]
             grad_norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-            if training.clip_norm:
-                clip_grads_with_norm_(parameters, training.clip_norm, grad_norm)
+            if settings.clip_norm:
+                clip_grads_with_norm_(parameters, settings.clip_norm, grad_norm)
             self.scaler.step(optimizer)  # without mixed precision: optimizer.step()
             self.scaler.update()
         return StepOutput(logits.detach(), target, loss.detach(), grad_norm)
@@ -265,8 +265,8 @@ class Loop:
 
         # 2. Evaluate, always after the first and the last epoch, like
         #    ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
-        is_due = (epoch + 1) % self.training.eval_every == 0
-        is_due |= epoch in {0, self.training.epochs - 1}
+        is_due = (epoch + 1) % self.settings.eval_every == 0
+        is_due |= epoch in {0, self.settings.epochs - 1}
         if is_due:
             row |= self.evaluate(epoch)
         row["seconds"] = round(time_without_compiling() - self._epoch_start, 6)
@@ -283,7 +283,7 @@ class Loop:
         self.save()
         # A run that stops here needs an evaluation for its result. The checkpoint was written first,
         # so that a resumed run equals an uninterrupted one.
-        if not is_due and self.epoch == self.training.last_epoch:
+        if not is_due and self.epoch == self.settings.last_epoch:
             row |= self.evaluate(epoch)
             self.write_metrics_and_weights(best=self.best_epoch == epoch)
         self._print_epoch(row)
@@ -295,9 +295,9 @@ class Loop:
                 self.progress.print_line(self._table_header())
                 self._header_printed = True
             self.progress.print_line(self._epoch_line(row))
-        if self.out_of_patience and self.epoch < self.training.last_epoch:
+        if self.out_of_patience and self.epoch < self.settings.last_epoch:
             title = all_metrics()[self.metric].title
-            patience = self.training.patience
+            patience = self.settings.patience
             self.progress.print_line(f"stopped: no better val {title} in {patience} evaluations")
 
     def _table_header(self) -> str:
@@ -313,12 +313,12 @@ class Loop:
 
     @property
     def _epoch_width(self) -> int:
-        return max(len("epoch"), 2 * len(str(self.training.epochs)) + 1)
+        return max(len("epoch"), 2 * len(str(self.settings.epochs)) + 1)
 
     def _epoch_line(self, row: EpochMetrics) -> str:
         """Format an epoch as an aligned row of at most 100 characters."""
         cells = [
-            f"{self.epoch}/{self.training.epochs}".rjust(self._epoch_width),
+            f"{self.epoch}/{self.settings.epochs}".rjust(self._epoch_width),
             f"{row['train_loss']:.4f}".rjust(10),
         ]
         for part in PARTS:
@@ -330,16 +330,16 @@ class Loop:
         seconds_left = self._seconds_left(row)
         if seconds_left:
             # Patience may end the run earlier.
-            qualifier = "" if self.training.patience is None else "at most "
+            qualifier = "" if self.settings.patience is None else "at most "
             cells.append(f"{qualifier}{format_duration(seconds_left)}")
         return "  ".join(cells).rstrip()
 
     def _seconds_left(self, row: EpochMetrics) -> float:
         """Estimate the remaining seconds from the last ten epochs and the evaluation in ``row``."""
-        epochs = self.training.last_epoch - self.epoch
+        epochs = self.settings.last_epoch - self.epoch
         recent = [past["seconds_train"] for past in self.history[-10:]]
         evaluation = row["seconds"] - row["seconds_train"]
-        return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
+        return epochs * (sum(recent) / len(recent) + evaluation / self.settings.eval_every)
 
     def evaluate(self, epoch: int) -> EpochMetrics:
         """Measure the network after ``epoch``, and copy its weights if it is the best so far."""
@@ -376,7 +376,7 @@ class Loop:
     @property
     def out_of_patience(self) -> bool:
         """True if the last ``training.patience`` evaluations did not improve the best metric."""
-        patience = self.training.patience
+        patience = self.settings.patience
         if patience is None:
             return False
         first = 0 if self.best_epoch is None else self.best_epoch + 1
@@ -460,7 +460,7 @@ class Loop:
         self.best_weights = state["best_weights"]
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
-        if self.training.lengthened[-1:] == (epoch,) and isinstance(self.schedule, LambdaLR):
+        if self.settings.lengthened[-1:] == (epoch,) and isinstance(self.schedule, LambdaLR):
             # The optimizer has the last rate of the shorter schedule; set the longer one's rate.
             self.schedule.last_epoch -= 1
             self.schedule.step()

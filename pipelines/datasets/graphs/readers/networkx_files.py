@@ -32,6 +32,7 @@ from kmip_data.pipelines.formats.text import decode_text
 _EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
+_BYTES_PER_VERTEX = 350  #: memory per vertex without a line, which Pajek declares by number
 _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
@@ -89,7 +90,7 @@ def read(
             continue
         _refuse_unsupported(path, file, file_format)
         try:
-            graphs = _parse_graphs(path, file_format, options.params.encoding)
+            graphs = _parse_graphs(path, file_format, options)
         except (
             ParseError,
             nx.NetworkXError,
@@ -180,14 +181,20 @@ def add_graph(
         rows["edge"].append(edge_row)
 
 
-def _parse_graphs(path: Path, file_format: str, encoding: str) -> list[Any]:
+def _parse_graphs(path: Path, file_format: str, options: ReadOptions) -> list[Any]:
     """Return the networkx graphs of a file."""
+    encoding = options.params.encoding
     if file_format == "JSON":
         return _parse_json(path)
     if file_format == "GML":
         return [_parse_gml(decode_text(path.read_bytes(), path.name, encoding))]
     if file_format == "Pajek":
-        return [parse_pajek(decode_text(path.read_bytes(), path.name, encoding), path.name)]
+        text = decode_text(path.read_bytes(), path.name, encoding)
+
+        def check_vertices(count: int) -> None:
+            options.check_memory(_BYTES_PER_VERTEX * count, path.name)
+
+        return [parse_pajek(text, path.name, check_vertices)]
     if b"<!DOCTYPE" in decompressed_head(path, _HEAD_BYTES):
         raise DamagedInput(f"{path.name} declares a document type.", next=_REMEDY)
     return _parse_gexf(path) if file_format == "GEXF" else _parse_graphml(path)

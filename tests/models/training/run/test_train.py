@@ -640,7 +640,7 @@ def test_the_best_epoch_is_marked_in_its_line(best):
 def test_each_epoch_line_shows_the_remaining_time(patience, about):
     """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
     loop = SimpleNamespace(metric="accuracy", epoch=12, best_epoch=None, _epoch_width=9)
-    loop.training = SimpleNamespace(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
+    loop.settings = SimpleNamespace(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
     loop._seconds_left = partial(loop_file.Loop._seconds_left, loop)
     # The first two epochs compile.
     loop.history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 10
