@@ -1,0 +1,28 @@
+"""The metric of a constant prediction is chosen on train and measured on test."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kmip_data.models.training.chance_metric import chance_metric
+
+
+def data_with_counts(**counts: list[int]) -> SimpleNamespace:
+    """Return data whose card has the class counts of each part."""
+    statistics = {"classes": {"splits": {"given": counts}}}
+    card = SimpleNamespace(statistics=statistics)
+    return SimpleNamespace(
+        build=SimpleNamespace(card=card), split_name="given", parts=tuple(counts)
+    )
+
+
+def test_accuracy_is_of_the_most_frequent_train_class() -> None:
+    data = data_with_counts(train=[5, 2, 3], val=[0, 9, 0], test=[1, 6, 3])
+    assert chance_metric(data, "accuracy") == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("counts", [{"train": [1, 2]}, {"test": [1, 2]}, {}])
+def test_parts_without_classes_have_no_chance(counts: dict[str, list[int]]) -> None:
+    assert chance_metric(data_with_counts(**counts), "accuracy") is None
