@@ -199,7 +199,7 @@ def results_table(file: str) -> str:
             row.name,
             row.format_mean("val"),
             row.format_mean("test"),
-            len(row.runs),
+            len(row.folds_or_seeds),
             str(row.epochs) if row.planned is None else f"{row.epochs} of {row.planned}",
             seconds,
             f"{row.parameters:,}",
@@ -248,7 +248,7 @@ def attention_table() -> str:
         file = name.partition("/")[0]
         others = [rows.get(f"{file}/{model}") for model in ("gps-transformer", "gps-none")]
         texts = [row.format_mean() if row else "–" for row in (kmip, *others)]
-        counts = [str(len(row.runs)) for row in (kmip, *others) if row]
+        counts = [str(len(row.folds_or_seeds)) for row in (kmip, *others) if row]
         runs = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
         differences = [difference(kmip, row) if row else "–" for row in others]
         epochs = our_standing(name, kmip).epochs
@@ -330,7 +330,9 @@ def our_standing(name: str, row: ShippedResult) -> Standing:
     epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
     model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"
     origin = f"**ours**: `kmip-data train --reproduce {name}`"
-    return Standing(row.mean, row.format_mean(), model, str(len(row.runs)), epochs, origin)
+    return Standing(
+        row.mean, row.format_mean(), model, str(len(row.folds_or_seeds)), epochs, origin
+    )
 
 
 def paper_standing(model: str, figure: PaperResult) -> Standing:

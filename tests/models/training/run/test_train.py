@@ -619,8 +619,8 @@ def test_missing_gpu_extras_print_their_cost(monkeypatch):
 
 @pytest.mark.parametrize("best", [3, 2])
 def test_the_best_epoch_is_marked_in_its_line(best):
-    training = SimpleNamespace(epochs=9)
-    loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
+    settings = SimpleNamespace(epochs=9)
+    loop = SimpleNamespace(metric="accuracy", epoch=4, settings=settings, best_epoch=best)
     loop._epoch_width = 5
     loop.data = SimpleNamespace(evaluated_parts=("val", "test"))
     loop._seconds_left = lambda row: 0
