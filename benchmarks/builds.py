@@ -187,7 +187,7 @@ def write_pickles(raw: Path, graphs: int) -> None:
     """Write pictures of published size in upstream's pickles."""
     from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
     from kmip_data.pipelines.datasets.superpixel_graphs.sample import draw_picture_graph
-    from kmip_data.pipelines.sample_writers import Tensor, write_pickle
+    from kmip_data.pipelines.sample_writers import PickledTensor, write_pickle
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
     distinct = [
@@ -196,7 +196,7 @@ def write_pickles(raw: Path, graphs: int) -> None:
     ]
     for part, fraction in PART_FRACTIONS.items():
         pictures = itertools.islice(itertools.cycle(distinct), int(graphs * fraction))
-        rows = [(*map(Tensor, arrays), ids[y]) for *arrays, y in pictures]
+        rows = [(*map(PickledTensor, arrays), ids[y]) for *arrays, y in pictures]
         write_pickle(raw / f"{part}.pickle", rows)
 
 
