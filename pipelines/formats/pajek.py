@@ -16,7 +16,7 @@ _TOKEN = re.compile(r'"([^"]*)"|(\S+)')
 _EDGE_SECTIONS = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
 
 
-def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None] | None = None) -> Any:
+def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> Any:
     """Parse a ``networkx.MultiDiGraph`` with vertices numbered from 1.
 
     Edges are added in both directions, arcs in one. Attributes are labels, coordinates, the mode in
@@ -34,9 +34,7 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None] | No
             continue
         try:
             if cells[0].startswith("*"):
-                if check_vertices is not None and cells[0].lower() == "*vertices":
-                    check_vertices(int(cells[1]))
-                section = _begin_section(graph, cells)
+                section = _begin_section(graph, cells, check_vertices)
                 relation = cells[-1].removeprefix(":") if ":" in line else ""
             else:
                 _add_line(graph, section, cells, relation)
@@ -47,11 +45,13 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None] | No
     return graph
 
 
-def _begin_section(graph: Any, cells: list[str]) -> str:
+def _begin_section(graph: Any, cells: list[str], check_vertices: Callable[[int], None]) -> str:
     """Begin a section; return its name."""
     section = cells[0].lower().split(":")[0]
     if section == "*vertices":
-        graph.add_nodes_from(range(1, int(cells[1]) + 1))
+        count = int(cells[1])
+        check_vertices(count)
+        graph.add_nodes_from(range(1, count + 1))
         if len(cells) > 2:
             for vertex in graph:
                 graph.nodes[vertex]["mode"] = 1 + (vertex > int(cells[2]))

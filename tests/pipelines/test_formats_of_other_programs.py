@@ -259,10 +259,12 @@ PAJEK = """*Network test
 
 
 def test_pajek_has_arcs_one_way_and_edges_both(tmp_path):
-    graph = parse_pajek(PAJEK, "a.net")
+    counts: list[int] = []
+    graph = parse_pajek(PAJEK, "a.net", counts.append)
     expected = [(1, 2), (2, 3), (3, 2), (4, 1), (4, 2), (1, 3), (3, 1)]
     assert sorted(graph.edges()) == sorted(expected)
     assert graph.number_of_nodes() == 4
+    assert counts == [4]
     assert graph.nodes[3]["label"] == "same"
     got = read_files(write_files(tmp_path / "p", a_net=PAJEK))
     assert sorted((a + 1, b + 1) for a, b in got.first.edge_index.T.tolist()) == sorted(expected)
