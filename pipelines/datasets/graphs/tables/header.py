@@ -78,23 +78,22 @@ def first_line_has_names(
     numbers = [str(number) for number in range(len(first_cells))]
     if not known_names and (level == "edge" or list(first_cells) != numbers):
         has_names = _cells_look_like_names(first_cells, parse_rest())
-    if has_names is None and params.header:
+    if has_names is not None:
+        return has_names
+    if params.header:
         return params.header == "yes"
-    if has_names is None:
-        # Name the options that each answer will need, so that the file is asked about once.
-        options = {"yes": "", "no": ""}
-        if level == "edge" and not known_names and not parse_rest().empty:
-            for answer, names in (("yes", list(first_cells)), ("no", numbers)):
-                frame = parse_rest().set_axis(names, axis=1)
-                answered = replace(table, frame=frame, has_names=answer == "yes")
-                options[answer] = options_after_header(
-                    answered, params, is_only_table=is_only_table
-                )
-        raise DamagedInput(
-            f"{table.name}, line 1 may be names of columns or data: {', '.join(first_cells)[:200]}.",
-            next=f"--set header=yes{options['yes']} for names, --set header=no{options['no']} for data",
-        )
-    return has_names
+
+    # 4. Ask, and name the options that each answer will need, so that the file is asked about once.
+    options = {"yes": "", "no": ""}
+    if level == "edge" and not known_names and not parse_rest().empty:
+        for answer, names in (("yes", list(first_cells)), ("no", numbers)):
+            frame = parse_rest().set_axis(names, axis=1)
+            answered = replace(table, frame=frame, has_names=answer == "yes")
+            options[answer] = options_after_header(answered, params, is_only_table=is_only_table)
+    raise DamagedInput(
+        f"{table.name}, line 1 may be names of columns or data: {', '.join(first_cells)[:200]}.",
+        next=f"--set header=yes{options['yes']} for names, --set header=no{options['no']} for data",
+    )
 
 
 def _cells_look_like_names(first_cells: Sequence[str], body: pd.DataFrame) -> bool | None:
