@@ -140,6 +140,11 @@ COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
 SAMPLE_NOTE = "A sample is generated: its results say nothing about the model or the dataset."
 
 
+def label_of_dataset(dataset: str, *, sample: bool) -> str:
+    """Return the dataset's name, followed by ``-sample`` for a sample."""
+    return f"{dataset}-sample" if sample else dataset
+
+
 def coverage_suffix(sample: bool, complete: bool | None) -> str:
     """Return the suffix that follows the name of a sample or of an incomplete dataset."""
     if sample:
@@ -280,7 +285,7 @@ class Card(StrictModel, frozen=False):
     @property
     def dataset_label(self) -> str:
         """Dataset name, followed by ``-sample`` for a sample: the folder of its runs."""
-        return f"{self.dataset}-sample" if self.sample else self.dataset
+        return label_of_dataset(self.dataset, sample=self.sample)
 
     @property
     def coverage_suffix(self) -> str:

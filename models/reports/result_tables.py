@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name_error
 from kmip_data.files.small_files import json_digest
-from kmip_data.format.card import coverage_suffix
+from kmip_data.format.card import coverage_suffix, label_of_dataset
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
@@ -58,7 +58,7 @@ class Run:
     @property
     def dataset_label(self) -> str:
         """Dataset name, followed by ``-sample`` for a sample."""
-        return f"{self.result.dataset}-sample" if self.result.sample else self.result.dataset
+        return label_of_dataset(self.result.dataset, sample=self.result.sample)
 
     @property
     def test(self) -> float:

@@ -23,6 +23,7 @@ from kmip_data.files.small_files import (
     read_small_file,
     unknown_key_error,
 )
+from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.presets import build_folder_or_none
@@ -334,7 +335,7 @@ def _dataset_label(config: RunConfig, home: Home) -> str:
     if data.dataset in dataset_names():
         require_dataset(load_manifest(data.dataset))
         complete_parameters(data.dataset, data.parameters)
-        return f"{data.dataset}-sample" if data.sample else data.dataset
+        return label_of_dataset(data.dataset, sample=data.sample)
     return find(data.dataset, data.parameters, home=home, sample=data.sample).card.dataset_label
 
 
