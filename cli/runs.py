@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -45,17 +44,15 @@ def command(
     elif all_runs:
         text = _message_without_match(dataset, model, home)
     else:
-        text = f"No runs yet in {home.runs}\nNext: kmip-data train NAME, with a name of kmip-data list --all"
+        text = (
+            f"No runs yet in {home.runs}\n"
+            f"Next: kmip-data train NAME{home.as_option}, with a name of kmip-data list --all"
+        )
     print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)
 
 
 def _message_without_match(dataset: str | None, model: str | None, home: Home) -> str:
     """Return the message for filters that no run in the home matches."""
-    from kmip_data.builds.home import Home
-
     of_model = f" of {model}" if model else ""
     on_dataset = f" on {dataset}" if dataset else ""
-    command_line = "kmip-data runs"
-    if home != Home.locate():
-        command_line += f" --home {shlex.quote(str(home.path))}"
-    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: {command_line}, which lists all"
+    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs{home.as_option}, which lists all"

@@ -306,14 +306,10 @@ def _print_plan(
 
 def _next_step_lines(plan: SweepPlan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
     """Return the line with the next command, if there is one."""
-    from kmip_data.builds.home import Home
-
     if dry_run:
         words = [word for word in typed_words() if word != "--dry-run"]
         return [f"Next: {shlex.join(['kmip-data', *words])}"]
     if not has_results:
         return []
     words = ["kmip-data", "report", plan.name, "--output", f"{plan.name}.html"]
-    if home != Home.locate():
-        words += ["--home", str(home.path)]
-    return [f"Next: {shlex.join(words)}"]
+    return [f"Next: {shlex.join(words)}{home.as_option}"]

@@ -93,9 +93,7 @@ def home_option(run: Path) -> str:
     """Return the option `` --home DIR`` for a run outside the default home."""
     name = Path(*run.parts[-3:])  # dataset, model, run
     home = Home(Path(*run.parts[:-4]))
-    if run != home.runs / name or home == Home.locate():
-        return ""
-    return f" --home {shlex.quote(str(home.path))}"
+    return home.as_option if run == home.runs / name else ""
 
 
 def short_run_name(run: Path) -> str:
