@@ -87,8 +87,9 @@ class GraphLoader(DataLoader[Data]):
     bucket
         Sort by size within windows of this many graphs, so that a batch has graphs of similar size.
     sampler
-        Yields the positions of one epoch, instead of ``shuffle``; its ``set_epoch`` is called if it
-        has one.
+        Yields the positions of one epoch, instead of ``shuffle``. As in PyTorch, its epoch is yours
+        to set: the loader calls its ``set_epoch`` only to pass on an epoch that :meth:`set_epoch` or
+        :meth:`load_state_dict` of the loader has set.
     batch_sampler
         Yields the positions of each batch, instead of all of the above.
     rank, world_size
@@ -206,6 +207,7 @@ class GraphLoader(DataLoader[Data]):
             yields_shard=yields_shard,
         )
         self._has_user_sampler = sampler is not None or batch_sampler is not None
+        self._has_new_epoch = False  # set by the user, and not yet passed on to their sampler
         table_dtype = graphs.schema.index_dtype if compact else None
         super().__init__(
             graphs,
@@ -250,6 +252,7 @@ class GraphLoader(DataLoader[Data]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
         self._epoch_sampler.set_epoch(epoch)
+        self._has_new_epoch = True
 
     def state_dict(self) -> LoaderState:
         """Return the epoch, the number of its yielded batches, and the settings they depend on."""
@@ -291,6 +294,7 @@ class GraphLoader(DataLoader[Data]):
         sampler.epoch = epoch
         sampler.progress = None
         sampler.position = position
+        self._has_new_epoch = True
 
     def _fingerprint(self) -> dict[str, object]:
         return {
@@ -324,6 +328,8 @@ class GraphLoader(DataLoader[Data]):
         # A generator runs from the first next(), so the epoch is read then: trainers call iter()
         # before set_epoch().
         self._assembler = self._batch_assembler()  # the transform may have changed
+        if self._has_user_sampler:
+            self._agree_on_epoch()
         progress = self._epoch_sampler.begin_epoch()
         epoch, start = progress
         positions = islice(self._positions(epoch), start, None)
@@ -342,6 +348,20 @@ class GraphLoader(DataLoader[Data]):
         if self._epoch_sampler.progress is progress:
             self._epoch_sampler.progress = None
 
+    def _agree_on_epoch(self) -> None:
+        """Pass a newly set epoch on to the user's sampler, or else count from the sampler's epoch.
+
+        The loader's state then has the epoch whose order the sampler yields.
+        """
+        sampler = self.batch_sampler if self.batch_size is None else self.sampler
+        set_epoch = getattr(sampler, "set_epoch", None)
+        epoch = getattr(sampler, "epoch", None)
+        if not self._has_new_epoch and isinstance(epoch, int):
+            self._epoch_sampler.set_epoch(epoch)
+        elif self._has_new_epoch and callable(set_epoch):
+            set_epoch(self._epoch_sampler.epoch)
+        self._has_new_epoch = False
+
     def _positions(self, epoch: int) -> Iterator[I64]:
         """Yield the positions of the graphs in each batch of this rank."""
         if not self._has_user_sampler:
@@ -351,13 +371,10 @@ class GraphLoader(DataLoader[Data]):
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         if self.batch_size is None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)  # type: ignore[union-attr]
-        return self._positions_from_sampler(epoch)
+        return self._positions_from_sampler()
 
-    def _positions_from_sampler(self, epoch: int) -> Iterator[I64]:
+    def _positions_from_sampler(self) -> Iterator[I64]:
         """Cut the positions that the user's sampler yields into batches."""
-        set_epoch = getattr(self.sampler, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
         positions = iter(self.sampler)
         if self.max_nodes is not None:
             order = np.fromiter(positions, np.int64)

@@ -13,7 +13,7 @@ import torch_geometric.transforms as T
 from support.builds.same import assert_same_data
 from support.builds.written import numbered_build, s3dis_records, s3dis_schema, write_build
 from support.cases import wait_until
-from torch.utils.data import Subset, random_split
+from torch.utils.data import DistributedSampler, Subset, random_split
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler
 
@@ -416,6 +416,77 @@ def test_samplers_of_pyg_draw_the_same_batches(dataset, numbers):
         GraphLoader(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches)
     )
     assert len(GraphLoader(dataset, batch_sampler=batches)) == 5
+
+
+class ShuffledByEpoch:
+    """Sampler with ``set_epoch`` and no epoch that others can read."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self._seed = count, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._seed = epoch
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(self._seed)
+        return iter(torch.randperm(self.count, generator=generator).tolist())
+
+    def __len__(self) -> int:
+        return self.count
+
+
+class BatchesByEpoch(ShuffledByEpoch):
+    def __iter__(self):
+        order = list(super().__iter__())
+        return iter([order[start : start + 4] for start in range(0, len(order), 4)])
+
+
+SAMPLERS = {
+    "distributed": lambda: DistributedSampler(range(50), num_replicas=2, rank=1, seed=3),
+    "without an epoch": lambda: ShuffledByEpoch(50),
+    "of batches": lambda: BatchesByEpoch(50),
+}
+
+
+def sampler_options(sampler) -> dict[str, object]:
+    if isinstance(sampler, BatchesByEpoch):
+        return {"batch_sampler": sampler}
+    return {"batch_size": 4, "sampler": sampler}
+
+
+@pytest.mark.parametrize("make_sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_the_epoch_of_a_sampler_is_set_by_its_user_as_in_torch(numbers, make_sampler):
+    """A script that resumes at any epoch sets the sampler's; the loader passes on only its own."""
+    ours, theirs, through_loader = make_sampler(), make_sampler(), make_sampler()
+    loader = GraphLoader(numbers, **sampler_options(ours))
+    expected = DataLoader(numbers, **sampler_options(theirs))
+    loader_that_sets = GraphLoader(numbers, **sampler_options(through_loader))
+    orders = []
+    for epoch in (3, 3, 4, 0):
+        ours.set_epoch(epoch)
+        theirs.set_epoch(epoch)
+        loader_that_sets.set_epoch(epoch)
+        orders.append(numbers_of(expected))
+        assert numbers_of(loader) == orders[-1]
+        assert numbers_of(loader_that_sets) == orders[-1]
+    assert orders[0] == orders[1] != orders[2] != orders[3]
+    assert numbers_of(loader) == numbers_of(expected)  # none set it: the same once more
+
+
+def test_a_state_has_the_epoch_that_the_users_sampler_yields(numbers):
+    make_sampler = SAMPLERS["distributed"]
+    sampler = make_sampler()
+    loader = GraphLoader(numbers, 4, sampler=sampler)
+    sampler.set_epoch(3)
+    batches = numbers_of(loader)
+    iterator = iter(loader)
+    next(iterator)
+    resumed = GraphLoader(numbers, 4, sampler=make_sampler())
+    resumed.load_state_dict(loader.state_dict())
+    assert numbers_of(resumed) == batches[1:]
+    resumed.sampler.set_epoch(5)
+    sampler.set_epoch(5)
+    assert numbers_of(resumed) == numbers_of(loader)
 
 
 def test_any_sampler_can_be_used(numbers):
