@@ -14,7 +14,12 @@ from torch import nn
 from torch_geometric.data import Data
 
 from kmip_data.models import BigBirdAttention, read_batch
-from kmip_data.models.attention.bigbird import draw_random_blocks
+from kmip_data.models.attention.bigbird import (
+    WINDOW_BLOCKS,
+    BlockPattern,
+    draw_random_blocks,
+    plan_blocks,
+)
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]
 PTR = [0, *itertools.accumulate(SIZES)]
@@ -141,3 +146,20 @@ def test_any_number_of_random_blocks_lies_within_the_graph() -> None:
         drawn = draw_random_blocks(blocks, 2, count, 0)
         assert drawn.shape == (2, blocks, count)
         assert count == 0 or (drawn.min() >= 0 and drawn.max() < blocks)
+
+
+@pytest.mark.parametrize("legacy_padding", [False, True])
+def test_lengths_at_which_the_published_code_fails_have_the_plan_of_other_lengths(
+    legacy_padding: bool,
+) -> None:
+    """It has another plan for 1,024, 3,072 and 4,096 padded nodes, with rows for 128 of them."""
+    for length, block_size in ((1024, 4), (3072, 3), (4096, 8)):
+        pattern = BlockPattern(4, block_size, 3, 0, legacy_padding)
+        cpu = torch.device("cpu")
+        same, longer = (
+            plan_blocks(torch.tensor([0, nodes]), pattern, cpu).groups[-1]
+            for nodes in (length, length + block_size)
+        )
+        random_blocks = same.keys[:, :, WINDOW_BLOCKS:]
+        assert random_blocks.shape == (4, length // block_size - 2, 3)
+        assert torch.equal(random_blocks, longer.keys[:, :-1, WINDOW_BLOCKS:])
