@@ -1,8 +1,12 @@
 """Download a source from its mirrors: retry, resume, verify, and rename into place.
 
 An unfinished download is ``NAME.partial``. It resumes only from the same mirror, and only with a
-strong ETag or a pinned digest, so that it never mixes two files. If the response has no length, the
-checksums of an archive decide whether it is complete.
+strong ETag or a pinned digest, so that it never mixes two files. If no response states the length of
+the file, the checksums of an archive decide whether it is complete.
+
+A killed process loses nothing that it wrote, but after a crash of the machine the end of a file may be
+zeros. So ``NAME.partial.json`` records how much was flushed to disk, and in which boot of the machine;
+in another boot, the rest is downloaded again.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import human_bytes, timestamp
 
+SYNC_BYTES = 2**26  #: bytes between two flushes, which a crash loses at most
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  #: differs after each start of the machine
 _MAX_FAILURES = 3  #: consecutive attempts without progress at one mirror
 
 
@@ -77,6 +83,15 @@ class PartialInfo(StrictModel):
     url: str = ""  #: address of the mirror, before redirects
     etag: str | None = None  #: strong ETag, for ``If-Range`` (RFC 9110, 13.1.5)
     total: int | None = None  #: bytes
+    synced: int = 0  #: bytes that were flushed to disk
+    boot: str = ""  #: boot of the machine that wrote the bytes; empty if unknown
+
+
+def _current_boot() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 class _Download:
@@ -88,10 +103,12 @@ class _Download:
         self.file = file
         self.quiet = quiet
         self.partial = PartialInfo()
-        #: False if the end of the response cannot be told from a lost connection
+        #: False if nothing tells the end of the file from a lost connection
         self.has_known_length = True
         with contextlib.suppress(OSError, ValueError):
             self.partial = PartialInfo.model_validate(read_json(_partial_info_path(path)))
+        if not self.partial.boot or self.partial.boot != _current_boot():
+            file.truncate(min(self.size, self.partial.synced))
 
     @property
     def size(self) -> int:
@@ -165,9 +182,6 @@ class _Download:
             coding = response.headers.get("Content-Encoding", "identity")
             if coding.lower() != "identity" and not mirror.is_pinned:
                 raise RequestFailed(f"sends it packed ({coding[:20]}), which was not requested")
-            self.has_known_length = (
-                response.raw.length_remaining is not None or response.raw.chunked
-            )
             # Status 416: the file is shorter than our part. Any other range would mix two files.
             is_other_file = status == 206 and not self._is_continuation(mirror, response)
             if resumes and (status == 416 or is_other_file):
@@ -177,14 +191,23 @@ class _Download:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not resumes:
                 raise http_client.failure_of_status(response)
+            else:
+                total = self.partial.total or _total_of_range(response)
+                self._record(total=total, boot=_current_boot())
+            # The length of a range says nothing about the file, whose end may lie behind it.
+            is_whole_and_chunked = status == 200 and response.raw.chunked
+            self.has_known_length = self.partial.total is not None or is_whole_and_chunked
             self._receive(mirror, pieces)
 
     def _is_continuation(self, mirror: Mirror, response: Response) -> bool:
         """True if a response continues the same file exactly at the end of our part."""
         span = http_client.parse_content_range(response)
+        if span is None or span[0] != self.size:
+            return False
+        if None not in {span[2], self.partial.total} and span[2] != self.partial.total:
+            return False
         etag = _strong_etag(response)
-        is_same_file = etag == self.partial.etag or (etag is None and mirror.is_pinned)
-        return is_same_file and span is not None and span[0] == self.size
+        return etag == self.partial.etag or (etag is None and mirror.is_pinned)
 
     def _start(
         self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
@@ -208,8 +231,12 @@ class _Download:
         if total is not None:
             require_disk_space(self.path.parent, total, f"Downloading {self.source.name}")
         self._discard()
-        self.partial = PartialInfo(url=mirror.address, etag=_strong_etag(response), total=total)
-        atomic_writes.write_json(_partial_info_path(self.path), self.partial.model_dump())
+        self._record(
+            url=mirror.address,
+            etag=_strong_etag(response),
+            total=total,
+            boot=_current_boot(),
+        )
         return itertools.chain([head], pieces)
 
     def _size_limit(self, mirror: Mirror) -> float:
@@ -219,6 +246,7 @@ class _Download:
     def _receive(self, mirror: Mirror, pieces: Iterator[bytes]) -> None:
         total = self.partial.total
         size = self.file.seek(0, os.SEEK_END)
+        synced = size
         name = f"fetch {self.source.name}"
         with Progress(name, total, unit="B", initial=size, quiet=self.quiet) as progress:
             # Check the size as it grows: a server may send more than it declared.
@@ -229,6 +257,10 @@ class _Download:
                 if size > self._size_limit(mirror):
                     self._discard()
                     raise RequestFailed(f"sent more than {self._size_limit(mirror)} bytes")
+                if size >= synced + SYNC_BYTES:
+                    os.fsync(self.file.fileno())
+                    self._record(synced=size)
+                    synced = size
         if total not in {None, size}:
             raise RequestFailed("cut the connection", retry=True)
 
@@ -265,6 +297,11 @@ class _Download:
                 return f"sent a file that is refused: {error.message}"
         return ""
 
+    def _record(self, **changes: str | int | None) -> None:
+        """Change the description of the partial file, on disk too."""
+        self.partial = self.partial.model_copy(update=changes)
+        atomic_writes.write_json(_partial_info_path(self.path), self.partial.model_dump())
+
     def _discard(self) -> None:
         self.file.truncate(0)
         self.partial = PartialInfo()
@@ -279,6 +316,12 @@ def _strong_etag(response: Response) -> str | None:
     etag = response.headers.get("ETag", "")
     is_strong = etag.startswith('"') and etag.isascii() and etag.isprintable()
     return etag if is_strong else None
+
+
+def _total_of_range(response: Response) -> int | None:
+    """Return the size of the file that a partial response states, if it does."""
+    span = http_client.parse_content_range(response)
+    return span and span[2]
 
 
 def _may_be_source(source: Source, head: bytes, content_type: str) -> bool:

@@ -176,6 +176,7 @@ def odd_range(text: str):
 
 
 PART = File(DATA, cut=300_000)
+CHUNKED_PART = File(DATA, cut=300_000, chunked=True)
 DAY = formatdate(1.7e9, usegmt=True)
 WEAK = {"etag": 'W/"x"', "last_modified": DAY}
 DATED = {"etag": None, "last_modified": DAY}
@@ -199,6 +200,15 @@ RESUMED = {
     "a digest and no ETag": (
         [File(DATA, etag=None, cut=300_000), BARE], {"sha256": SHA}, DATA, None,
     ),
+    "no length, then one of several ranges": (
+        [CHUNKED_PART, *(File(DATA, last=at) for at in (400_000, 700_000)), File(DATA)], {}, DATA, '"one"',
+    ),
+    "no length, then a range of an unknown size": (
+        [CHUNKED_PART, File(DATA, last=400_000, total="*"), File(DATA)], {}, DATA, '"one"',
+    ),
+    "no length, then a range of another size": (
+        [CHUNKED_PART, File(DATA, last=400_000), File(DATA + b"more"), File(DATA)], {}, DATA, '"one"',
+    ),
     "control in the ETag": ([File(DATA, cut=9_000, etag="\x9b"), File(DATA, etag="\x9b")], {}, DATA, None),
     "many cuts": (
         [*(File(DATA, cut=at) for at in range(50_000, SIZE, 50_000)), File(DATA)], {}, DATA, '"one"',
@@ -217,6 +227,40 @@ def test_bytes_of_two_files_are_never_joined(server, tmp_path):
         if condition is None and not pinned:
             assert "Range" not in asked[1], name
         assert name != "many cuts" or server.sent - sent <= 1.02 * SIZE
+
+
+@pytest.mark.parametrize("synced", [0, 65_536, 300_000])
+def test_after_a_crash_only_flushed_bytes_are_trusted(server, target, monkeypatch, synced):
+    """The file system may have kept the size of a file, and zeros instead of its last bytes."""
+    url = server.route("/toy.zip", File(DATA, cut=300_000), status(404), File(DATA))
+    monkeypatch.setattr(download, "SYNC_BYTES", synced or SIZE)
+    assert_fails(source(url), target, "404")
+    partial = target.with_name("toy.zip.partial")
+    recorded = json.loads(partial.with_name("toy.zip.partial.json").read_text())["synced"]
+    assert synced <= recorded <= 300_000
+    with partial.open("r+b") as file:
+        file.seek(recorded)
+        file.write(bytes(300_000 - recorded))
+
+    boot = target.with_name("boot_id")
+    boot.write_text("of another boot")
+    monkeypatch.setattr(download, "BOOT_ID", boot)
+    fetch(source(url), target)
+    boot.unlink()
+    assert_whole(target)
+    asked = server.requests[-1][1].get("Range")
+    assert asked == (f"bytes={recorded}-" if recorded else None)
+
+
+def test_bytes_of_an_unknown_boot_are_trusted_only_if_flushed(
+    server, target, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(download, "BOOT_ID", tmp_path / "missing")
+    url = server.route("/toy.zip", File(DATA, cut=300_000), status(404), File(DATA))
+    assert_fails(source(url), target, "404")
+    fetch(source(url), target)
+    assert_whole(target)
+    assert "Range" not in server.requests[-1][1]
 
 
 GZIP = gzip.compress(b"a,b\n" * 20_000, mtime=0)

@@ -159,6 +159,8 @@ class File:
     kind: str = "application/zip"
     cut: int | None = None  #: hang up after this many bytes of the file
     stalls: bool = False  #: be silent there instead
+    last: int | None = None  #: end of the range that is sent at most
+    total: str | None = None  #: size in Content-Range instead of the true one
     ranges: bool = True  #: understand Range
     if_range: bool = True  #: understand If-Range
     #: declare this length instead of the true one; ``None``: none
@@ -180,7 +182,8 @@ class File:
         headers |= {"ETag": self.etag} if self.etag else {}
         headers |= {"Last_Modified": self.last_modified} if self.last_modified else {}
         if code == 206:
-            headers["Content_Range"] = f"bytes {start + self.shift}-{end - 1}/{len(self.data)}"
+            total = self.total or len(self.data)
+            headers["Content_Range"] = f"bytes {start + self.shift}-{end - 1}/{total}"
         length = end - start + self.more if self.length == "true" else self.length
         if self.chunked:
             headers["Transfer_Encoding"], length = "chunked", None
@@ -207,7 +210,7 @@ class File:
             return 0, size, 200
         if condition and self.if_range and condition not in {self.etag, self.last_modified}:
             return 0, size, 200
-        return int(wanted[1]), min(size, int(wanted[2] or size) + 1), 206
+        return int(wanted[1]), min(size, self.last or size, int(wanted[2] or size) + 1), 206
 
 
 def status(code: int, **headers: str) -> Behaviour:
