@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ PAGE_EXTENT = 1_000.0  #: length of a record's longest axis on its page
 CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
 CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
+LATER_LAYERS = ("attention", "influence")  #: layers that the page adds from runs
 MAX_EDGES_PER_NODE = 4  #: if exceeded, only the edges of the node under the pointer are drawn
 
 
@@ -313,19 +314,55 @@ def _graph_size_text(record: PlottableRecord, lines: int) -> str:
 
 def _node_columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
     """Return all node columns by name, one value per node."""
+    stored = [
+        column
+        for column in dataset.schema.columns
+        if column.level == "node" and column.attribute in data
+    ]
+    # A field may have the name of another column: ShapeNet's y is a coordinate and the class.
+    taken = {column.attribute for column in stored if not column.fields}
     columns: dict[str, Array] = {}
-    for column in dataset.schema.columns:
+    for column in stored:
         name = column.attribute
-        if column.level != "node" or name not in data:
-            continue
         values = data[name].numpy().reshape(int(data.num_nodes), -1).T
-        names: Sequence[str] = [name]
-        if column.fields:
-            names = column.fields
-        elif len(values) != 1:
-            names = [f"{name} {i}" for i in range(len(values))]
-        columns.update(zip(names, values, strict=False))
+        if not column.fields and len(values) == 1:
+            columns[name] = values[0]
+            continue
+        fields = column.fields or [f"{name} {i}" for i in range(len(values))]
+        for field, field_values in zip(fields, values, strict=False):
+            field_name = _distinct_name(field, name, taken)
+            taken.add(field_name)
+            columns[field_name] = field_values
     return columns
+
+
+def _distinct_name(name: str, prefix: str, taken: Collection[str]) -> str:
+    """Return the name, behind the prefix if the name is taken.
+
+    >>> _distinct_name("y", "pos", {"y"}), _distinct_name("z", "pos", {"y"})
+    ('pos y', 'z')
+    """
+    while name in taken:
+        name = f"{prefix} {name}"
+    return name
+
+
+def _distinct_from_layers(columns: Values, layers: Sequence[Layer]) -> dict[str, Array]:
+    """Return the stored columns, renamed if a layer with other values has their name."""
+    named_layers = {layer.name: layer for layer in layers}
+    taken = {*named_layers, *LATER_LAYERS, *columns}
+    renamed: dict[str, Array] = {}
+    for name, values in columns.items():
+        if name not in named_layers and name not in LATER_LAYERS:
+            renamed[name] = values
+            continue
+        layer = named_layers.get(name)
+        if isinstance(layer, Scale) and np.array_equal(layer.values, values, equal_nan=True):
+            continue  # the layer shows it, such as a city's eccentricity
+        distinct = _distinct_name(name, "column", taken)
+        taken.add(distinct)
+        renamed[distinct] = values
+    return renamed
 
 
 def rgb_layers(columns: Values) -> list[Layer]:
@@ -428,10 +465,11 @@ def _page_header(
     header["streets"] = packer.add(pairs.T.astype(np.uint32))
     header["layers"] = [_pack_layer(layer, packer) for layer in layers]
 
+    # The page finds the values of a layer, and of a stored column, by name.
     scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
     header["columns"] = [
         {"name": name, **packer.add_column(values)}
-        for name, values in {**scales, **columns}.items()
+        for name, values in {**scales, **_distinct_from_layers(columns, layers)}.items()
     ]
     header["ramp"] = colors_by_background(lambda: sequential_colors(32))
     return header

@@ -99,7 +99,7 @@ const MANY = 20; // ways to colour from which they can be searched
 
 // The ways to colour by, in groups; those that have a word of the search in their name.
 function listWays(ways) {
-  const group = ({ name, labels, note }) => (OF_RUNS.test(name) ? "Runs" : labels || note ? "Data" : "Columns");
+  const group = ({ name, labels, note }) => (!labels && !note ? "Columns" : OF_RUNS.test(name) ? "Runs" : "Data");
   const list = () => {
     const text = $("find").value.toLowerCase();
     const groups = ["Runs", "Data", "Columns"].map((label) => {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import re
 from dataclasses import replace
 
@@ -12,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from support.browser import act
+from support.drawn_pages import read_page
 
 from kmip_data.drawing.explorer_page import (
     ChosenKeys,
@@ -24,7 +22,6 @@ from kmip_data.drawing.maps import dense_area
 from kmip_data.drawing.page_graph import city_graph
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
 NODE = 1234
 
 
@@ -52,18 +49,8 @@ def write(build, answer, path, curves=()):
     return path
 
 
-def read(path):
-    """The header, and the arrays by what the header says of them."""
-    text = path.read_text("utf-8")
-    header = json.loads(re.search(r'id="header">(.*?)</script>', text, re.DOTALL)[1])
-    data = gzip.decompress(
-        base64.b64decode(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
-    )
-    return header, lambda at: np.frombuffer(data, KINDS[at["kind"]], at["count"], at["at"])
-
-
 def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_path):
-    header, array = read(write(build, answer, tmp_path / "page.html"))
+    header, array = read_page(write(build, answer, tmp_path / "page.html"))
     explore, count = header["explore"], len(city.classes)
     np.testing.assert_array_equal(array(header["streets"]).reshape(-1, 2).T, city.streets)
     np.testing.assert_array_equal(array(explore["lengths"]), city.lengths)
@@ -89,7 +76,7 @@ def test_random_keys_are_labelled_random(build, answer, tmp_path):
     )
     drawn = replace(answer, nodes=some, attention_layers=layers)
     page = write(build, drawn, tmp_path / "page.html")
-    header, array = read(page)
+    header, array = read_page(page)
     assert header["explore"]["keys"]["all"] is False
     np.testing.assert_array_equal(array(header["explore"]["keys"]["nodes"]), some)
     asked = """
@@ -170,7 +157,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
 
 def test_a_key_selects_the_centre_and_a_failed_search_is_handled(build, city, tmp_path):
     page = write(build, None, tmp_path / "page.html")
-    header, _ = read(page)  # without a run there are labels, balls and paths alone
+    header, _ = read_page(page)  # without a run there are labels, balls and paths alone
     assert not {"runs", "keys"} & header["explore"].keys()
     assert "right or wrong" not in [layer["name"] for layer in header["layers"]]
     shown = act(
@@ -305,7 +292,7 @@ def test_title_and_heading_name_both_runs(build, answer, tmp_path):
     title = "gcn/first and gps-kmip/mine on helsinki"
     assert f"<title>{title}</title>" in text
     assert f"<h1>{title}</h1>" in text
-    header, _ = read(tmp_path / "page.html")
+    header, _ = read_page(tmp_path / "page.html")
     assert "Helsinki" in header["about"]
     (error,) = (layer for layer in header["layers"] if layer["name"] == "error")
     assert error["labels"][:3] == ["none", "1 class", "2 classes"]

@@ -1,0 +1,132 @@
+"""Columns of the explorer page compared with the record, whatever the columns are called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.browser import act
+from support.drawn_pages import page_columns, read_page
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.home import Home
+from kmip_data.drawing.explorer_page import ChosenKeys, GraphPredictions, write_explorer_page
+from kmip_data.drawing.page_graph import graph_of_record
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.reading.dataset import ShardedDataset
+
+NODES = 40
+#: Names of layers, and of what the page and its script add to them.
+NAMES = (
+    "x", "target", "class", "prediction", "attention", "influence", "error", "element", "split",
+    "colour", "column", "eccentricity", "label", "osm_id", "name", "values",
+)  # fmt: skip
+
+
+def random_graph(rng: np.random.Generator, classes: bool) -> Data:
+    """A ring with random columns of random names; y is a class or a number of each node."""
+    ring = torch.arange(NODES)
+    graph = Data(edge_index=torch.stack([ring, ring.roll(1)]), num_nodes=NODES)
+    graph.y = torch.from_numpy(rng.random(NODES, dtype=np.float32))
+    if classes:
+        graph.y = ring.roll(3) % 3
+    for name in rng.choice(NAMES, 12, replace=False):
+        shape = [(NODES,), (NODES, 1), (NODES, 2)][rng.integers(3)]
+        graph[str(name)] = torch.from_numpy(rng.random(shape, dtype=np.float32))
+    return graph
+
+
+def page_of(build, path):
+    """Write the page of the first record with a run that is wrong everywhere; return its predictions."""
+    dataset = ShardedDataset(build)
+    nodes = int(dataset[0].num_nodes)
+    guess = 1 - np.minimum(dataset[0].y.numpy(), 1)
+    weights = np.ones((1, nodes, 1), np.float32)
+    keys = ChosenKeys(np.zeros((1, nodes, 1), np.int64), weights)
+    answer = GraphPredictions("any/gps-kmip/a", None, None, "", np.arange(nodes), (keys,))
+    write_explorer_page([(graph_of_record(dataset, 0, guess, answer.run), answer)], (), path)
+    return guess
+
+
+def record_columns(data):
+    """Values of each column of the record, by name; columns of several values are numbered."""
+    for name, values in data.to_dict().items():
+        if name in {"edge_index", "num_nodes"}:
+            continue
+        rows = values.numpy().reshape(NODES, -1).T
+        for i, row in enumerate(rows):
+            yield name if len(rows) == 1 else f"{name} {i}", row
+
+
+@pytest.mark.parametrize("classes", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp_path):
+    graph = random_graph(np.random.default_rng(seed), classes)
+    build = kmip_data.save([graph], tmp_path / "build")
+    guess = page_of(build, tmp_path / "page.html")
+    header, _ = read_page(tmp_path / "page.html")
+    layer_names = [layer["name"] for layer in header["layers"]]
+    page = page_columns(tmp_path / "page.html")
+
+    # 1. A layer keeps its name and its values.
+    degrees = np.ones(NODES)
+    np.testing.assert_array_equal(page.pop("edges of a node"), degrees)
+    assert page.pop("attention")[0] == NODES, "all nodes attend to the first"
+    if not classes:
+        np.testing.assert_array_equal(page.pop("target"), graph.y)
+        np.testing.assert_array_equal(page.pop("prediction"), guess)
+        page.pop("absolute error")
+
+    # 2. A column has its name, behind "column" if a layer has the name.
+    for name, values in record_columns(ShardedDataset(build)[0]):
+        is_layer = name in {*layer_names, "influence"}
+        np.testing.assert_array_equal(page.pop(f"column {name}" if is_layer else name), values)
+    assert not page
+
+
+def test_a_browser_shows_columns_with_names_of_layers(tmp_path):
+    ring = torch.arange(NODES)
+    graph = Data(edge_index=torch.stack([ring, ring.roll(1)]), num_nodes=NODES)
+    graph.y = ring / 7
+    for number, name in enumerate(("target", "prediction", "attention", "class", "error")):
+        graph[name] = 1000.0 * (number + 1) + ring
+    build = kmip_data.save([graph], tmp_path / "build", task="regression", label="y")
+    page_of(build, tmp_path / "page.html")
+    shown = act(
+        tmp_path / "page.html",
+        """
+        explorer.show(3);
+        const rows = [...document.querySelectorAll("#details tbody tr")].map((row) =>
+          [row.cells[0].textContent, Number(row.cells[1].title)]);
+        const groups = [...document.querySelectorAll("#by optgroup")].map((group) =>
+          [group.label, [...group.children].map((option) => option.textContent)]);
+        return { rows: Object.fromEntries(rows), groups: Object.fromEntries(groups),
+                 story: document.getElementById("story").textContent };""",
+        tmp_path,
+    )
+    assert shown["story"].startswith("Target 0.429, predicted 0.571: off by 0.143.")
+    rows = shown["rows"]
+    values = [rows[name] for name in ("column target", "column prediction", "column attention")]
+    assert values == [1003, 2003, 3003]
+    assert (rows["class"], rows["error"]) == (4003, 5003)
+    assert {"class", "error", "column target"} <= {*shown["groups"]["Columns"]}
+
+
+def test_a_field_with_the_name_of_a_column_keeps_its_values(tmp_path):
+    """ShapeNet's fields x, y and z are coordinates, and its column y is the class."""
+    build = build_dataset(
+        "shapenet-part",
+        home=Home(tmp_path),
+        parameters={"limit": 1},
+        sample=True,
+        jobs=1,
+        quiet=True,
+    )
+    dataset = ShardedDataset(build)
+    page_of(build, tmp_path / "page.html")
+    page = page_columns(tmp_path / "page.html")
+    record = dataset[0]
+    for name, values in zip(("x", "x y", "z"), record.x.T[3:], strict=True):
+        np.testing.assert_array_equal(page[name], values)
+    np.testing.assert_array_equal(page["y"], record.y)
