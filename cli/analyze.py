@@ -308,7 +308,5 @@ def _format_mean(row: Json, name: str) -> str | None:
     mean = row[name]
     if mean is None:
         return None
-    runs = row["paper_runs" if name.startswith("paper") else "runs"]
-    std = row[f"{name}_std"] if runs and runs > 1 else None
     metric = row["metric"] if name.endswith("test") else ""
-    return format_metric(metric, mean, std)
+    return format_metric(metric, mean, row[f"{name}_std"])

@@ -296,12 +296,12 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     test = mean.get("test", {}).get(first.metric)
     test_result = ""
     if test is not None:
-        spread = std["test"][first.metric] if len(summary.results) > 1 else None
+        spread = std["test"][first.metric]
         test_result = f"{all_metrics()[first.metric].title} {format_metric_with_unit(first.metric, test, spread)}"
         if first.chance is not None:
-            test_result += (
-                f"; a constant answer has {format_metric_with_unit(first.metric, first.chance)}"
-            )
+            chance = format_metric_with_unit(first.metric, first.chance)
+            tie = f" ({first.chance_tie})" if first.chance_tie else ""
+            test_result += f"; a constant answer has {chance}{tie}"
     comparison = compare_with_paper(RunConfig.model_validate(first.config))
     total_seconds = sum(result.seconds.total for result in summary.results)
     epoch_seconds = sum(result.seconds.train_epoch for result in summary.results)

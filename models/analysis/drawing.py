@@ -110,7 +110,7 @@ def draw_results_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], p
             for name, rows in by_name.items():
                 color = colors.setdefault(name, f"C{len(colors) % 10}")
                 stds = [row.get(f"{y}_std") for row in rows]
-                error = stds if None not in stds and any(stds) else None  # a single seed has none
+                error = np.array(stds, float) if any(stds) else None  # a single run has none
                 style = {"fmt": "o-", "color": color, "markersize": 4, "capsize": 2}
                 x_values = [row.get(x) for row in rows]
                 y_values = [row.get(y) for row in rows]

@@ -127,7 +127,7 @@ def mean_over_seeds(
 
     epochs = sorted(values)
     means = [statistics.fmean(values[epoch]) for epoch in epochs]
-    spreads = [sample_std(values[epoch]) for epoch in epochs]
+    spreads = [sample_std(values[epoch]) or 0.0 for epoch in epochs]
     return epochs, means, spreads
 
 
@@ -164,7 +164,7 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
             marker="_" if len(hours) == 1 else None,
         )
         mean = scale * row["test"]
-        std = scale * row["test_std"]
+        std = None if row["test_std"] is None else scale * row["test_std"]
         axes.errorbar(
             per_hour * row["hours"], mean, std, color=color, marker="o", **ERROR_BAR_STYLE
         )
@@ -289,7 +289,7 @@ def _draw_over_seconds(
 ) -> None:
     """Draw points labelled by k, and their frontier, dashed for hollow points."""
     columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
-    seconds, test, spread = np.array(columns).T
+    seconds, test, spread = np.array(columns, float).T  # a single run has no deviation: NaN
     test = _unit_factor(metric) * test
     spread = _unit_factor(metric) * spread
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))

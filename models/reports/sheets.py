@@ -115,8 +115,7 @@ def _has_fewer_runs(row: Row) -> bool:
 
 
 def _format_test(row: Row) -> str:
-    std = row["test_std"] if row["runs"] > 1 else None
-    text = format_metric(row["metric"], row["test"], std)
+    text = format_metric(row["metric"], row["test"], row["test_std"])
     if _has_fewer_runs(row):
         text += f" {FEWER_RUNS_MARK}"
     if row["edited"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -10,23 +11,42 @@ from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.data.run_data import RunData
 
 
-def chance_metric(data: RunData, metric: str) -> float | None:
-    """Return the metric of a constant prediction on test, or ``None`` for other metrics.
+class ChanceMetric(NamedTuple):
+    """Metric of a constant prediction on test."""
+
+    chance: float | None  #: ``None`` for a metric without one, or unknown counts
+    chance_tie: str = ""  #: the predicted class, if several are the most frequent in train
+
+
+def chance_metric(data: RunData, metric: str) -> ChanceMetric:
+    """Return the metric of a constant prediction on test.
 
     The prediction is the most frequent train class for accuracy, the median of the train targets for
-    MAE, and their mean for R²; a constant has a ROC-AUC of 0.5.
+    MAE, and their mean for R²; a constant has a ROC-AUC of 0.5. Of classes that are equally frequent
+    in train, as in splits with a fixed number of nodes per class, the prediction is the most frequent
+    one in val, or else the lowest.
     """
     if metric == "roc_auc":
-        return 0.5
+        return ChanceMetric(0.5)
     if metric in {"mae", "r2"} and {"train", "test"} <= {*data.parts}:
-        return _metric_of_constant(data, metric)
+        return ChanceMetric(_metric_of_constant(data, metric))
     classes = data.build.card.statistics.get("classes", {}).get("splits", {})
     counts = classes.get(data.split_name, {})
     train = counts.get("train", [])
     test = counts.get("test", [])
     if metric != "accuracy" or not sum(train) or not sum(test):
-        return None
-    return float(test[train.index(max(train))] / sum(test))
+        return ChanceMetric(None)
+
+    tied = [number for number, count in enumerate(train) if count == max(train)]
+    val = counts.get("val") or [0] * len(train)
+    best_on_val = [number for number in tied if val[number] == max(val[other] for other in tied)]
+    predicted = best_on_val[0]
+    tie = ""
+    if len(tied) > 1:
+        rule = "the most frequent on val" if len(best_on_val) == 1 else "the lowest"
+        parts = "train" if len(best_on_val) in {1, len(tied)} else "train, and then on val"
+        tie = f"class {predicted}, {rule} of {len(tied)} classes that tie on {parts}"
+    return ChanceMetric(test[predicted] / sum(test), tie)
 
 
 def _metric_of_constant(data: RunData, metric: str) -> float | None:

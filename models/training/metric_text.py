@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_percent
@@ -41,7 +42,9 @@ def format_metric_by_part(name: str, metrics: MetricsByPart) -> str:
     )
 
 
-def metrics_table(mean: MetricsByPart, std: MetricsByPart | None = None) -> str:
+def metrics_table(
+    mean: MetricsByPart, std: Mapping[str, Mapping[str, float | None]] | None = None
+) -> str:
     """Format a table of parts and metrics, fractions in percent, with deviations if given.
 
     An undefined metric is shown as –, with the reason below the table.

@@ -119,6 +119,9 @@ class RunResult(StrictModel):
         default=None,
         description="metric of a constant prediction on test; none: not computed",
     )
+    chance_tie: str = Field(
+        default="", description="class of that prediction, if classes tie on train"
+    )
     seconds: Seconds
     memory: Memory
     files: dict[str, str] = Field(default={}, description="SHA-256 of the files of the run")

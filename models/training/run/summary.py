@@ -15,18 +15,23 @@ from kmip_data.models.training.metrics import MetricsByPart, all_metrics
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.text import count_with_noun
 
+#: Deviation of each metric by part; ``None`` for a metric of a single run.
+StdByPart = dict[str, dict[str, float | None]]
 
-def sample_std(values: Sequence[float]) -> float:
-    """Return the sample standard deviation (n - 1): 0 for a single value, NaN if any value is NaN."""
+
+def sample_std(values: Sequence[float]) -> float | None:
+    """Return the sample standard deviation (n - 1): None for a single value, NaN if any is NaN."""
+    if len(values) < 2:
+        return None
     if any(map(math.isnan, values)):
         return math.nan
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+    return statistics.stdev(values)
 
 
-def mean_std(runs: Sequence[MetricsByPart]) -> tuple[MetricsByPart, MetricsByPart]:
+def mean_std(runs: Sequence[MetricsByPart]) -> tuple[MetricsByPart, StdByPart]:
     """Return the mean and the sample standard deviation of every metric over runs."""
     mean: MetricsByPart = {}
-    std: MetricsByPart = {}
+    std: StdByPart = {}
     for part in runs[0]:
         mean[part] = {}
         std[part] = {}
@@ -81,7 +86,7 @@ class RunSummary:
         best_epochs = ", ".join(str(result.best_epoch + 1) for result in self.results)
         dataset = f"{first.dataset}{coverage_suffix(first.sample, first.complete)}"
         mean, std = mean_std([result.metrics for result in self.results])
-        table = metrics_table(mean, std if len(self.runs) > 1 else None)
+        table = metrics_table(mean, std)
         aggregation = ""
         if self.folds:
             aggregation = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"

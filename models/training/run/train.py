@@ -549,7 +549,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
-        chance=chance_metric(data, loop.metric),
+        **chance_metric(data, loop.metric)._asdict(),
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),
             total=sum(row["seconds"] for row in history),

@@ -18,12 +18,15 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import sealed_json
 from kmip_data.manifest import dataset_names
+from kmip_data.models.analysis.drawing import draw_results_over_k
 from kmip_data.models.config import known_models
+from kmip_data.models.reports.plots import plots_of_table
 from kmip_data.models.reports.result_tables import read_finished_runs, rows_over_k, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.reports.shipped_results import read_leaderboards
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
+from kmip_data.models.training.run.summary import RunSummary, mean_std
 from kmip_data.pipelines.find import complete_parameters
 
 VALUES = [0.93, 0.94, 0.92]
@@ -200,6 +203,26 @@ def runs(tmp_path):
     of_k(tmp_path, 20, 0.6, complete=False)
     write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
     return tmp_path
+
+
+def test_one_run_has_no_deviation(tmp_path):
+    """Null in every table for programs, no ± in those for people; a mark without a bar in plots."""
+    for k in (5, 10):
+        of_k(tmp_path, k, 0.9, seconds=k)
+    [table], _ = report(tmp_path)
+    assert [row["test_std"] for row in table.rows] == [None, None]
+    assert [(row["test_std"], row["seconds_std"]) for row in rows_over_k(table)[0]] == [
+        (None, None)
+    ] * 2
+    sheet = results_sheet(table)
+    column = [*sheet.docs].index("test")
+    assert [cells[column] for cells in sheet.cells] == ["90.00 †", "90.00 †"]
+    assert all("<svg" in plot for plot in plots_of_table(table))
+    draw_results_over_k([rows_over_k(table)], tmp_path / "k.png")
+    result = table.runs[0][0].result
+    summary = RunSummary([tmp_path], [result])
+    assert "±" not in summary.table()
+    assert mean_std([result.metrics])[1]["test"] == dict.fromkeys(result.metrics["test"])
 
 
 def test_rows_that_differ_in_k_alone_make_a_curve(runs):

@@ -20,9 +20,29 @@ def data_with_counts(**counts: list[int]) -> SimpleNamespace:
 
 def test_accuracy_is_of_the_most_frequent_train_class() -> None:
     data = data_with_counts(train=[5, 2, 3], val=[0, 9, 0], test=[1, 6, 3])
-    assert chance_metric(data, "accuracy") == pytest.approx(0.1)
+    assert chance_metric(data, "accuracy") == (pytest.approx(0.1), "")
+
+
+@pytest.mark.parametrize(
+    ("val", "predicted", "tie"),
+    [
+        ([9, 1, 5, 2], 2, "class 2, the most frequent on val of 3 classes that tie on train"),
+        ([9, 4, 4, 2], 1, "class 1, the lowest of 3 classes that tie on train, and then on val"),
+        ([9, 4, 4, 4], 1, "class 1, the lowest of 3 classes that tie on train"),
+        (None, 1, "class 1, the lowest of 3 classes that tie on train"),
+        ([], 1, "class 1, the lowest of 3 classes that tie on train"),
+    ],
+)
+def test_a_tie_on_train_is_broken_by_val_and_then_by_number(
+    val: list[int] | None, predicted: int, tie: str
+) -> None:
+    """As in a split with as many train nodes of each class; class 0 is frequent in val alone."""
+    test = [1, 2, 3, 4]
+    counts = {"train": [1, 20, 20, 20], "test": test} | ({} if val is None else {"val": val})
+    expected = (pytest.approx(test[predicted] / 10), tie)
+    assert chance_metric(data_with_counts(**counts), "accuracy") == expected
 
 
 @pytest.mark.parametrize("counts", [{"train": [1, 2]}, {"test": [1, 2]}, {}])
 def test_parts_without_classes_have_no_chance(counts: dict[str, list[int]]) -> None:
-    assert chance_metric(data_with_counts(**counts), "accuracy") is None
+    assert chance_metric(data_with_counts(**counts), "accuracy") == (None, "")
