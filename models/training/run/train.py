@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, build_of_folder
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_links, write_file
 from kmip_data.files.folder_marker import is_output
@@ -353,10 +353,11 @@ def resume(
 
 
 def _read_build_key(folder: Path) -> str | None:
-    """Read the build key from a run's last checkpoint; ``None`` without a checkpoint."""
+    """Read the build key of a run's last checkpoint, or else of the build folder it names, if any."""
     last = checkpoint.latest_checkpoint(folder)
     if last is None:
-        return None
+        build = build_of_folder(read_config(folder / CONFIG_NAME).data.dataset)
+        return None if build is None else build.card.key
     key: str = checkpoint.read_checkpoint(last)["data"]["build_key"]
     return key
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -425,6 +426,34 @@ def test_resuming_on_other_data_is_refused(options, tmp_path, monkeypatch):
     )
     with pytest.raises(CheckFailed, match="build_key"):
         resume(run, home=home, quiet=True)
+
+
+@pytest.mark.parametrize("resumed_by", ["resume", "name"])
+@pytest.mark.parametrize("where", ["unsaved", "saved"])  # before and after the first checkpoint
+@pytest.mark.parametrize("trained_by_link", [False, True])
+def test_the_path_of_the_data_stays_when_the_home_is_reached_by_a_link(
+    tmp_path, monkeypatch, trained_by_link, where, resumed_by
+):
+    """By another path of the same home a run resumes, and its files keep the path they have."""
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    build = learnable_build(tmp_path / "home/built/clouds")
+    paths = [str(tmp_path / name / "built/clouds") for name in ("home", "link")]
+    if trained_by_link:
+        paths.reverse()
+    config = tiny_config(build).with_values("data", dataset=paths[0])
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where=where)
+        with pytest.raises(Stop):
+            train(config, home=Path(paths[0]).parents[1], name="run", quiet=True)
+    (run,) = (tmp_path / "home/runs").glob("*/*/run")
+    before = (run / "config.toml").read_bytes()
+    home = Path(paths[1]).parents[1]
+    if resumed_by == "resume":
+        resume("run", home=home, quiet=True)
+    else:
+        train(config.with_values("data", dataset=paths[1]), home=home, name="run", quiet=True)
+    assert (run / "config.toml").read_bytes() == before
+    assert read_result(run).config["data"]["dataset"] == paths[0]
 
 
 def run_into(file, arguments):
