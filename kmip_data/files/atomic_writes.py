@@ -43,6 +43,7 @@ from kmip_data.runtime.progress import print_status
 PARTIAL_SUFFIX = ".partial"  #: suffix of half-written files
 #: suffix of a lock file, or its name inside a folder whose parent is read-only
 LOCK_SUFFIX = ".lock"
+REPLACED_SUFFIX = ".replaced"  #: suffix of a folder that a new one replaces
 WAIT_MESSAGE_SECONDS = 30.0
 _NO_FLOCK_ERRNOS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
@@ -341,12 +342,16 @@ def remove_tree(folder: Path, *, root: Path | None = None) -> None:
 
 
 @contextlib.contextmanager
-def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[Path]:
+def new_folder(
+    folder: Path, content: str, *, quiet: bool = False, replace: bool = False
+) -> Iterator[Path]:
     """Yield a hidden marked folder, which is renamed to the new or empty ``folder`` at the end.
 
-    After an error it is removed; the next call removes the remains of a killed process.
+    After an error it is removed; the next call removes the remains of a killed process. With
+    ``replace``, ``folder`` may be a marked folder with content, which is removed at the end.
     """
     partial = folder.with_name(shortened_name(f".{folder.name}", PARTIAL_SUFFIX))
+    replaced = folder.with_name(shortened_name(f".{folder.name}", REPLACED_SUFFIX))
     with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(folder, quiet=quiet):
@@ -355,8 +360,16 @@ def new_folder(folder: Path, content: str, *, quiet: bool = False) -> Iterator[P
                 partial.mkdir()
                 write_marker(partial, content)
                 yield partial
+                if replace and folder.exists():
+                    # The old folder stays complete under its hidden name until the new one is in
+                    # its place; nothing is lost if the process is killed in between.
+                    remove_scratch(replaced)
+                    rename_into_place(folder, replaced)
                 rename_into_place(partial, folder)
+                remove_scratch(replaced)
             finally:
+                if replaced.exists() and not folder.exists():
+                    rename_into_place(replaced, folder)
                 remove_scratch(partial)
 
 

@@ -33,7 +33,8 @@ _ALIASES = {
 
 def part_name(name: str | None) -> str | None:
     """Return the standard name of a part, such as ``"val"`` for ``"dev"``; other names unchanged."""
-    return _ALIASES.get(name.lower(), name) if name else name
+    # Users pass any object as a part; whoever reads the part refuses it.
+    return _ALIASES.get(name.lower(), name) if isinstance(name, str) else name
 
 
 def parts_in_order(parts: Iterable[str]) -> list[str]:

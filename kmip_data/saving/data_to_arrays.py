@@ -20,6 +20,15 @@ _NUMBER_DTYPES: dict[str, type[np.generic]] = {
     "float": np.float64,
     "bool": np.bool_,
 }
+#: Type of an object that is often saved by mistake -> its conversion to ``Data``.
+_CONVERSIONS = {
+    "HeteroData": "save data.to_homogeneous(), which stores the types of nodes as node_type",
+    "Batch": "kmip_data.save(batch.to_data_list(), folder)",
+    "DataBatch": "kmip_data.save(batch.to_data_list(), folder)",
+    "DGLGraph": "kmip_data.save([torch_geometric.utils.from_dgl(graph) for graph in graphs], folder)",
+    "tuple": "store the label of each graph as data.y, and save a list of the graphs; a graph of DGL is"
+    " converted by torch_geometric.utils.from_dgl",
+}
 
 
 def record_from_data(data: object, name: str) -> tuple[GraphRecord, dict[str, ItemForm]]:
@@ -33,7 +42,7 @@ def record_from_data(data: object, name: str) -> tuple[GraphRecord, dict[str, It
     if not isinstance(data, Data) or isinstance(data, Batch):
         raise UsageError(
             f"{problem}: {type_name} is not a homogeneous graph (torch_geometric.data.Data).",
-            next="save Data, such as data.to_homogeneous() of HeteroData or batch.to_data_list()",
+            next=_CONVERSIONS.get(type_name, "save a list of torch_geometric.data.Data"),
         )
     for rule in ("__inc__", "__cat_dim__"):
         if inspect.getattr_static(type(data), rule) is not Data.__dict__[rule]:

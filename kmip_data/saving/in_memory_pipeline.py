@@ -22,7 +22,7 @@ from kmip_data.columns.column_uses import Level
 from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import ItemForm
-from kmip_data.format.split_files import NO_PART, PART_CODES, parts_problem
+from kmip_data.format.split_files import NO_PART, PART_CODES, part_name, parts_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split
@@ -129,10 +129,13 @@ class InMemoryTables:
             return None
         names = {"nodes", "edges", "graphs"}
         if not {"edges"} <= {*source} <= names:
+            step = "kmip_data.save({'nodes': nodes, 'edges': edges}, folder)"
+            if {*map(part_name, source)} <= PART_CODES.keys():
+                step = _call_with_parts(source)
             raise UsageError(
                 f"The tables are called {', '.join(map(str, source)) or 'nothing'}.",
                 expected="edges, and optionally nodes and graphs",
-                next="kmip_data.save({'nodes': nodes, 'edges': edges}, folder)",
+                next=step,
             )
         return cls(source)
 
@@ -193,7 +196,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
     ) -> None:
         super().__init__(manifest)
         self._graphs = graphs
-        self._split = split
+        self._split = None if split is None else _with_part_names(split)
 
     def read(
         self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
@@ -295,6 +298,31 @@ class InMemoryPipeline(OwnGraphsPipeline):
         for part, rows in parts.items():
             code[rows] = PART_CODES[part]
         return Split(name, GIVEN_RULE, options, part_codes=code)
+
+
+def _call_with_parts(graphs_by_part: Mapping[str, Sequence[object]]) -> str:
+    """Return the call that saves lists of graphs by part: one list, and positions in it."""
+    first = 0
+    ranges = []
+    for part, graphs in graphs_by_part.items():
+        ranges.append(f"{part!r}: range({first}, {first + len(graphs)})")
+        first += len(graphs)
+    joined = ", ".join(f"*graphs[{part!r}]" for part in graphs_by_part)
+    return f"kmip_data.save([{joined}], folder, split={{{', '.join(ranges)}}})"
+
+
+def _with_part_names(split: Mapping[str, IndicesOrMask]) -> dict[str, IndicesOrMask]:
+    """Return a split with the standard name of each part, such as ``val`` for OGB's ``valid``."""
+    parts: dict[str, IndicesOrMask] = {}
+    for name, rows in split.items():
+        part = part_name(name) or name
+        if part in parts:
+            raise UsageError(
+                f"The split has the part {part} twice: {', '.join(map(repr, split))}.",
+                next="leave out one of the two",
+            )
+        parts[part] = rows
+    return parts
 
 
 def _positions_of_part(array: Array, count: int, part: str) -> I64:

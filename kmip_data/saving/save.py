@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import tempfile
@@ -17,13 +18,14 @@ from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data, HeteroData
 
 from kmip_data.builds.execution_options import ExecutionOptions
+from kmip_data.builds.files_of_build import foreign_file_notes
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.columns.target_inference import TaskName
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.format.card import NAME_RULE, is_path_component
+from kmip_data.format.card import CARD_NAME, NAME_RULE, is_path_component
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -49,9 +51,10 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     | pd.DataFrame
     | Mapping[str, pd.DataFrame],
     folder: str | os.PathLike[str],
+    split: Mapping[str, IndicesOrMask] | None = None,
     *,
     name: str | None = None,
-    split: Mapping[str, IndicesOrMask] | None = None,
+    overwrite: bool = False,
     class_names: Sequence[str] = (),
     title: str = "",
     license: str = "",  # noqa: A002 -- its name on the card
@@ -80,12 +83,16 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     folder
         A new folder, relative to the working directory. A build in ``built/`` of the home folder
         can be opened by its name from anywhere.
+    split
+        Positions of the graphs in each part (``train``, ``val`` or ``valid``, ``test``), or of the
+        nodes of a single graph, as ``get_idx_split`` returns them. By default, the boolean
+        ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split.
+        Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
     name
         Name of the dataset. Default: the name of the folder.
-    split
-        Positions of the graphs in each part, or of the nodes of a single graph. By default, the
-        boolean ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split.
-        Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
+    overwrite
+        Replace the build in ``folder``, once the new one is complete. Its graphs may be the ones
+        that are saved. A folder that holds other files is refused.
     class_names, title, license, citation
         Fields of the card.
     task
@@ -106,7 +113,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     UsageError
         A graph (named in the message) is not homogeneous, does not match previous graphs, or has an
         attribute that the format cannot store; the task of the targets is ambiguous; the folder
-        exists; or the split is invalid, for example because masks have a node in two parts.
+        exists and is not to be overwritten; or the split is invalid, for example because masks have
+        a node in two parts.
     OutOfResources
         The disk is full.
 
@@ -117,9 +125,10 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     >>> build = kmip_data.save(FakeDataset(num_graphs=100), "my-graphs")  # doctest: +SKIP
     >>> dataset = kmip_data.open("my-graphs")  # doctest: +SKIP
     """
+    _check_arguments(dataset, folder, split, keys)
     folder = absolute_path(folder, "folder")
     name = name or folder.name
-    check_new_folder(folder, name)
+    check_new_folder(folder, name, overwrite=overwrite)
     manifest = load_manifest("graphs").model_copy(
         update={
             "name": name,
@@ -139,9 +148,9 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         "class_name": tuple(class_names),
         **keys,
     }
-    params = check_params(GraphParams, values, name)
+    params = check_params(GraphParams, values, "graphs")
     with (
-        atomic_writes.new_folder(folder, "unfinished build") as partial,
+        atomic_writes.new_folder(folder, "unfinished build", replace=overwrite) as partial,
         tempfile.TemporaryFile(dir=partial) as spool,
     ):
         try:
@@ -153,6 +162,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             options = ExecutionOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
             card = run_build(plan, pipeline.splits_to_write(params))
+            # Files may have been added to the old build while the new one was written.
+            check_new_folder(folder, name, overwrite=overwrite)
         except (DamagedInput, UsageError) as error:
             raise _as_call_error(error) from error
     build = Build(folder, card)
@@ -161,13 +172,50 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     return build
 
 
-def check_new_folder(folder: Path, name: str) -> None:
-    """Raise ``UsageError`` if the folder exists or the name of the dataset is invalid."""
+def _check_arguments(
+    dataset: object, folder: object, split: object, keys: Mapping[str, object]
+) -> None:
+    """Raise ``UsageError`` for arguments that are swapped, misspelt or of a wrong type."""
+    if isinstance(dataset, str | os.PathLike):
+        raise UsageError(
+            f"save takes the graphs first, then the folder; the first argument is {str(dataset)!r}.",
+            next=f"kmip_data.save(graphs, {str(dataset)!r})",
+        )
+    if not isinstance(folder, str | os.PathLike):
+        raise UsageError(
+            f"The folder is of type {type(folder).__name__}, not a path.",
+            next="kmip_data.save(graphs, 'my-graphs')",
+        )
+    if split is not None and not isinstance(split, Mapping):
+        raise UsageError(
+            f"The split is of type {type(split).__name__}, not a dictionary of parts.",
+            next=f"kmip_data.save(graphs, {str(folder)!r}, split={{'train': …, 'val': …, 'test': …}})",
+        )
+    for key in keys:
+        if key not in GraphParams.model_fields:
+            raise unknown_name_error(
+                "argument of kmip_data.save",
+                key,
+                sorted({*inspect.signature(save).parameters, *GraphParams.model_fields} - {"keys"}),
+                command="help(kmip_data.save)",
+            )
+
+
+def check_new_folder(folder: Path, name: str, *, overwrite: bool = False) -> None:
+    """Raise ``UsageError`` if the folder may not be written, or the name of the dataset is invalid.
+
+    With ``overwrite``, the folder may hold a build, and nothing else.
+    """
     atomic_writes.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"{folder} already exists.", next="use another folder, or remove this one first"
-        )
+        is_build = (folder / CARD_NAME).is_file()
+        if not (overwrite and is_build):
+            step = "use another folder"
+            if is_build:
+                step = f"kmip_data.save(graphs, {str(folder)!r}, overwrite=True); or use another folder"
+            raise UsageError(f"{folder} already exists.", next=step)
+        if note := next(foreign_file_notes(folder), None):
+            raise UsageError(f"{folder} cannot be overwritten: {note}.", next="use another folder")
     if not is_path_component(name):
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
@@ -186,6 +234,12 @@ def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> Spoole
     """Convert all graphs to arrays and keep them: their columns are known only after the last one."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
+    if not (hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")):
+        raise UsageError(
+            f"An object of type {type(dataset).__name__} cannot be saved: it is no graph.",
+            expected="Data, a dataset or a list of Data, a networkx graph or pandas tables",
+            next="help(kmip_data.save)",
+        )
     # The caller keeps the tensors of a list in memory anyway, and arrays are views of them. Graphs of
     # any other iterable are spooled to disk, because it may not be possible to read it twice.
     graphs = SpooledGraphs(None if isinstance(dataset, list | tuple) else spool)

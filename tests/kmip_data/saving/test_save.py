@@ -1,5 +1,6 @@
 """Saved datasets of PyTorch Geometric come back unchanged."""
 
+import errno
 import os
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch_geometric.loader import DataLoader
 import kmip_data
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.files import atomic_writes
 from kmip_data.format.card import read_card
 from kmip_data.reading.loader import GraphLoader
 
@@ -232,13 +234,30 @@ def test_mismatched_splits_are_refused(tmp_path):
         with pytest.raises(UsageError):
             kmip_data.save(TUDatasetLike(), tmp_path / "b", split=split)
 
-    outside = ({"train": [40]}, {"train": [-1]}, {"training": [1]}, {"train": [0.5]})
+    outside = (
+        {"train": [40]},
+        {"train": [-1]},
+        {"tuning": [1]},
+        {"val": [1], "valid": [2]},
+        {"train": [0.5]},
+    )
     check_each(check, [*outside, {"train": [1], "test": [1]}])
     with pytest.raises(UsageError):
         kmip_data.save(
             [regular_graph(10, 2)], tmp_path / "b", split={"train": [1], "test": [1, 11]}
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_have_the_names_that_open_and_ogb_accept(tmp_path):
+    graphs = list(tu_graphs())
+    parts = {"training": range(30), "valid": range(30, 35), "testing": range(35, 40)}
+    build = kmip_data.save(graphs, tmp_path / "a", parts)
+    dataset = kmip_data.open(build.path)
+    copy = kmip_data.save(graphs, tmp_path / "b", dataset.get_idx_split())
+    for part, rows in zip(("train", "val", "test"), parts.values(), strict=True):
+        for saved in (build, copy):
+            assert kmip_data.open(saved.path, part).records.tolist() == list(rows)
 
 
 def several(**values):
@@ -358,6 +377,66 @@ def test_the_target_is_a_new_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError):
         kmip_data.save(KarateClub(), tmp_path / "file" / "below")
+
+
+def test_a_build_is_overwritten_once_the_new_one_is_complete(tmp_path):
+    folder = tmp_path / "mine"
+    graphs = several(y=lambda i: torch.tensor([i % 2]))
+    kmip_data.save(graphs, folder)
+    with pytest.raises(UsageError, match="homogeneous"):
+        kmip_data.save([HeteroData()], folder, overwrite=True)
+    assert len(kmip_data.open(folder)) == 3
+
+    # The graphs may be those of the build that is replaced, read while it is replaced.
+    old = kmip_data.open(folder)
+    kmip_data.save((data for data in old[:2]), folder, overwrite=True)
+    assert [data.num_nodes for data in kmip_data.open(folder)] == [2, 3]
+    assert verify_build(folder).ok
+    kmip_data.save(graphs[2:], folder, overwrite=True, name="other")
+    assert [data.num_nodes for data in kmip_data.open(folder)] == [4]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "shards/notes.txt", "mine/notes.txt"])
+def test_a_folder_with_files_of_the_user_is_not_overwritten(tmp_path, name):
+    folder = tmp_path / "mine"
+    kmip_data.save(several(), folder)
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("mine")
+    contents = read_contents(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot be overwritten: .*left unchanged"):
+        kmip_data.save(several(), folder, overwrite=True)
+    assert read_contents(tmp_path) == contents
+
+
+def test_a_folder_that_is_no_build_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="already exists"):
+        kmip_data.save(several(), tmp_path, overwrite=True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_failed_rename_keeps_the_overwritten_build(tmp_path, monkeypatch, failing):
+    folder = tmp_path / "mine"
+    kmip_data.save(several(), folder)
+    contents = read_contents(tmp_path)
+    renames = []
+    rename = atomic_writes.rename_into_place
+
+    def fail(source, destination):
+        if source.parent == destination.parent == tmp_path:
+            renames.append(destination)
+            if len(renames) == failing:
+                raise OSError(errno.EIO, "failed")
+        rename(source, destination)
+
+    monkeypatch.setattr(atomic_writes, "rename_into_place", fail)
+    with pytest.raises(OutOfResources):
+        kmip_data.save(several()[:1], folder, overwrite=True)
+    assert len(renames) >= failing
+    assert read_contents(tmp_path) == contents
 
 
 def test_bytes_do_not_depend_on_the_number_of_shards(tmp_path, monkeypatch):
