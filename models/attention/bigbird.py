@@ -61,8 +61,8 @@ class BigBirdAttention(nn.Module):
     def __init__(
         self,
         dim: int,
-        *,
         heads: int = 4,
+        *,
         block_size: int = 3,
         random_blocks: int = 3,
         seed: int = 0,

@@ -177,8 +177,8 @@ class ExphormerAttention(nn.Module):
     def __init__(
         self,
         dim: int,
-        *,
         heads: int,
+        *,
         clamp: float = 5.0,
         output_projection: bool = False,
         dropout: float = 0.0,

@@ -233,12 +233,10 @@ class KMIPAttention(nn.Module):
     ----------
     dim, heads
         Input and output channels, and number of heads H.
-    key_dim
-        Channels of a head's queries and keys; ``dim / heads`` by default.
     k
         Keys per query; graphs with fewer nodes use all of them.
-    value_dim
-        Channels of a head's values; ``dim / heads`` by default.
+    key_dim, value_dim
+        Channels of a head's queries and keys, and of its values; ``dim / heads`` by default.
     output_projection
         End with a linear layer (W_O of Algorithm 1). The published configurations concatenate the
         heads instead, so ``heads · value_dim`` must be ``dim``.
@@ -270,10 +268,10 @@ class KMIPAttention(nn.Module):
     def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         dim: int,
-        *,
         heads: int,
-        key_dim: int | None = None,
         k: int,
+        *,
+        key_dim: int | None = None,
         value_dim: int | None = None,
         output_projection: bool = False,
         dropout: float = 0.0,

@@ -76,8 +76,8 @@ class PerformerAttention(nn.Module):
     def __init__(
         self,
         dim: int,
-        *,
         heads: int = 4,
+        *,
         head_dim: int = 64,
         features: int | None = None,
         dropout: float = 0.0,

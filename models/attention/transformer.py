@@ -90,8 +90,8 @@ class TransformerAttention(nn.Module):
     def __init__(
         self,
         dim: int,
-        *,
         heads: int = 4,
+        *,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()

@@ -259,7 +259,7 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
 
 def check_heads(dim: int, heads: int) -> None:
     """Raise ``UsageError`` unless the heads divide the channels."""
-    if dim % heads:
+    if dim < 1 or heads < 1 or dim % heads:
         raise UsageError(f"dim cannot be split among the heads: dim = {dim}, heads = {heads}.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -15,6 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import Sequential
 
 from kmip_data.errors import UsageError
+from kmip_data.models import (
+    BigBirdAttention,
+    ExphormerAttention,
+    KMIPMultiheadAttention,
+    PerformerAttention,
+    TransformerAttention,
+)
 from kmip_data.models.attention import kmip
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention, set_training_k
 from kmip_data.models.attention.reference import attend_by_graph, attend_in_graph
@@ -151,6 +159,33 @@ def test_mismatched_dimensions_are_refused() -> None:
     q, key, v = operands()
     with pytest.raises(UsageError, match=r"values .*\(2, 40, v\)"):
         kmip_attention(q, key, v[:, :-1], 3)
+
+
+def test_channels_heads_and_k_may_be_positional() -> None:
+    """As in torch's and PyG's layers, in the order of ``KMIPMultiheadAttention``."""
+    for call in (
+        lambda: KMIPAttention(32, 4, k=5),
+        lambda: KMIPAttention(32, 4, 5),
+        lambda: KMIPMultiheadAttention(32, 4, k=5),
+        lambda: KMIPMultiheadAttention(32, 4, 5),
+    ):
+        layer = call()
+        assert layer.k == 5
+        assert getattr(layer, "num_heads", None) or layer.heads == 4
+    for layer_class in (
+        TransformerAttention,
+        PerformerAttention,
+        BigBirdAttention,
+        ExphormerAttention,
+    ):
+        assert str(layer_class(32, 4)) == str(layer_class(32, heads=4))
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(32, 0), (0, 4), (32, -4), (32, 5)])
+def test_heads_must_divide_the_channels(dim, heads) -> None:
+    for layer_class in (partial(KMIPAttention, k=4), TransformerAttention, ExphormerAttention):
+        with pytest.raises(UsageError, match=f"dim = {dim}, heads = {heads}"):
+            layer_class(dim, heads)
 
 
 def test_layer_uses_train_k_in_training() -> None:
