@@ -11,6 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -20,7 +21,8 @@ from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
 from kmip_data.cli.shared.corrected_command import complete_next_line
-from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, strip_control_characters
+from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
+from kmip_data.cli.shared.printed_commands import complete_printed_commands
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import (
@@ -152,7 +154,10 @@ def run_command_line(args: list[str]) -> int:
         return shell_complete(
             root, {}, PROGRAM, COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
         )
-    with strip_control_characters(), _restored_plugin_variable():
+    complete_commands = partial(
+        complete_printed_commands, words=tuple(args), root=root, program=PROGRAM
+    )
+    with filtered_output(complete_commands), _restored_plugin_variable():
         return _run_and_handle_errors(args)
 
 
@@ -201,7 +206,13 @@ def _run_and_handle_errors(args: list[str]) -> int:
             shown = _save_traceback_of_bug(error)
         else:
             code = shown.exit_code
+            advice = shown.next
             complete_next_line(shown, args, PROGRAM, _flag_options(args))
+            # A line made of the typed one may leave out options on purpose.
+            if shown.next and shown.next == advice:
+                shown.next = complete_printed_commands(
+                    shown.next, args, root, PROGRAM, choose_build=True
+                )
         click.echo(f"Error: {shown}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED_META_KEY):

@@ -46,7 +46,7 @@ def command(
     else:
         text = (
             f"No runs yet in {home.runs}\n"
-            f"Next: kmip-data train NAME{home.as_option}, with a name of kmip-data list --all"
+            f"Next: kmip-data train NAME, with a name of kmip-data list --all"
         )
     print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)
 
@@ -55,4 +55,4 @@ def _message_without_match(dataset: str | None, model: str | None, home: Home) -
     """Return the message for filters that no run in the home matches."""
     of_model = f" of {model}" if model else ""
     on_dataset = f" on {dataset}" if dataset else ""
-    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs{home.as_option}, which lists all"
+    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs, which lists all"

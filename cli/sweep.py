@@ -295,7 +295,7 @@ def _print_plan(
         for (dataset, model), change in best_on_val(planned_runs).items():
             result["chosen"].append({"dataset": dataset, "model": model, "change": change})
             text.append(f"Best on val: {change} of {model} on {dataset}")
-    text += _next_step_lines(plan, home, has_results=bool(result["results"]), dry_run=dry_run)
+    text += _next_step_lines(plan, has_results=bool(result["results"]), dry_run=dry_run)
     print_result(result, *text)
 
     if failed and not (dry_run or status):
@@ -304,7 +304,7 @@ def _print_plan(
         raise CheckFailed(message, left=left, next="the same command, which tries them again")
 
 
-def _next_step_lines(plan: SweepPlan, home: Home, *, has_results: bool, dry_run: bool) -> list[str]:
+def _next_step_lines(plan: SweepPlan, *, has_results: bool, dry_run: bool) -> list[str]:
     """Return the line with the next command, if there is one."""
     if dry_run:
         words = [word for word in typed_words() if word != "--dry-run"]
@@ -312,4 +312,4 @@ def _next_step_lines(plan: SweepPlan, home: Home, *, has_results: bool, dry_run:
     if not has_results:
         return []
     words = ["kmip-data", "report", plan.name, "--output", f"{plan.name}.html"]
-    return [f"Next: {shlex.join(words)}{home.as_option}"]
+    return [f"Next: {shlex.join(words)}"]

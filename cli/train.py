@@ -342,7 +342,6 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.find_runs import find_compatible_run
-    from kmip_data.models.training.run.run_folder import home_option
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.find import find
     from kmip_data.pipelines.parameters import check_params
@@ -366,7 +365,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
         elif build.card.schema_.y_column is None and described is not None and described.task:
             # A build with --like and without targets is meant for predictions.
             run = find_compatible_run(build, home)
-            run_argument = "RUN" if run is None else f"{shlex.quote(str(run))}{home_option(run)}"
+            run_argument = "RUN" if run is None else shlex.quote(str(run))
             error.next = f"kmip-data predict {run_argument} --dataset {shlex.quote(data.dataset)}"
         raise
 

@@ -102,13 +102,13 @@ def _compatible_run_argument(build: Build) -> str:
     """Return a run of the same home that can predict a build without targets, or ``RUN``."""
     from kmip_data.builds.home import Home
     from kmip_data.models.training.run.find_runs import find_compatible_run
-    from kmip_data.models.training.run.run_folder import home_option, short_run_name
+    from kmip_data.models.training.run.run_folder import short_run_name
 
     home = Home(build.path.parent.parent)
     if build.path.parent != home.built:  # built by --output
         home = Home.locate()
     run = find_compatible_run(build, home)
-    return "RUN" if run is None else f"{shlex.quote(short_run_name(run))}{home_option(run)}"
+    return "RUN" if run is None else shlex.quote(short_run_name(run))
 
 
 def _is_shipped(card: Card) -> bool:

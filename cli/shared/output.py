@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -29,18 +29,21 @@ JSON_PRINTED_META_KEY = "kmip_data.json_printed"  #: key in ``ctx.meta``: the JS
 _ANSI_RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
-class _SanitizedStream:
+class _FilteredStream:
     """A text stream without control characters, which would move the cursor, and without passwords.
 
-    It filters all output, including JSON, as any path or address may contain them.
+    It filters all output, including JSON, as any path or address may contain them. Commands in it
+    are completed, except in JSON, whose values are for programs.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, complete_commands: Callable[[str], str]) -> None:
         self.unfiltered = stream
+        self.complete_commands = complete_commands
 
     def write(self, text: str) -> int:
         if text != _ANSI_RESET:
-            self.unfiltered.write(strip_logins(replace_controls(text)))
+            shown = text if text.startswith("{") else self.complete_commands(text)
+            self.unfiltered.write(strip_logins(replace_controls(shown)))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -50,11 +53,11 @@ class _SanitizedStream:
 
 
 @contextlib.contextmanager
-def strip_control_characters() -> Iterator[None]:
-    """Strip control characters from stdout and stderr, except from progress bars."""
+def filtered_output(complete_commands: Callable[[str], str]) -> Iterator[None]:
+    """Strip control characters from stdout and stderr, and complete commands; spare progress bars."""
     # A stream is None if it was closed before the start.
-    out = sys.stdout and _SanitizedStream(sys.stdout)
-    err = sys.stderr and _SanitizedStream(sys.stderr)
+    out = sys.stdout and _FilteredStream(sys.stdout, complete_commands)
+    err = sys.stderr and _FilteredStream(sys.stderr, complete_commands)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 

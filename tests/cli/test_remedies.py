@@ -574,7 +574,7 @@ def test_a_build_without_targets_is_refused_for_training_and_can_be_predicted(
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "default"))
     words[3] = "newest"
     step = expect_success(*words, "-q", "--home", home).out.rpartition("to predict: kmip-data ")[2]
-    assert shlex.split(step)[:4] == ["predict", "old/gcn/second", "--home", str(home)]
+    assert shlex.split(step)[:4] == ["predict", "--home", str(home), "old/gcn/second"]
     expect_success(*shlex.split(step))
 
 

@@ -1,0 +1,139 @@
+"""Printed commands, completed with options of the typed command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+#: Options that every printed command keeps, by their names in click.
+_OPTIONS_OF_ALL = ("home", "plugin")
+#: Commands that list what can be chosen, and so do not repeat the choice.
+_LISTING_COMMANDS = {"info"}
+_PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: such as ``FILE``
+
+
+@dataclass(frozen=True)
+class ParsedCommand:
+    """A command, such as ``kmip-data analyze influence-of-k``, and its words as click reads them."""
+
+    path: tuple[str, ...] = ()  #: words that name the command, without the program
+    command: click.Command | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    dataset: object = None  #: dataset that is named, or built by ``--name``
+
+    @classmethod
+    def from_words(cls, words: Sequence[str], root: click.Group) -> ParsedCommand:
+        """Parse the words after the program, without callbacks and without errors."""
+        # 1. Follow the groups to the command.
+        command: click.Command = root
+        depth = 0
+        while isinstance(command, click.Group):
+            name = "".join(words[depth : depth + 1])
+            inner = command.get_command(click.Context(command), name)
+            if inner is None or not {"--help", "-h"}.isdisjoint(words):
+                return cls()
+            command = inner
+            depth += 1
+
+        # 2. Let click separate options from arguments. Prose may follow a printed command.
+        context = click.Context(
+            command,
+            resilient_parsing=True,
+            ignore_unknown_options=True,
+            **root.context_settings,  # click keeps the first names of the option for help
+        )
+        values, _, _ = command.make_parser(context).parse_args([*words[depth:]])
+        arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
+        names = [values.get(str(key)) for key in ("recipe_name", "dataset", *arguments)]
+        dataset = next(filter(None, names), None)
+        return cls(tuple(words[:depth]), command, values, dataset)
+
+
+def complete_printed_commands(
+    text: str, words: Sequence[str], root: click.Group, program: str, *, choose_build: bool = False
+) -> str:
+    """Add typed options to the commands in a text.
+
+    A printed command keeps the typed ``--home`` and ``--plugin``, if it takes and lacks them.
+
+    Parameters
+    ----------
+    text
+        Output of the typed command, with any number of commands between other words.
+    words
+        The typed command line, without the program.
+    root
+        The group of all commands.
+    program
+        Name that begins a printed command.
+    choose_build
+        Also keep the options that choose a build of the typed dataset, such as ``--k``, and the
+        ``--set`` of a build.
+    """
+    first, *others = re.split(rf"(?<![\w/.-]){program} (?=[a-z])", text)
+    if not others:
+        return text
+    typed = ParsedCommand.from_words(words, root)
+    if not typed.values:
+        return text
+    pieces = [first]
+    for other in others:
+        # Prose may follow the last word of a command, so options are inserted behind its name.
+        line = re.split("[;`\n]", other)[0]
+        printed = ParsedCommand.from_words(_words_of_prose(line), root)
+        name = " ".join(printed.path)
+        options = shlex.join(_options_to_keep(typed, printed, choose_build=choose_build))
+        pieces.append(f"{name} {options}{other.removeprefix(name)}" if options else other)
+    return f"{program} ".join(pieces)
+
+
+def _words_of_prose(line: str) -> list[str]:
+    """Return the words of a command and the prose behind it, without punctuation."""
+    try:
+        words = shlex.split(line)
+    except ValueError:  # an apostrophe
+        words = line.split()
+    return [word.rstrip(",:.)") for word in words]
+
+
+def _options_to_keep(
+    typed: ParsedCommand, printed: ParsedCommand, *, choose_build: bool
+) -> list[str]:
+    """Return the typed options that a printed command takes and lacks, with their values."""
+    from kmip_data.cli.shared.dataset_options import DATASET_OPTIONS
+
+    if printed.command is None:
+        return []
+    kept_names = set(_OPTIONS_OF_ALL)
+    if choose_build and typed.dataset is not None and printed.dataset == typed.dataset:
+        if printed.path[0] not in _LISTING_COMMANDS:
+            kept_names |= {"sample", *DATASET_OPTIONS["records"], *DATASET_OPTIONS["split"]}
+        if typed.path == printed.path == ("build",):
+            kept_names.add("settings")
+
+    options = []
+    for param in printed.command.params:
+        if (
+            not isinstance(param, click.Option)
+            or param.name not in kept_names & typed.values.keys()
+        ):
+            continue
+        typed_value = typed.values[param.name]
+        printed_value = printed.values.get(param.name)
+        if not param.multiple:
+            if printed_value is None:
+                options += [param.opts[0], *([] if param.is_flag else [typed_value])]
+            continue
+        # A repeated option keeps each value, and each key of --set.
+        printed_keys = {value.partition("=")[0] for value in printed_value or ()}
+        if any(map(_PLACEHOLDER.fullmatch, printed_keys)):
+            continue
+        for value in typed_value:
+            if value.partition("=")[0] not in printed_keys:
+                options += [param.opts[0], value]
+    return options

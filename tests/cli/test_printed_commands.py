@@ -1,0 +1,118 @@
+"""Printed commands keep the options that were typed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from functools import partial
+from pathlib import Path
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.cli import expect_refusal, expect_success, kmip
+
+from kmip_data.cli.main import root
+from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
+
+
+def leaf_paths(command: click.Command = root, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(command, click.Group):
+        return [path]
+    context = click.Context(command)
+    paths = []
+    for name in command.list_commands(context):
+        paths += leaf_paths(command.get_command(context, name), (*path, name))
+    return paths
+
+
+def complete(text: str, *typed: str) -> str:
+    add_options = partial(
+        complete_printed_commands, words=typed, root=root, program="kmip-data", choose_build=True
+    )
+    completed = add_options(text)
+    assert add_options(completed) == completed
+    return completed
+
+
+def parse(text: str) -> ParsedCommand:
+    return ParsedCommand.from_words(shlex.split(text)[1:], root)
+
+
+@pytest.mark.parametrize("typed", leaf_paths(), ids=" ".join)
+def test_every_command_keeps_home_and_plugins_that_it_takes(typed):
+    def names(path):
+        command = parse(shlex.join(("kmip-data", *path))).command
+        return {param.name for param in command.params}
+
+    line = list(typed)
+    if "home" in names(typed):
+        line += ["--home", "a b"]
+    if "plugin" in names(typed):
+        line += ["--plugin", "p.py", "--plugin=q.py"]
+    for printed in leaf_paths():
+        text = f"kmip-data {' '.join(printed)} NAME, which is prose, or an address"
+        completed = parse(complete(text, *line).partition(",")[0])
+        both = names(typed) & names(printed)
+        assert completed.values.get("home") == ("a b" if "home" in both else None), text
+        plugins = ["p.py", "q.py"] if "plugin" in both else None
+        assert completed.values.get("plugin") == plugins, text
+
+
+@given(home=st.text(st.characters(exclude_categories=("C",)), min_size=1))
+def test_any_home_is_kept_as_it_was_typed(home):
+    text = complete("Next: kmip-data list", "runs", f"--home={home}")
+    assert parse(text.removeprefix("Next: ")).values["home"] == home
+
+
+@pytest.mark.parametrize(
+    ("printed", "typed", "expected"),
+    [
+        # Options that choose a build, on the same dataset only.
+        ("build s3dis --archive PATH", "build s3dis --k 32", "build --k 32 s3dis --archive PATH"),
+        ("build s3dis", "train s3dis --k 32 --epochs 3", "build --k 32 s3dis"),
+        ("preview s3dis", "train --dataset s3dis --sample", "preview --sample s3dis"),
+        ("train s3dis", "build s3dis --split-rule random", "train --split-rule random s3dis"),
+        ("build other", "build s3dis --k 32", "build other"),
+        ("build points --name b", "build points --name a --k 2", "build points --name b"),
+        # Values that the printed command has.
+        ("build s3dis --k 8", "build s3dis --k 32", "build s3dis --k 8"),
+        ("info s3dis", "train s3dis --k 32", "info s3dis"),
+        (
+            "build zinc --set on_error=skip",
+            "build zinc --set on_error=no --set a=b",
+            "build --set a=b zinc --set on_error=skip",
+        ),
+        ("build mine --plugin FILE", "build mine --plugin a.py", "build mine --plugin FILE"),
+        ("train zinc", "build zinc --set a=b", "train zinc"),
+        # No command.
+        ("train --help", "train zinc --home x", "train --help"),
+        ("wrote these files", "train zinc --home x", "wrote these files"),
+    ],
+)
+def test_options_of_a_build_are_kept_on_its_dataset(printed, typed, expected):
+    assert complete(f"kmip-data {printed}", *typed.split()) == f"kmip-data {expected}"
+
+
+def test_each_command_of_a_text_is_completed():
+    keep = partial(complete, "do: kmip-data list; or `kmip-data runs`, the run's kmip-data doctor")
+    assert keep("list", "--home", "h") == (
+        "do: kmip-data list --home h; or `kmip-data runs --home h`, the run's kmip-data doctor --home h"
+    )
+
+
+def test_output_errors_and_json_errors_are_completed(tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "default"))
+    home = tmp_path / "of mine"
+    text = expect_success("runs", "--home", home).out
+    assert f"Next: kmip-data train --home '{home}' NAME" in text
+    step = text.rpartition("kmip-data ")[2]
+    assert "cora" in expect_success(*shlex.split(step)).out
+
+    message = expect_refusal("info", "zzzzzz", "--home", home)
+    assert f"next: kmip-data list --home '{home}'\n" in message
+    outcome = kmip("info", "zzzzzz", "--home", home, "--json")
+    assert json.loads(outcome.out)["error"]["next"] == f"kmip-data list --home '{home}'"
+    listed = expect_success("list", "--home", home, "--json").json
+    assert Path(listed["home"]) == home
