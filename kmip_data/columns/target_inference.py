@@ -37,7 +37,7 @@ class InferredTarget:
         column = self.column
         y = targets_as_numbers(y, self.class_names)
         if column.num_classes and not column.shape and y.ndim > 1:
-            y = y.argmax(axis=1)
+            y = y[:, 0] if y.shape[1] == 1 else y.argmax(axis=1)
         if column.low == NO_CLASS:
             y = np.nan_to_num(y, nan=NO_CLASS)
         if column.num_classes and not column.finite:
@@ -66,6 +66,8 @@ def infer_target(
 
     # 1. Numbers: strings become positions in the class names, one-hot rows the position of the 1.
     y = np.concatenate(targets)
+    if task == "classification" and y.shape[1:] == (1,):
+        y = y[:, 0]
     integers_are_names = is_table and task in {None, "classification"}
     class_names = _class_names(y, described_classes, integers_are_names=integers_are_names)
     if class_names and task in {"regression", "multilabel"}:

@@ -17,10 +17,8 @@ from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.attribute_levels import AttributeLevels
-from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import Level
-from kmip_data.columns.target_inference import InferredTarget
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name, parts_problem
 from kmip_data.format.writer import GraphRecord
@@ -222,7 +220,6 @@ class InMemoryPipeline(OwnGraphsPipeline):
                     options,
                     findings,
                     mask_use=mask_use,
-                    keep_target_shape=True,
                 )
 
         return findings, keyed_graphs()
@@ -234,31 +231,6 @@ class InMemoryPipeline(OwnGraphsPipeline):
     def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
         """Return the description of the build without statistics and notes about files."""
         return replace(super().card_additions(prepared, params), statistics={}, notes=())
-
-    def infer_target(
-        self, columns: InferredColumns, options: ReadOptions, findings: Findings
-    ) -> InferredTarget:
-        """Return the target column with its original dtype; ``DamagedInput`` if the task is ambiguous."""
-        target = super().infer_target(columns, options, findings)
-        if isinstance(self._graphs, InMemoryTables):
-            return target
-        column = replace(target.column, form=findings.attributes.forms.get(columns.target, "axis"))
-        dtype = np.result_type(*{y.dtype for y in columns.targets})
-        is_float = dtype.kind == "f"
-        if column.num_classes is None and is_float:
-            column = replace(column, stored=dtype.name, presented=dtype.name)
-        elif column.num_classes is None and options.params.task is None:
-            raise DamagedInput(
-                f"y has rows of {max(column.shape, default=1)} integers: classes or regression targets.",
-                next="--set task=regression for regression; data.y = data.y.squeeze(1) if a row has one"
-                " class",
-            )
-        keeps_dtype = not is_float  # classes are integers; one of several labels may be missing
-        if column.shape:
-            keeps_dtype = is_float or not target.missing
-        if column.num_classes and keeps_dtype:
-            column = replace(column, presented=dtype.name)
-        return replace(target, column=column)
 
     def splits_to_write(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
         """Return the user's split, one per column of its masks; by default the splits of the graph's masks."""

@@ -115,6 +115,83 @@ def test_attributes_keep_shape_and_dtype_and_are_batched_as_by_pytorch_geometric
             assert item.number == graph.number
 
 
+#: Target -> its level and the shape of one row, or of the tensor of a graph.
+TARGETS = {
+    "number": ("graph", ()),
+    "vector of one": ("graph", (1,)),
+    "matrix of one": ("graph", (1, 1)),
+    "vector": ("graph", (3,)),
+    "row": ("graph", (1, 3)),
+    "rows": ("graph", (2, 3)),
+    "numbers of nodes": ("node", ()),
+    "columns of nodes": ("node", (1,)),
+    "rows of nodes": ("node", (3,)),
+    "numbers of edges": ("edge", ()),
+    "columns of edges": ("edge", (1,)),
+}
+
+#: Level, dtype and number.
+ATTRIBUTES_OF_ANY_SHAPE = [
+    f"{level}_{dtype}_{number}"
+    for level in ("graph", "node", "edge")
+    for dtype in ("float64", "int64", "bool")
+    for number in range(3)
+]
+
+
+def graphs_of_random_shapes(rng: np.random.Generator, target: str, dtype: str) -> list[Data]:
+    """Graphs with attributes of random shapes at every level, and one target."""
+    rows = {"y": (*TARGETS[target], dtype)}
+    for name in ATTRIBUTES_OF_ANY_SHAPE:
+        level, kind, _ = name.split("_")
+        row = tuple(map(int, rng.integers(1, 4, size=rng.integers(0, 4))))
+        rows[name] = (level, row, kind)
+    graphs = []
+    for nodes in (11, 13, 17):
+        graph = Data(edge_index=torch.tensor(rng.integers(nodes, size=(2, 2 * nodes))))
+        graph.num_nodes = nodes
+        for name, (level, row, kind) in rows.items():
+            shape = {"graph": (), "node": (nodes,), "edge": (2 * nodes,)}[level] + row
+            high = 2 if kind != "float64" else 100
+            values = rng.integers(high, size=shape) + 0.5 * (kind == "float64")
+            graph[name] = torch.tensor(values).to(getattr(torch, kind))
+        graphs.append(graph)
+    return graphs
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+def test_targets_and_attributes_of_any_shape_are_those_of_pytorch_geometric(tmp_path, dtype):
+    """Items and batches agree, of a build by ``save`` and of one by the command line."""
+    for seed, target in enumerate(TARGETS):
+        folder = tmp_path / str(seed)
+        graphs = graphs_of_random_shapes(np.random.default_rng(seed), target, dtype)
+        batch = Batch.from_data_list(graphs)
+        kmip_data.save(graphs, folder / "saved")
+        for door, dataset in (
+            ("command line", opened(saved(folder, graphs))),
+            ("save", kmip_data.open(folder / "saved")),
+        ):
+            loaded = next(iter(GraphLoader(dataset, batch_size=len(graphs))))
+            pairs = [*zip(dataset, graphs, strict=True), (loaded, batch)]
+            for item, expected in pairs:
+                for name in ("edge_index", "y", *ATTRIBUTES_OF_ANY_SHAPE):
+                    assert item[name].dtype == expected[name].dtype, (door, target, name)
+                    assert torch.equal(item[name], expected[name]), (door, target, name)
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 1)], ids=["nodes", "graphs"])
+def test_integers_in_rows_of_one_keep_their_shape_unless_they_are_classes(tmp_path, shape):
+    graphs = graphs_with(y=lambda number: torch.full(shape, number + 3))
+    path = saved(tmp_path / "a", graphs)
+    with pytest.raises(DamagedInput, match="rows of 1 integers") as refused:
+        read_records(path)
+    assert "--set task=classification" in str(refused.value)
+    numbers = opened(path, "--set", "task=regression")
+    assert [item.y.tolist() for item in numbers] == [graph.y.tolist() for graph in graphs]
+    classes = opened(path, "--set", "task=classification")
+    assert [item.y.tolist() for item in classes] == [graph.y[:, 0].tolist() for graph in graphs]
+
+
 def test_bfloat16_becomes_the_float32_of_the_same_value(tmp_path):
     x = torch.randn(40, 3).bfloat16()
     for value in (x, x.T.contiguous().T):

@@ -16,10 +16,8 @@ from pydantic import Field
 
 from kmip_data.arrays import Bools
 from kmip_data.builds.home import Home
-from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.columns.conform_to_schema import conform_record
-from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.small_files import sha256_file
@@ -185,7 +183,7 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         # 3. The target, whose type depends on the labels of all graphs.
         target = None
         if totals.columns.targets:
-            target = self.infer_target(totals.columns, options, findings)
+            target = infer_target_column(totals.columns, options, findings)
             count_missing_labels(target, findings)
 
         # 4. The schema; SMILES become columns of atoms and bonds.
@@ -216,12 +214,6 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
     def file_bytes(self, raw: RawCopy) -> int:
         """Return the total size of the files in bytes."""
         return sum((raw.path / name).stat().st_size for name in raw.members)
-
-    def infer_target(
-        self, columns: InferredColumns, options: ReadOptions, findings: Findings
-    ) -> InferredTarget:
-        """Return the target column."""
-        return infer_target_column(columns, options, findings)
 
     def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
         """Return the summary of the files for the card, its warnings as notes, and given splits."""

@@ -33,6 +33,7 @@ class Attributes:
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
     #: Key of a graph column -> its form, unless it is a row with a leading axis of one.
     forms: dict[str, ItemForm] = field(default_factory=dict)
+    are_tensors: bool = False  #: True if items must have the shapes and dtypes of a ``Data``
 
     @property
     def target_key(self) -> str:
@@ -55,10 +56,11 @@ class Attributes:
         y = y.copy()  # the array may be a view of a file that closes
         if task == "multilabel" or y.shape[1:] not in {(), () if keep_target_shape else (1,)}:
             y = y.reshape(len(y), -1)
-            names = tuple(f"{name} {column}" for column in range(y.shape[1]))
         else:
             y = y.reshape(-1)
-            names = (name,)
+        names: tuple[str, ...] = (name,)
+        if y.ndim > 1 and y.shape[1] != 1:
+            names = tuple(f"{name} {column}" for column in range(y.shape[1]))
         self.component_names["y"] = names
         self.target_level = level
         self.graph_target_size = y.size if level == "graph" else 0
@@ -144,14 +146,14 @@ def key_columns_by_level(
     findings: Findings,
     *,
     mask_use: MaskUse,
-    keep_target_shape: bool = False,
 ) -> GraphRecord:
     """Rename the columns of a graph from attributes to keys, by the level of each attribute.
 
-    Strings and Python numbers must have their form in ``findings`` already.
-    ``keep_target_shape`` keeps the axes of targets.
+    Strings and Python numbers must have their form in ``findings`` already. Targets keep their axes;
+    those of a graph with several rows are a column like any other.
     """
     attributes = findings.attributes
+    attributes.are_tensors = True
     columns: dict[str, Array] = {}
     masks = {}
     for attribute, array in graph.columns.items():
@@ -162,11 +164,11 @@ def key_columns_by_level(
             continue  # not in the description
         level = levels[attribute]
         key = f"{level}/{attribute}"
-        if attribute == "y" and level != "edge" and array.ndim <= 2:
-            columns |= _target_columns(
-                array, level, options, attributes, keep_target_shape=keep_target_shape
-            )
+        if attribute == "y" and _are_targets(array, level):
+            columns |= _target_columns(array, level, options, attributes)
             continue
+        if attribute == "y":
+            attributes.graph_target_size = array.size if level == "graph" else 0
         rows = array
         if level == "graph" and key not in attributes.forms:
             attributes.forms[key], _ = row_form_and_shape(level, array.shape)
@@ -179,17 +181,20 @@ def key_columns_by_level(
     return replace(graph, columns=columns)
 
 
+def _are_targets(y: Array, level: str) -> bool:
+    """True for a number or a row of numbers, for each node or for the graph."""
+    if level == "graph":
+        return y.ndim < 2 or (y.ndim == 2 and len(y) == 1)
+    return level == "node" and y.ndim <= 2
+
+
 def _target_columns(
-    y: Array, level: str, options: ReadOptions, attributes: Attributes, *, keep_target_shape: bool
+    y: Array, level: str, options: ReadOptions, attributes: Attributes
 ) -> dict[str, Array]:
-    """Return the targets ``y`` of nodes, or of a graph, with at most two axes."""
-    task = options.params.task
+    """Return the targets of nodes (N,) or (N, C), or those of a graph: (), (C,) or (1, C)."""
     name = (*options.params.label, "y")[0]
     rows = y
-    if level == "graph" and not (y.ndim == 2 and len(y) == 1):
-        if keep_target_shape and y.shape != (1,):
-            attributes.forms.setdefault("graph/y", "row")
-            rows = y[None]
-        else:  # a number, or a row of numbers
-            rows = y.reshape(1) if y.size == 1 else y[None]
-    return attributes.add_targets(name, rows, level, task, keep_target_shape=keep_target_shape)
+    if level == "graph" and y.ndim < 2 and y.shape != (1,):
+        attributes.forms.setdefault("graph/y", "row")
+        rows = y[None]
+    return attributes.add_targets(name, rows, level, options.params.task, keep_target_shape=True)

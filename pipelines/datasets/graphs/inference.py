@@ -12,7 +12,14 @@ from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.columns.target_inference import InferredTarget, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import NODE_ID, PART_DOC, Column, Schema, bytes_per_graph_node_edge
+from kmip_data.format.schema import (
+    NODE_ID,
+    PART_DOC,
+    Column,
+    ItemForm,
+    Schema,
+    bytes_per_graph_node_edge,
+)
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
 from kmip_data.pipelines.datasets.graphs.edge_directions import (
@@ -96,7 +103,38 @@ def infer_target_column(
     )
     names = options.params.class_name or findings.attributes.class_names
     _check_class_names(names, target, columns.targets)
+    if findings.attributes.are_tensors:
+        form = findings.attributes.forms.get(columns.target, "axis")
+        return _present_as_tensors(target, columns.targets, form, options)
     return target
+
+
+def _present_as_tensors(
+    target: InferredTarget, labels: Sequence[Array], form: ItemForm, options: ReadOptions
+) -> InferredTarget:
+    """Return a target whose items have the form and dtype of the tensors ``labels``.
+
+    Raises ``DamagedInput`` for integers that are no classes unless the task is given.
+    """
+    column = replace(target.column, form=form)
+    dtype = np.result_type(*{y.dtype for y in labels})
+    is_float = dtype.kind == "f"
+    if column.num_classes is None and is_float:
+        column = replace(column, stored=dtype.name, presented=dtype.name)
+    elif column.num_classes is None and options.params.task is None:
+        width = max(column.shape, default=1)
+        remedy = "--set task=regression for regression"
+        if width == 1:
+            remedy += "; --set task=classification for classes, which become y [N]"
+        raise DamagedInput(
+            f"y has rows of {width} integers: classes or regression targets.", next=remedy
+        )
+    keeps_dtype = dtype.kind in "biu"  # classes are integers; one of several labels may be missing
+    if column.shape:
+        keeps_dtype = is_float or not target.missing
+    if column.num_classes and keeps_dtype:
+        column = replace(column, presented=dtype.name)
+    return replace(target, column=column)
 
 
 def graphs_per_shard(totals: GraphTotals, schema: Schema) -> int:
