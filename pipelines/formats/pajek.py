@@ -14,6 +14,20 @@ from kmip_data.errors import DamagedInput
 
 _TOKEN = re.compile(r'"([^"]*)"|(\S+)')
 _EDGE_SECTIONS = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_SHAPES = {"ellipse", "box", "diamond", "triangle", "cross", "house", "man", "woman", "empty"}
+#: Names of Pajek's parameters of a vertex, each followed by its value.
+_PARAMETERS = {
+    *("ic", "bc", "bw", "lc", "la", "lr", "lphi", "fos", "font"),
+    *("x_fact", "y_fact", "phi", "r", "q", "s_size"),
+}
+_NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
+_SHAPES = {"ellipse", "box", "diamond", "triangle", "cross", "house", "man", "woman", "empty"}
+#: Names of Pajek's parameters of a vertex, each followed by its value.
+_PARAMETERS = {
+    *("ic", "bc", "bw", "lc", "la", "lr", "lphi", "fos", "font"),
+    *("x_fact", "y_fact", "phi", "r", "q", "s_size"),
+}
 
 
 def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> Any:
@@ -66,16 +80,18 @@ def _begin_section(graph: Any, cells: list[str], check_vertices: Callable[[int],
 
 def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None:
     """Add the vertex, edges or matrix row of a line."""
+    data: dict[str, object] = {"relation": relation} if relation else {}
     if section == "*vertices":
         _add_vertex(graph, cells)
     elif section in _EDGE_SECTIONS:
-        _add_edges(graph, section, cells, {"relation": relation} if relation else {})
+        _add_edges(graph, section, cells, data)
     elif section == "*matrix":
         graph.graph["rows of the matrix"] += 1
         source = graph.graph["rows of the matrix"]
         for target, weight in enumerate(map(float, cells), 1):
             if weight:
-                graph.add_edge(source, _existing_vertex(graph, str(target)), weight=weight)
+                end = _existing_vertex(graph, str(target))
+                graph.add_edge(source, end, **data, weight=weight)
     else:
         raise ValueError(f"{' '.join(cells)[:80]!r} is in no section")
 
@@ -86,12 +102,22 @@ def _add_vertex(graph: Any, cells: list[str]) -> None:
     data: dict[str, object] = {"label": cells[1] if len(cells) > 1 else ""}
     rest = cells[2:]
     for axis in "xyz":
-        if rest and re.fullmatch(r"[-+.\deE]+", rest[0]):
+        if rest and _NUMBER.fullmatch(rest[0]):
             data[f"position {axis}"] = float(rest.pop(0))
-    if len(rest) % 2:
+    if rest and (rest[0].lower() in _SHAPES or (len(rest) % 2 and rest[0] not in _PARAMETERS)):
         data["shape"] = rest.pop(0)
-    data |= dict(zip(rest[::2], rest[1::2], strict=True))
+    data |= _named_values(rest, "number, label, coordinates, shape, and names with values")
     graph.add_node(vertex, **data)
+
+
+def _named_values(cells: list[str], order: str) -> dict[str, str]:
+    """Return the values that follow their names; a number or an interval of time is no name."""
+    names = cells[::2]
+    if len(cells) % 2 or any(
+        _NUMBER.fullmatch(name) or name.startswith(("[", "<")) for name in names
+    ):
+        raise ValueError(f"{' '.join(cells)[:80]!r} is not in the order {order}")
+    return dict(zip(names, cells[1::2], strict=True))
 
 
 def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, object]) -> None:
@@ -104,7 +130,7 @@ def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, objec
         rest = cells[2:]
         if len(rest) % 2:
             data["weight"] = float(rest.pop(0))
-        data |= dict(zip(rest[::2], rest[1::2], strict=True))
+        data |= _named_values(rest, "source, target, weight, and names with values")
     for target in targets:
         graph.add_edge(source, target, **data)
         if section.startswith("*edges") and source != target:

@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import warnings
+from itertools import permutations
 
 import networkx as nx
 import numpy as np
@@ -284,6 +285,65 @@ def test_pajek_has_arcs_one_way_and_edges_both(tmp_path):
     assert read_files(folder).edges() == set(other.edges)
     with pytest.raises(DamagedInput, match=r"a\.net, line 3: there is no vertex 9"):
         read_files(write_files(tmp_path / "bad", a_net="*Vertices 2\n*Arcs\n1 9\n"))
+
+
+@pytest.mark.parametrize("names", [("1", "2"), ("marriage", "business")])
+def test_relations_of_pajek_are_features_in_matrices_and_in_lists(tmp_path, names):
+    titles = [f':{number} "{name}"' for number, name in enumerate(names, 1)]
+    if names == ("1", "2"):
+        titles = [":1", ":2"]
+    first, second = titles
+    head = '*Vertices 3\n1 "a"\n2 "b"\n3 "c"\n'
+    matrices = (
+        f"{head}*Matrix {first}\n0 1 0\n0 0 0\n0 0 0\n*Matrix {second}\n0 1 1\n0 0 0\n0 0 2\n"
+    )
+    arcs = f"{head}*Arcs {first}\n1 2 1\n*Arcs {second}\n1 2 1\n1 3 1\n3 3 2\n"
+    got = read_files(write_files(tmp_path / "m", a_net=matrices))
+    expected = read_files(write_files(tmp_path / "a", a_net=arcs))
+    assert "relation" in got.schema.column("edge/edge_attr").fields[0]
+    assert got.schema == expected.schema
+    assert np.array_equal(got.first.edge_index, expected.first.edge_index)
+    assert np.array_equal(
+        got.first.columns["edge/edge_attr"], expected.first.columns["edge/edge_attr"]
+    )
+
+
+VERTEX = ["0.1 0.575472 0.5", "ellipse", "ic Red", "x_fact 1.5"]
+
+
+@pytest.mark.parametrize("order", [*permutations(VERTEX), ["0.1 0.2 0.5", "ic Red", "[1-4]"]])
+def test_words_after_a_vertex_of_pajek_are_in_a_known_order_or_refused(tmp_path, order):
+    folder = write_files(tmp_path / "p", a_net=f'*Vertices 2\n1 "a" {" ".join(order)}\n2 "b"\n')
+    is_known = list(order[:2]) == VERTEX[:2]
+    if is_known:
+        graph = parse_pajek((folder / "a.net").read_text(), "a.net", lambda _: None)
+        names = {"label", "position x", "position y", "position z", "shape", "ic", "x_fact"}
+        assert graph.nodes[1].keys() == names
+        assert graph.nodes[1]["shape"] == "ellipse"
+        return
+    with pytest.raises(DamagedInput, match=r"a\.net, line 2: .* is not in the order"):
+        read_files(folder)
+
+
+@pytest.mark.parametrize("version", ["1.1draft", "1.2draft", "1.3"])
+@pytest.mark.parametrize("weights", [("2.5", "", "0"), ("", "", "")])
+def test_edges_of_gexf_without_a_weight_have_the_default_of_its_schema(tmp_path, version, weights):
+    attributes = [f'weight="{weight}"' if weight else "" for weight in weights]
+    edges = "".join(
+        f'<edge id="{number}" source="a" target="{target}" {attribute}/>'
+        for number, (target, attribute) in enumerate(zip("abc", attributes, strict=True))
+    )
+    text = (
+        f'<gexf xmlns="http://gexf.net/{version}" version="{version}">'
+        '<graph defaultedgetype="directed"><nodes><node id="a"/><node id="b"/><node id="c"/></nodes>'
+        f"<edges>{edges}</edges></graph></gexf>"
+    )
+    got = read_files(write_files(tmp_path / "g", a_gexf=text))
+    if not any(weights):
+        assert "edge/edge_attr" not in got.first.columns
+        return
+    expected = [[float(weight or 1)] for weight in weights]
+    assert got.first.columns["edge/edge_attr"].tolist() == expected
 
 
 def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):

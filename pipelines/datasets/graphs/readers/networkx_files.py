@@ -201,7 +201,7 @@ def _parse_graphs(path: Path, file_format: str, options: ReadOptions) -> list[An
 
 
 def _parse_gexf(path: Path) -> list[Any]:
-    """Return the graph of a GEXF file of any version."""
+    """Return the graph of a GEXF file of any version; edges without a weight have weight 1."""
     import networkx as nx
 
     reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
@@ -210,7 +210,12 @@ def _parse_gexf(path: Path) -> list[Any]:
         # networkx does not know the default of the format.
         graph.attrib.setdefault("timeformat", "double")
         _direct_mixed_edges(graph, "defaultedgetype", "type")
-    return [reader(BytesIO(tostring(root)))]
+    graph = reader(BytesIO(tostring(root)))
+    # Gephi leaves out weights of 1, the default of the schema. A graph without weights gets none.
+    if any("weight" in edge.attrib for edge in root.iter(f"{{{reader.NS_GEXF}}}edge")):
+        for *_, data in graph.edges(data=True):
+            data.setdefault("weight", 1.0)
+    return [graph]
 
 
 def _parse_graphml(path: Path) -> list[Any]:
