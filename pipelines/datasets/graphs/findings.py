@@ -56,11 +56,13 @@ class Attributes:
         y = y.copy()  # the array may be a view of a file that closes
         if task == "multilabel" or y.shape[1:] not in {(), () if keep_target_shape else (1,)}:
             y = y.reshape(len(y), -1)
+            width = y.shape[1]
         else:
             y = y.reshape(-1)
+            width = 1
         names: tuple[str, ...] = (name,)
-        if y.ndim > 1 and y.shape[1] != 1:
-            names = tuple(f"{name} {column}" for column in range(y.shape[1]))
+        if width != 1:
+            names = tuple(f"{name} {column}" for column in range(width))
         self.component_names["y"] = names
         self.target_level = level
         self.graph_target_size = y.size if level == "graph" else 0
