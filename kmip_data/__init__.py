@@ -8,6 +8,8 @@ Public names are imported lazily (PEP 562): ``import kmip_data`` loads neither t
 
 from __future__ import annotations
 
+import importlib
+
 import lazy_loader
 
 __version__ = "0.1.0"
@@ -25,6 +27,11 @@ _COUNTERPARTS = {
     "PygGraphPropPredDataset": "OGBGMolHIV or OGBGMolPCBA",
     "PygPCQM4Mv2Dataset": "PCQM4Mv2",
     "Evaluator": "models.evaluate_predictions",
+    "load": "open",
+    "load_dataset": "open",
+    "Dataset": "open",
+    "InMemoryDataset": "open",
+    "DataLoader": "GraphLoader",
 }
 
 
@@ -38,7 +45,17 @@ def __getattr__(name: str) -> object:
             raise
         from kmip_data.text import missing_attribute_message
 
+        if name[0].isupper() and _is_pyg_dataset(name):
+            raise ImportError(
+                f"kmip_data has no {name}: build it with kmip-data build pyg"
+                f" --set class=torch_geometric.datasets:{name} --name NAME"
+            ) from error
         raise AttributeError(missing_attribute_message(__name__, name, _names)) from error
+
+
+def _is_pyg_dataset(name: str) -> bool:
+    """True for a dataset class of PyTorch Geometric, which is imported only to answer a mistake."""
+    return name in importlib.import_module("torch_geometric.datasets").__all__
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from torch_geometric.transforms import Compose
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Build, Home, home_argument
+from kmip_data.datasets.pyg_arguments import accept_root_and_split
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME
@@ -23,7 +24,7 @@ from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.find import ensure_split, obtain, parameter_names
 from kmip_data.plugins import import_installed_plugin
-from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.dataset import ShardedDataset, unknown_part_error
 
 Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]
@@ -108,7 +109,8 @@ class BuiltDataset(ShardedDataset):
     limit
         Use only N graphs, spread evenly over the dataset.
     *pyg
-        Further positional arguments, in the order of PyTorch Geometric's class.
+        Further positional arguments, in the order of PyTorch Geometric's class; without such a
+        class: split, transform, pre_transform, pre_filter, force_reload.
     **arguments
         Options of the build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``engine``, ``scheduler``, ``quiet``: see
@@ -142,7 +144,10 @@ class BuiltDataset(ShardedDataset):
                     )
         cls.__signature__ = signature.replace(parameters=parameters)
 
-    def __init__(self, root: Folder | None = None, **arguments: Unpack[RuleArguments]) -> None:
+    @accept_root_and_split
+    def __init__(
+        self, root: Folder | None = None, *pyg: object, **arguments: Unpack[RuleArguments]
+    ) -> None:
         self._open(root, arguments)
 
     def _open(
@@ -259,9 +264,7 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
         )
     part = part_name(options["split"])
     if part is not None and part not in _VALID_PARTS:
-        raise unknown_name_error(
-            "part of the split", str(part), PARTS, command="split=None, for all"
-        )
+        raise unknown_part_error(part, PARTS)
     # Opening never replaces a build: that takes an explicit command.
     if options["force_reload"]:
         raise UsageError(

@@ -9,7 +9,11 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
-from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import (
+    PYG_PROCESSING_ARGUMENTS,
+    accept_pyg_order,
+    accept_root_and_split,
+)
 
 
 class ZINC(BuiltDataset):
@@ -93,10 +97,11 @@ class PeptidesFunc(BuiltDataset):
 
     dataset_name = "peptides-func"
 
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         on_error: Literal["stop", "skip"] = "stop",
         **arguments: Unpack[RuleArguments],
     ) -> None:
@@ -123,10 +128,11 @@ class PeptidesStruct(BuiltDataset):
 
     dataset_name = "peptides-struct"
 
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         on_error: Literal["stop", "skip"] = "stop",
         target_scaling: Literal["none", "train"] = "none",
         **arguments: Unpack[RuleArguments],
@@ -227,10 +233,11 @@ class PCQMContact(BuiltDataset):
 
     dataset_name = "pcqm-contact"
 
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         on_error: Literal["stop", "skip"] = "stop",
         split_rule: Literal["shuffle", "num-atoms", "stratified"] = "shuffle",
         split_seed: int = 0,

@@ -11,7 +11,7 @@ from kmip_data.datasets.base import (
     RuleArguments,
     dataset_name_of_class,
 )
-from kmip_data.datasets.pyg_arguments import accept_pyg_order
+from kmip_data.datasets.pyg_arguments import accept_pyg_order, accept_root_and_split
 
 
 class _PublishedFolds(BuiltDataset):
@@ -149,10 +149,11 @@ class Planetoid(BuiltDataset):
 
 
 class _Citations(BuiltDataset):
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         edges: Literal["published", "undirected"] = "published",
         **arguments: Unpack[RuleArguments],
     ) -> None:
@@ -224,10 +225,11 @@ class OGBNPapers100M(BuiltDataset):
 
     dataset_name = "ogbn-papers100m"
 
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         edges: Literal["published", "undirected"] = "published",
         features: Literal["float32", "float16"] = "float32",
         **arguments: Unpack[RuleArguments],

@@ -75,6 +75,10 @@ def accept_pyg_order(*pyg_order: str, **translators: Translator) -> Callable[[In
     return decorate
 
 
+#: Decorator for a class without a counterpart in PyTorch Geometric: the order of most classes there.
+accept_root_and_split = accept_pyg_order("root", "split", *PYG_PROCESSING_ARGUMENTS)
+
+
 def require_value(*stored_values: object) -> Translator:
     """Return a translator that drops an argument after checking that it is one of ``stored_values``."""
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments
+from kmip_data.datasets.pyg_arguments import accept_root_and_split
 from kmip_data.datasets.transforms import StandardiseFeatures
 
 
 class _Superpixels(BuiltDataset):
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         split_rule: Literal["upstream", "stratified"] = "upstream",
         split_seed: int = 0,
         standardise: bool = False,

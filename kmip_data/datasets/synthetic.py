@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, dataset_names_of_class
-from kmip_data.datasets.pyg_arguments import PYG_PROCESSING_ARGUMENTS, accept_pyg_order
+from kmip_data.datasets.pyg_arguments import (
+    PYG_PROCESSING_ARGUMENTS,
+    accept_pyg_order,
+    accept_root_and_split,
+)
 from kmip_data.errors import unknown_name_error
 
 
@@ -68,10 +72,11 @@ class LongRange(BuiltDataset):
 
     dataset_name = "long-range"
 
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         task: Literal["retrieval", "sssp", "ecc", "diam"] = "retrieval",
         graphs: int = 3000,
         nodes: int = 64,
@@ -135,10 +140,11 @@ class GeneratedLRIM(BuiltDataset):
 
     dataset_name = "lrim-generated"
 
+    @accept_root_and_split
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: object,
         size: Literal[16, 32, 64, 128, 256] = 16,
         difficulty: Literal["hard", "easy"] = "hard",
         graphs: int = 10_000,

@@ -20,14 +20,42 @@ from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import INCOMPLETE, Card, read_card
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.split_files import PART_CODES, TRAIN_AND_VAL, graph_keys_digest, part_name
+from kmip_data.format.split_files import (
+    PART_CODES,
+    PARTS,
+    TRAIN_AND_VAL,
+    graph_keys_digest,
+    part_name,
+)
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, ItemField, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
-from kmip_data.text import count_with_noun, replace_controls
+from kmip_data.text import count_with_noun, is_likely_typo, nearest_name, replace_controls
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: OGB's name of each part
+
+#: Attribute of datasets in PyTorch Geometric, OGB or DGL -> the expression to use here.
+_EQUIVALENTS = {
+    **dict.fromkeys(["data", "_data", "ndata", "edata"], "dataset[0]"),
+    **dict.fromkeys(["labels", "label", "targets"], "dataset.y"),
+    **dict.fromkeys(["features", "feat"], "dataset.x"),
+    **dict.fromkeys(["graphs", "data_list", "copy", "to_list"], "list(dataset)"),
+    **dict.fromkeys(["to", "cpu", "cuda"], "[data.to('cpu') for data in dataset]"),
+    **dict.fromkeys(["train_mask", "val_mask", "test_mask"], "dataset.get_idx_split()"),
+    **dict.fromkeys(["train_idx", "val_idx", "test_idx", "get_split"], "dataset.get_idx_split()"),
+    **dict.fromkeys(["metadata", "meta_info", "info", "stats"], "dataset.card"),
+    **dict.fromkeys(["path", "folder"], "dataset.build.path"),
+    **dict.fromkeys(["loader", "dataloader"], "kmip_data.GraphLoader(dataset, batch_size=32)"),
+    "edge_index": "dataset[0].edge_index",
+    "slices": "dataset.nodes",
+    "num_nodes": "dataset.nodes.sum()",
+    "num_edges": "dataset.edges.sum()",
+    "num_graphs": "len(dataset)",
+    "num_labels": "dataset.num_classes",
+    "num_targets": "dataset.num_tasks",
+    "splits": "dataset.card.splits",
+}
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -96,6 +124,11 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 IncompleteBuildWarning,
                 stacklevel=2,
             )
+        if transform is not None and not callable(transform):
+            raise UsageError(
+                f"transform is of type {type(transform).__name__}, not a function of one graph.",
+                next="several transforms in order: torch_geometric.transforms.Compose([first, second])",
+            )
         self.build = build
         self.split = part_name(split)
         self.split_name = split_name or self.card.default_split or None
@@ -140,8 +173,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         parts = [] if part is None else [part]
         if part == TRAIN_AND_VAL and part not in available_parts:
             parts = ["train", "val"]
-        if part is not None and not set(parts) <= set(available_parts):
-            raise unknown_name_error("part of the split", part, available_parts, command=info)
+        if any(name not in available_parts for name in parts):
+            raise unknown_part_error(part, available_parts)
 
         # A split of nodes becomes masks; a split of graphs becomes the records of the part.
         if split.part_codes is not None:
@@ -169,6 +202,16 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def class_names(self) -> list[str]:
         """Names of the classes, indexed by label."""
         return list(self.card.class_names)
+
+    @property
+    def processed_dir(self) -> str:
+        """Folder of the build."""
+        return str(self.build.path)
+
+    @property
+    def processed_file_names(self) -> list[str]:
+        """Shards of the build."""
+        return [entry.file for entry in self.card.shards]
 
     @property
     def split_digest(self) -> str | None:
@@ -303,6 +346,13 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
         def __getitem__(self, idx: Any) -> Any:
             """Return one item, or a dataset of the selected items, as PyTorch Geometric does."""
+            if isinstance(idx, str):
+                step = "dataset[0]"
+                if self._find_field(idx):
+                    step = f"dataset.{idx}"
+                elif part_name(idx) in PARTS:
+                    step = f"kmip_data.open({str(self.build.path)!r}, split={idx!r})"
+                raise IndexError(f"There is no item {idx!r}: items are numbered. Use {step}")
             try:
                 return super().__getitem__(idx)
             except IndexError:
@@ -387,6 +437,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 if name in self._masks or (name == "edge_index" and len(self) == 1):
                     return self.get(0)[name]
                 columns = [field.attribute for field in self._assembler.fields]
+                if equivalent := _EQUIVALENTS.get(name):
+                    message += f": use {equivalent}"
+                elif close := _likely_name(name, [*columns, *dir(type(self))]):
+                    message += f". Did you mean {close!r}?"
                 message += f"; columns of all graphs: {', '.join(columns)}"
             raise AttributeError(message)
 
@@ -404,6 +458,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if field is None:
             return 0
         return field.shape[-1] if field.shape else 1
+
+
+def _likely_name(name: str, known: Sequence[str]) -> str | None:
+    """Return the public name of which ``name`` is a likely typo, if any."""
+    close = nearest_name(name, [word for word in known if not word.startswith("_")])
+    return close if close and is_likely_typo(name, close) else None
+
+
+def unknown_part_error(part: object, parts: Sequence[str]) -> UsageError:
+    """Return the error for a part that a split does not have."""
+    return unknown_name_error("part of the split", str(part), parts, command="split=None, for all")
 
 
 def _name_or_path(build: Build) -> str:

@@ -154,6 +154,25 @@ def test_pyg_calls_equal_our_calls(opened, subtests):
             assert asked == opened(ours)
 
 
+#: Classes whose second argument is a name or a task, and the subset of one with another order.
+OTHER_ORDER = {"ECHO", "GeomGCN", "LRIM", "PCQM4Mv2Subset"}
+WITHOUT_COUNTERPART = sorted(
+    {
+        name
+        for name in {load_manifest(dataset).dataset_class for dataset in shipped_datasets()}
+        if issubclass(getattr(kmip_data, name), base.BuiltDataset)
+        and name not in {*dir(pyg), *THEIRS, *OTHER_ORDER}
+    }
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_COUNTERPART)
+def test_root_and_split_are_the_first_arguments(opened, name):
+    dataset_class = getattr(kmip_data, name)
+    asked = opened(lambda: dataset_class(ROOT, "val", TRANSFORM, PRE, KEEP))
+    assert asked == opened(lambda: dataset_class(root=ROOT, split="val", **STEPS_GIVEN))
+
+
 def test_a_class_with_several_datasets_opens_each_by_its_name(opened):
     manifests = [load_manifest(name) for name in shipped_datasets()]
     several = [manifest for manifest in manifests if manifest.pyg]

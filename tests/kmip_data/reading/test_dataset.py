@@ -193,7 +193,9 @@ def test_columns_and_views_can_be_selected(build, records):
     dataset = ShardedDataset(build, columns=["y", "pos"])
     wanted = expected(records[2])
     assert_same_data(dataset[2], Data(y=wanted.y, pos=wanted.pos))
-    with pytest.raises(AttributeError, match=r"'data'; columns of all graphs: y, pos$"):
+    with pytest.raises(
+        AttributeError, match=r"'data': use dataset\[0\]; columns of all graphs: y, pos$"
+    ):
         _ = dataset.data
     only_edges = ShardedDataset(build, columns=["edge_index"])[2]
     assert_same_data(only_edges, Data(edge_index=wanted.edge_index, num_nodes=records[2].num_nodes))

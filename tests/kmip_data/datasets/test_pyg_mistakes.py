@@ -1,0 +1,99 @@
+"""Habits from PyTorch Geometric, OGB and DGL work, or are answered with an expression that works."""
+
+import pytest
+import torch
+import torch_geometric.transforms as T
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+import kmip_data
+from kmip_data.errors import UsageError
+from kmip_data.reading.dataset import _EQUIVALENTS
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """Ten graphs with features, classes and a split."""
+    edges = torch.tensor([[0, 1], [1, 2]])
+    graphs = [
+        Data(x=torch.rand(3, 2), edge_index=edges, y=torch.tensor([i % 2])) for i in range(10)
+    ]
+    parts = {"train": range(6), "val": range(6, 8), "test": range(8, 10)}
+    build = kmip_data.save(graphs, tmp_path_factory.mktemp("builds") / "mine", parts)
+    return kmip_data.open(build.path)
+
+
+#: Expressions of the usual tutorials -> their value.
+HABITS = {
+    "len(dataset)": 10,
+    "len(dataset[0:4])": 4,
+    "len(dataset[dataset.y == 1])": 5,
+    "len(dataset.shuffle()[:3])": 3,
+    "dataset[:3].num_features": 2,
+    "dataset.num_node_features": 2,
+    "dataset.num_classes": 2,
+    "dataset.get_idx_split()['valid'].tolist()": [6, 7],
+    "dataset.y.tolist()": [0, 1] * 5,
+    "next(iter(DataLoader(dataset, batch_size=5))).num_graphs": 5,
+    "dataset.processed_dir": None,
+    "dataset.processed_paths": None,
+}
+
+
+@pytest.mark.parametrize("expression", HABITS)
+def test_habits_work(dataset, expression):
+    value = eval(expression, {"dataset": dataset, "DataLoader": DataLoader})
+    if expression == "dataset.processed_dir":
+        assert value == str(dataset.build.path)
+    elif expression == "dataset.processed_paths":
+        assert value == [str(dataset.build.path / "shards" / "00000.h5")]
+    else:
+        assert value == HABITS[expression]
+
+
+@pytest.mark.parametrize("name", _EQUIVALENTS)
+def test_a_foreign_attribute_is_answered_with_an_expression_that_works(dataset, name):
+    expression = _EQUIVALENTS[name]
+    with pytest.raises(AttributeError, match=r": use ") as error:
+        getattr(dataset, name)
+    assert f": use {expression};" in str(error.value)
+    eval(expression, {"dataset": dataset, "kmip_data": kmip_data})
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("num_class", "num_classes"), ("edge", "edges")])
+def test_a_misspelt_attribute_is_answered_with_its_name(dataset, typed, meant):
+    with pytest.raises(AttributeError, match=f"Did you mean {meant!r}"):
+        getattr(dataset, typed)
+
+
+@pytest.mark.parametrize("key", ["y", "train", "valid", "0"])
+def test_an_item_by_name_is_answered_with_an_expression_that_works(dataset, key):
+    with pytest.raises(IndexError, match=f"no item '{key}'") as error:
+        dataset[key]
+    expression = str(error.value).partition("Use ")[2]
+    assert len(eval(expression, {"dataset": dataset, "kmip_data": kmip_data}))
+
+
+@pytest.mark.parametrize("split", [0, True, ["train", "val"], "all", "", "eval"])
+def test_a_part_that_does_not_exist_is_refused_in_words(dataset, split):
+    with pytest.raises(UsageError, match="no part of the split called") as error:
+        kmip_data.open(dataset.build.path, split)
+    assert error.value.next == "split=None, for all"
+    assert len(kmip_data.open(dataset.build.path, split=None)) == 10
+
+
+@pytest.mark.parametrize("transform", [[T.NormalizeFeatures()], "normalize", 3])
+def test_a_transform_that_is_no_function_is_refused_when_it_is_given(dataset, transform):
+    with pytest.raises(UsageError, match="not a function of one graph"):
+        kmip_data.open(dataset.build.path, transform=transform)
+
+
+@pytest.mark.parametrize("name", ["TUDataset", "QM9", "FakeDataset"])
+def test_a_class_of_pyg_that_is_not_here_is_answered_with_a_command(name):
+    with pytest.raises(ImportError, match=f"build pyg --set class=torch_geometric.datasets:{name}"):
+        getattr(kmip_data, name)
+
+
+def test_public_classes_are_imported_from_the_package():
+    with pytest.raises(ImportError, match="from kmip_data import Planetoid"):
+        from kmip_data.datasets import Planetoid  # noqa: F401
