@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,9 @@ from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data import plugins
+from kmip_data.models.training.config.compose import read_users_config
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.run.run_folder import _FILES, CONFIG_NAME
 from kmip_data.registry import PLUGIN_OBJECTS
 
 DOCS = ROOT / "docs"
@@ -141,13 +145,11 @@ def test_a_configuration_names_its_plugins(folder):
     (folder / "part.py").write_text(PART)
     text = '{} [data]\ndataset = "long-range"\n[model.attention]\nkind = "late"\n'
     (folder / "own.toml").write_text(text.format('plugins = ["part.py"]\n'))
-    from kmip_data.models.training.config.overrides import read_config
-
     with fresh(), pytest.raises(plugins.UsageError, match=r"part\.py"):
         read_config(folder / "own.toml")
     (folder / "metrics.csv").touch()  # as in a run, which may be a stranger's
     with fresh(), pytest.raises(plugins.UsageError, match=r"part\.py"):
-        read_config(folder / "own.toml", import_plugins=True)
+        read_users_config(folder / "own.toml")
     (folder / "metrics.csv").unlink()
     (folder / "none.toml").write_text(text.format(""))
     with (
@@ -155,11 +157,39 @@ def test_a_configuration_names_its_plugins(folder):
         pytest.raises(plugins.UsageError, match="'late'"),
     ):
         read_config(folder / "none.toml")
-    config = read_config(folder / "own.toml", import_plugins=True)
+    config = read_users_config(folder / "own.toml")
     assert config.with_plugins().plugins == (plugins.load("part.py"),)
     (folder / "damaged.toml").write_text(text.format("plugins = [3]\n"))
     with pytest.raises(plugins.DamagedInput, match="plugins"):
         read_config(folder / "damaged.toml")
+
+
+RUN_NAMES = sorted({Path(name).parts[0] for name in _FILES} - {CONFIG_NAME} | {".kmip-data"})
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("gone")])
+def test_any_file_of_a_run_makes_its_folder_one_that_imports_nothing(folder, make):
+    """A stranger chooses which files their run lacks, and what they are."""
+    assert {"checkpoints", "metrics.csv", "model.safetensors", "result.json"} < {*RUN_NAMES}
+    config = 'plugins = ["evil.py"]\n[data]\ndataset = "long-range"\n'
+    subsets = [
+        subset
+        for size in range(1, len(RUN_NAMES) + 1)
+        for subset in itertools.combinations(RUN_NAMES, size)
+    ]
+    for number, names in enumerate(subsets):
+        run = folder / str(number)
+        run.mkdir()
+        (run / "evil.py").write_text("raise SystemExit('imported')")
+        (run / "config.toml").write_text(config)
+        (folder / f"{number}.toml").symlink_to(run / "config.toml")
+        for name in names:
+            make(run / name)
+        for file in (run / "config.toml", folder / f"{number}.toml"):
+            with pytest.raises(plugins.UsageError, match=r"evil\.py, and a run never imports"):
+                read_users_config(file)
+    message = expect_refusal("train", "--config", folder / "0/config.toml")
+    assert "--plugin evil.py" in message
 
 
 PART = """

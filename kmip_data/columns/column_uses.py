@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +11,10 @@ from pydantic import Field
 
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small_files import first_problem, read_small_file
+from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.strict_model import StrictModel
 
+_MAX_BYTES = 2**23  #: largest description: 8 MiB, about 50,000 columns
 DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the uses
 Level = Literal["node", "edge", "graph"]
 Use = Literal[
@@ -158,7 +158,7 @@ class ColumnUses(StrictModel):
 def read_column_uses(path: Path) -> ColumnUses:
     """Read a description from TOML; raise ``DamagedInput`` with the first invalid key."""
     try:
-        return ColumnUses.model_validate(tomllib.loads(read_small_file(path).decode("utf-8-sig")))
+        return ColumnUses.model_validate(read_toml(path, _MAX_BYTES))
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path.name} is not a valid description of columns: {first_problem(error)}.",

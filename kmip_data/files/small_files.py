@@ -8,7 +8,9 @@ import hashlib
 import io
 import json
 import os
+import re
 import stat
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -31,7 +33,9 @@ InflateError: type[Exception] = zlib.error  # type: ignore[assignment] # an inst
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_BYTES = 2**24  #: largest card, configuration or result that is read: 16 MiB
+MAX_BYTES = 2**24  #: largest card or result that is read: 16 MiB
+MAX_TOML_BYTES = 2**20  #: largest configuration; ours have a few kB, and 1 MiB takes a second
+MAX_DEPTH = 32  #: largest number of tables and lists around a value of a configuration; ours: four
 _MAX_PROBLEMS = 1_000  #: with more validation problems than this, only their number is reported
 
 
@@ -106,6 +110,74 @@ def read_small_file(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) ->
     if size > max_bytes:
         raise OSError(f"{size:,} bytes, more than the limit of {max_bytes:,}")
     return data
+
+
+_TOML_SEPARATORS = frozenset("[]{},=\n")  #: marks that end a dotted key
+#: Strings and comments, in which brackets mean nothing, and the marks that nest or separate values.
+#: An unterminated string runs to its end of line or file, so that each character is read once.
+_TOML_TOKENS = re.compile(
+    r'''
+    """ [^"\\]*+ (?: (?: \\. | "(?!"") ) [^"\\]*+ )*+ "{0,5}
+    | \'{3} [^']*+ (?: '(?!\'\') [^']*+ )*+ '{0,5}
+    | " [^"\\\n]*+ (?: \\. [^"\\\n]*+ )*+ "?
+    | ' [^'\n]*+ '?
+    | \# [^\n]*+
+    | [][{}.,=\n]
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse untrusted TOML; raise ``ValueError`` if it is not TOML, or nested too deeply.
+
+    Python's parser takes time and memory quadratic in the number of parts of a dotted key, and stack
+    for each bracket, so both are counted before.
+    """
+    brackets = 0
+    dots = 0  # of the current key
+    for token in _TOML_TOKENS.finditer(text):
+        mark = token.group()
+        if mark in {"[", "{"}:
+            brackets += 1
+        elif mark in {"]", "}"}:
+            brackets = max(brackets - 1, 0)
+        if mark == ".":
+            dots += 1
+        elif mark in _TOML_SEPARATORS:
+            dots = 0
+        if brackets + dots > MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+    return tomllib.loads(text)
+
+
+_TOO_DEEP = f"more than {MAX_DEPTH} tables or lists in each other"
+
+
+def check_yaml(text: str | bytes) -> None:
+    """Raise ``ValueError`` for untrusted YAML that is nested too deeply or has aliases.
+
+    PyYAML takes time quadratic in the depth, and an alias may stand for gigabytes. Its events come
+    before the rest of the text is read. Raises ``yaml.YAMLError`` if the text is not YAML.
+    """
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it has aliases, which could expand beyond memory")  # noqa: TRY004
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+
+
+def read_toml(path: str | os.PathLike[str], max_bytes: int = MAX_TOML_BYTES) -> dict[str, Any]:
+    """Return the tables of a TOML file (UTF-8) of at most ``max_bytes``.
+
+    Raises ``OSError`` as :func:`read_small_file` does, and ``ValueError`` as :func:`parse_toml` does.
+    """
+    return parse_toml(read_small_file(path, max_bytes).decode("utf-8-sig"))
 
 
 def read_json(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Any:

@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 import statistics
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from kmip_data.files.path_errors import absent_file_error
 from kmip_data.files.small_files import (
     first_problem,
     json_digest,
-    read_small_file,
+    read_toml,
     unknown_key_error,
 )
 from kmip_data.format.card import label_of_dataset
@@ -62,7 +61,6 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_parse_seed_range),
 ]
-_MAX_BYTES = 2**20  #: largest plan file in bytes; 10,000 runs need a few kB
 UNNAMED_SWEEP = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
@@ -202,11 +200,11 @@ def read_sweep_plan(name: str | None) -> SweepPlan:
             )
         return SweepPlan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
-        values = tomllib.loads(read_small_file(Path(name), _MAX_BYTES).decode())
+        values = read_toml(Path(name))
         return SweepPlan.model_validate({**values, "name": Path(name).stem})
     except FileNotFoundError as error:
         raise absent_file_error(Path(name), f"one of {', '.join(sweep_names())}") from error
-    except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
+    except (OSError, ValueError) as error:  # pydantic's is a ValueError
         unknown = unknown_key_error(error, [key for key in SweepPlan.model_fields if key != "name"])
         if unknown:
             unknown.next = f"correct {name}; docs/sweeps.md lists the keys of a plan"

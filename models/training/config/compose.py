@@ -15,6 +15,7 @@ from kmip_data.models.training.config.presets import (
     config_for_data,
 )
 from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.run.run_folder import is_run_folder
 from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import PARAMETER_OPTIONS
@@ -73,7 +74,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
                     quiet=quiet,
                 )
         else:
-            config = read_config(file, import_plugins=True)
+            config = read_users_config(file)
         if dataset is not None and dataset != config.data.dataset:
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
@@ -109,6 +110,16 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     if file is None and not config.preset:
         print_status(f"{dataset} has no preset: {model} uses its defaults", quiet=quiet)
     return config
+
+
+def read_users_config(file: Path) -> RunConfig:
+    """Read a configuration that the user named, and import the plugins it lists.
+
+    In the folder of a run, which may be a stranger's, it is data like all others, also if ``file`` is
+    a link into such a folder.
+    """
+    is_of_run = is_run_folder(file.parent) or is_run_folder(file.resolve().parent)
+    return read_config(file, plugins_in=None if is_of_run else file.parent)
 
 
 def _refuse_conflicts(

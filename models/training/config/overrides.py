@@ -6,7 +6,6 @@ import functools
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
-from kmip_data.files.small_files import read_small_file
+from kmip_data.errors import MAX_LISTED_NAMES, DamagedInput, UsageError, unknown_name_error
+from kmip_data.files.small_files import parse_toml, read_toml
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_kinds
 from kmip_data.models.registries import RegisteredName
@@ -166,8 +165,7 @@ def config_from_mapping(
     Listed plugins must be loaded, or are imported from the folder ``plugins_in``; see
     :func:`kmip_data.plugins.resolve_plugins`, whose errors are raised, too.
 
-    Raises ``UsageError``, which lists every unknown or missing key and every value of the wrong
-    type.
+    Raises ``UsageError``, which lists unknown and missing keys and values of the wrong type.
     """
     if values.get("plugins"):
         from kmip_data.plugins import resolve_plugins
@@ -176,7 +174,10 @@ def config_from_mapping(
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_describe_problem(entry) for entry in error.errors())
+        # Each unknown key is compared with all known ones, and a file may have any number of them.
+        problems = "; ".join(map(_describe_problem, error.errors()[:MAX_LISTED_NAMES]))
+        if error.error_count() > MAX_LISTED_NAMES:
+            problems += f"; and {error.error_count() - MAX_LISTED_NAMES:,} more"
         refusal = UsageError(
             f"The configuration in {origin} is not valid: {problems}", next=KEY_LIST_COMMAND
         )
@@ -187,22 +188,18 @@ def config_from_mapping(
         raise refusal from error
 
 
-def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
-    """Read a ``config.toml``.
+def read_config(path: Path, *, plugins_in: Path | None = None) -> RunConfig:
+    """Read a ``config.toml``, as data: nothing is imported, except from the folder ``plugins_in``.
 
-    ``import_plugins`` imports the plugins of the user's own file; never set it for a run folder,
-    which may be untrusted. Raises ``DamagedInput`` if the file is not readable TOML, or like
-    :func:`config_from_mapping`.
+    Raises ``DamagedInput`` if the file is not readable TOML, or like :func:`config_from_mapping`.
     """
     try:
-        values = tomllib.loads(read_small_file(path).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        values = read_toml(path)
+    except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a configuration: {error}",
             next="use a run folder created by kmip-data train, or a file with the keys in docs/keys.md",
         ) from error
-    in_run_folder = any(path.with_name(name).exists() for name in ("result.json", "metrics.csv"))
-    plugins_in = path.parent if import_plugins and not in_run_folder else None
     return config_from_mapping(values, str(path), plugins_in=plugins_in)
 
 
@@ -367,8 +364,8 @@ def _format_hint(close: str | None) -> str:
 def parse_toml_value(text: str) -> object:
     """Parse a TOML value; return the text unchanged if it is none."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.errors import MAX_LISTED_NAMES, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
-from kmip_data.files.folder_marker import unchanged_outputs
+from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import read_small_file
 from kmip_data.models.config import dotted_keys
@@ -87,6 +87,12 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
 def files_of_run(folder: Path) -> list[str]:
     """List a run's existing files, including outputs of commands; the configuration comes last."""
     return [name for name in (*unchanged_outputs(folder), *_FILES) if (folder / name).is_file()]
+
+
+def is_run_folder(folder: Path) -> bool:
+    """True if a folder has anything of a run besides a configuration, whatever its content."""
+    names = {Path(name).parts[0] for name in _FILES} - {CONFIG_NAME} | {MARKER_NAME}
+    return any(os.path.lexists(folder / name) for name in names)
 
 
 def home_option(run: Path) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import shlex
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from typing import Any, Literal
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.atomic_writes import FolderInUse, folder_lock, lock_path
-from kmip_data.files.small_files import MAX_BYTES, open_regular_file, read_small_file
+from kmip_data.files.small_files import MAX_BYTES, open_regular_file, read_toml
 from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
@@ -109,10 +108,8 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
     seed = None
     sample = False
     # Skip validation, as the configuration may name plugins that are not loaded.
-    with contextlib.suppress(
-        OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError
-    ):
-        config = tomllib.loads(read_small_file(folder / CONFIG_NAME).decode())
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, OverflowError):
+        config = read_toml(folder / CONFIG_NAME)
         epochs = int(config["training"]["epochs"])
         seed = int(config["training"]["seed"])
         sample = bool(config["data"]["sample"])

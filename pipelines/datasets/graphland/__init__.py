@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.columns.part_masks import part_codes_from_masks
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small_files import first_problem
+from kmip_data.files.small_files import check_yaml, first_problem
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
@@ -292,8 +292,10 @@ def read_column_names(path: Path) -> ColumnNames:
     import yaml
 
     try:
+        text = path.read_text("utf-8")
+        check_yaml(text)
         # BaseLoader keeps scalars as strings and ignores merge keys of the untrusted file.
-        content = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
+        content = yaml.load(text, yaml.BaseLoader)  # noqa: S506
         return ColumnNames.model_validate(content)
     except ValidationError as error:
         raise DamagedInput(
@@ -301,7 +303,7 @@ def read_column_names(path: Path) -> ColumnNames:
             expected=", ".join(ColumnNames.model_fields),
             found=first_problem(error),
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
 
 

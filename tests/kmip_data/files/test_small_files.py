@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
+import tomllib
 
 import pytest
+import tomli_w
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput
-from kmip_data.files.small_files import MAX_BYTES, first_problem, read_json, read_small_file
+from kmip_data.columns.column_uses import read_column_uses
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small_files import (
+    MAX_BYTES,
+    first_problem,
+    parse_toml,
+    read_json,
+    read_small_file,
+)
+from kmip_data.models.sweeps.plans import read_sweep_plan
+from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import RESULT_NAME
+from kmip_data.pipelines.datasets.graphland import read_column_names
 
 
 def test_files_are_read_as_they_were_written(tmp_path):
@@ -52,9 +67,79 @@ def test_json_is_read_or_a_value_error(tmp_path):
     path = tmp_path / RESULT_NAME
     path.touch()
     os.truncate(path, MAX_BYTES + 1)
-    for read in (read_json, read_config, lambda path: read_result(path.parent)):
-        with pytest.raises((OSError, DamagedInput), match="16,777,216"):
+    for read, limit in (
+        (read_json, "16,777,216"),
+        (lambda path: read_result(path.parent), "16,777,216"),
+        (read_config, "1,048,576"),
+    ):
+        with pytest.raises((OSError, DamagedInput), match=limit):
             read(path)
+
+
+TOML_BOMBS = {
+    "dotted key": ".".join("a" * 20_000) + " = 1",
+    "dotted header": f"[{'.'.join('a' * 20_000)}]",
+    "quoted key": " . ".join(['"a"'] * 20_000) + " = 1",
+    "arrays": "a = " + "[" * 100_000,
+    "arrays that end": "a = " + "[" * 100_000 + "]" * 100_000,
+    "arrays on lines": "a = " + "[\n" * 100_000,
+    "inline tables": "a = " + "{a = " * 50_000,
+    "after strings": "a = " + "['''[''', '\"', \"\\\"\", # ]\n" * 5_000,
+    "after a string of quotes": 'a = [""" \\""" """"", ' * 5_000,
+}
+
+
+@pytest.mark.parametrize("text", TOML_BOMBS.values(), ids=TOML_BOMBS)
+def test_nested_toml_is_refused_before_it_is_parsed(text, tmp_path, monkeypatch):
+    def loads(_text):
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(tomllib, "loads", loads)
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    for read in (read_config, read_column_uses, lambda path: read_sweep_plan(str(path))):
+        with pytest.raises((DamagedInput, UsageError)) as caught:
+            read(path)
+        assert "more than 32 tables or lists" in caught.value.message + (caught.value.found or "")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 60_000, "{a: " * 10_000, "- " * 30_000, "? " * 30_000, "&a [*a]"]
+)
+def test_nested_yaml_is_refused_at_its_first_events(text, tmp_path, monkeypatch):
+    def load(_text, *_loader):
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(yaml, "safe_load", load)
+    monkeypatch.setattr(yaml, "load", load)
+    path = tmp_path / "gps.yaml"
+    path.write_text(text)
+    for read in (read_graphgps, read_column_names):
+        with pytest.raises(DamagedInput, match=r"more than 32 tables or lists|aliases"):
+            read(path)
+
+
+@given(
+    st.recursive(
+        st.integers() | st.booleans() | st.text() | st.floats(allow_nan=False),
+        lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+    )
+)
+def test_toml_is_parsed_as_by_python(value):
+    """Brackets, dots and quotes within strings count as nothing."""
+    text = tomli_w.dumps({"key": [value, "[" * 99 + "." * 99, '\'"""{\\'], "a.b": {"c": value}})
+    assert parse_toml(text) == tomllib.loads(text)
+
+
+def test_strings_of_any_kind_hide_brackets():
+    for text in (
+        'a = """\n[[[ "" \\""" ... """"" # [',
+        "a = '''[[ '' \\ [['''''",
+        r'a = "\"[[[\\" # " [[[',
+        "a = '[[[\\' # ' [[[",
+    ):
+        repeated = "".join(f"[t{number}]\n{text}\n" for number in range(40))
+        assert parse_toml(repeated) == tomllib.loads(repeated)
 
 
 def test_the_first_of_several_faults_is_reported():
