@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import warnings
+from collections.abc import Callable
 from itertools import permutations
 
 import networkx as nx
@@ -43,6 +44,94 @@ def test_names_are_no_classes_in_any_format(tmp_path):
         assert read_files(folder, label=("label",)).schema.y_column.num_classes == 20
 
     check_each(check, ["csv", "graphml", "gexf", "gml", "json"])
+
+
+def graphs_with_labels(of_node: Callable[[int, int], object]) -> list[nx.Graph]:
+    """Eight graphs of two families, whose nodes have the label ``of_node(graph, node)``."""
+    graphs = []
+    for number in range(8):
+        graph = nx.path_graph(5 + number, create_using=nx.DiGraph)
+        graph.graph["family"] = ("trojan", "benign")[number % 2]
+        nx.set_node_attributes(graph, {node: of_node(number, node) for node in graph}, "label")
+        nx.set_node_attributes(graph, {node: node / 2 for node in graph}, "size")
+        graphs.append(graph)
+    return graphs
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "json", "csv"])
+@pytest.mark.parametrize("kind", ["names", "numbers", "classes"])
+def test_labels_of_nodes_that_repeat_only_between_graphs_are_names(tmp_path, suffix, kind):
+    """Names of functions in a graph for each program; the family of the programs is the target."""
+    values = {
+        "names": lambda _, node: f"function {node}",
+        "numbers": lambda _, node: 7 * node,
+        "classes": lambda graph, node: "leaf" if (graph + node) % 3 else "root",
+    }
+    graphs = graphs_with_labels(values[kind])
+    folder = write_files(tmp_path / "g")
+    if suffix == "csv":
+        families = [graph.graph["family"] for graph in graphs]
+        pd.DataFrame({"graph": range(8), "family": families}).to_csv(
+            folder / "graphs.csv", index=False
+        )
+        nodes = [
+            {"graph": number, "id": node, **data}
+            for number, graph in enumerate(graphs)
+            for node, data in graph.nodes(data=True)
+        ]
+        pd.DataFrame(nodes).to_csv(folder / "nodes.csv", index=False)
+        edges = [
+            {"graph": number, "source": source, "target": target}
+            for number, graph in enumerate(graphs)
+            for source, target in graph.edges
+        ]
+        pd.DataFrame(edges).to_csv(folder / "edges.csv", index=False)
+    elif suffix == "json":
+        values = [nx.node_link_data(graph, edges="links") for graph in graphs]
+        (folder / "g.json").write_text(json.dumps(values))
+    else:
+        for number, graph in enumerate(graphs):
+            nx.write_graphml(graph, folder / f"{number}.graphml")
+    if kind == "classes":
+        with pytest.raises(DamagedInput, match="family of the graphs, or label of") as question:
+            read_files(folder)
+        assert parse_remedy(question.value) == {"label": ("family",)}
+    else:
+        got = read_files(folder)
+        assert got.schema.y_column is None
+        ignored = [line for line in got.files["ignored"] if "--set label=" in line]
+        assert [line.split(":")[0] for line in ignored] == ["family", "label"]
+    for name, level in (("family", "graph"), ("label", "node")):
+        target = read_files(folder, label=(name,), task="classification").schema.y_column
+        assert target.level == level
+
+
+@pytest.mark.parametrize("blank", ["", "NA", None])
+def test_a_label_that_names_few_nodes_or_none_is_no_target(tmp_path, blank):
+    for names in ([], ["Ann Lee"], ["Ann Lee", "Bob Ray"]):
+        graph = nx.path_graph(40)
+        nx.set_node_attributes(graph, 1.5, "mass")
+        labels = [*names, *[blank] * (40 - len(names))]
+        for node, label in enumerate(labels):
+            if label is not None:
+                graph.nodes[node]["label"] = label
+        folder = write_files(tmp_path / str(len(names)))
+        nx.write_graphml(graph, folder / "g.graphml")
+        assert read_files(folder).schema.y_column is None
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_given_task_makes_numbers_a_target_and_no_names(tmp_path, task):
+    folder = write_files(tmp_path / "d")
+    pd.DataFrame({"id": range(40), "label": np.arange(40) * 3}).to_csv(
+        folder / "nodes.csv", index=False
+    )
+    pd.DataFrame({"source": range(39), "target": range(1, 40)}).to_csv(
+        folder / "edges.csv", index=False
+    )
+    assert read_files(folder).schema.y_column is None
+    column = read_files(folder, task=task).schema.y_column
+    assert (column.num_classes is None) == (task == "regression")
 
 
 GRAPHML = """<graphml{space}>

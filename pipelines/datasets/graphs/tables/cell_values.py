@@ -156,24 +156,38 @@ def _are_booleans(strings: Iterable[str]) -> bool:
     return {string.lower() for string in strings} <= _BOOLEANS.keys()
 
 
-def is_identifier_column(column: TableColumn, *, may_be_integers: bool = False) -> bool:
+def filled_cells(column: TableColumn) -> pd.Series:
+    """Return the cells that are neither empty nor a string that means a missing value."""
+    cells = column.cells.dropna()
+    if cells.dtype.kind in "iufb":
+        return cells
+    strings = cells.map(str).str.strip()
+    return cells[~strings.isin({"", *(column.params.missing or MISSING_STRINGS)})]
+
+
+def is_identifier_column(
+    column: TableColumn, *, may_be_integers: bool = False, graph_column: str = ""
+) -> bool:
     """True if a column has strings that are nearly all distinct, and so are not classes.
 
-    With ``may_be_integers``, integers count as identifiers, too.
+    With ``may_be_integers``, integers count as identifiers, too. With the ``graph_column``, strings
+    may be repeated from graph to graph, such as names of functions.
     """
-    cells = column.cells
-    kind = cells.dtype.kind
+    kind = column.cells.dtype.kind
     if kind in "fb" or (kind in "iu" and not may_be_integers):
         return False
-    filled = cells.dropna()
+    filled = filled_cells(column)
     if kind not in "iu":
         # Numbers with missing values are read as strings, too.
-        strings = filled.map(str).str.strip()
-        numbers = pd.to_numeric(strings[~strings.isin(MISSING_STRINGS)], errors="coerce")
+        numbers = pd.to_numeric(filled.map(str).str.strip(), errors="coerce")
         are_identifiers = may_be_integers and (numbers % 1 == 0).all()
         if numbers.notna().all() and not are_identifiers:
             return False
-    return len(cells) > 1 and filled.nunique() > _IDENTIFIER_FRACTION * len(filled)
+    repeated = filled.to_frame("value")
+    if graph_column:
+        repeated["graph"] = column.table.frame[graph_column]
+    distinct = len(filled) - repeated.duplicated().sum()
+    return len(column.cells) > 1 and bool(distinct > _IDENTIFIER_FRACTION * len(filled))
 
 
 def distinct_values(column: TableColumn, use: object) -> pd.Series:

@@ -56,7 +56,10 @@ def read_columns(
     labels: list[str] = []
     may_have_labels = level != "edge" or edges_have_targets or bool(params.label)
     if may_have_labels and "y" not in attributes.component_names:
-        labels, ignored = find_labels(table, names, level, options, notices)
+        graph_column = next((name for name, use in id_uses.items() if use == "graph"), "")
+        labels, ignored = find_labels(
+            table, names, level, options, notices, graph_column=graph_column
+        )
         names = [name for name in names if name not in ignored]
     if labels:
         attributes.component_names["y"] = tuple(labels)

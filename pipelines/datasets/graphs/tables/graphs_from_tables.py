@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -92,6 +93,7 @@ def graphs_from_tables(
             # Without a table of graphs, rows of edges repeat the target of their graph.
             edges_have_targets=has_many_graphs and "graph" not in tables,
         )
+    _ask_for_level_of_target(tables, options, findings)
     notices.raise_questions()
 
     # 3. Rows of each graph.
@@ -137,6 +139,29 @@ def graphs_from_tables(
 def _is_single_graph(table: Table, graph_column: str) -> bool:
     """True if all rows name the same graph."""
     return bool(graph_column) and table.frame[graph_column].nunique(dropna=False) <= 1
+
+
+def _ask_for_level_of_target(
+    tables: Mapping[Level, Table], options: ReadOptions, findings: Findings
+) -> None:
+    """Add a question if nodes have a target, and graphs a column of classes that is no feature."""
+    labels = findings.attributes.component_names.get("y", ())
+    is_given = bool(options.params.label) or options.described is not None
+    if is_given or not labels or findings.attributes.target_level != "node":
+        return
+    graphs = len(tables["graph"].frame) if "graph" in tables else 0
+    candidates = [
+        column.name
+        for column in findings.tables.columns
+        if column.rows == "graph" and column.use == "ignored" and 1 < column.distinct <= graphs / 2
+    ]
+    if candidates:
+        offered = [f"--set label={shlex.quote(name)}" for name in [*candidates, *labels]]
+        question = (
+            f"The target may be {', '.join(candidates)} of the graphs, or {', '.join(labels)} of "
+            f"their nodes: {' or '.join(offered)}"
+        )
+        findings.notices.questions[question] = offered[0]
 
 
 def _graph_values(

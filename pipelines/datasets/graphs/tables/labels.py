@@ -16,6 +16,7 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,
     TableColumn,
     check_described_values,
+    filled_cells,
     is_boolean_column,
     is_identifier_column,
     read_values,
@@ -24,9 +25,18 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 
 def find_labels(
-    table: Table, names: Sequence[str], level: Level, options: ReadOptions, notices: Notices
+    table: Table,
+    names: Sequence[str],
+    level: Level,
+    options: ReadOptions,
+    notices: Notices,
+    *,
+    graph_column: str = "",
 ) -> tuple[list[str], set[str]]:
-    """Return the target columns, and columns named like a target that are ignored."""
+    """Return the target columns, and columns named like a target that are ignored.
+
+    ``graph_column`` has the graph of each row, if there are many.
+    """
     params = options.params
     if params.label:
         labels = [name for name in params.label if name in names]
@@ -42,10 +52,12 @@ def find_labels(
         column = TableColumn(table, name, params, notices)
         is_label = known_columns.normalized_name(name) == "label"
         reason = ""
-        if column.cells.isna().all():
+        if filled_cells(column).empty:
             reason = "empty"
-        elif level == "node" and is_identifier_column(column, may_be_integers=is_label):
-            # A string column whose values are nearly all distinct holds identifiers, not classes.
+        elif level == "node" and is_identifier_column(
+            column, may_be_integers=is_label and params.task is None, graph_column=graph_column
+        ):
+            # Values that are nearly all distinct within each graph are names, not classes.
             reason = (
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
