@@ -1,9 +1,10 @@
 """Interface of a dataset's pipeline, from raw files to records.
 
-A build calls, in this order: ``resolve`` (complete the parameters), ``prepare`` (convert raw files
-for the workers), ``units`` (one per shard), ``records`` (of each unit, in a worker),
-``card_additions`` and ``split``. A subclass must define ``schema``, ``units`` and ``records``;
-everything else has a default.
+A build calls, in this order: ``resolve`` (fill in parameters, before the build has a key),
+``prepare`` (convert raw files for the workers), ``complete`` (add what ``prepare`` inferred to the
+parameters), ``units`` (one per shard), ``records`` (of each unit, in a worker), ``card_additions``
+and ``split``. A subclass must define ``schema``, ``units`` and ``records``; everything else has a
+default.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     @abstractmethod
     def schema(self, params: P) -> Schema:
-        """Return columns and edge layout. They depend only on parameters and manifest."""
+        """Return columns and edge layout. They depend only on completed parameters and manifest."""
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
@@ -195,8 +196,8 @@ class Pipeline(ABC, Generic[P, S]):
 
     # Optional steps of a build.
 
-    def resolve(self, params: P, raw: RawCopy) -> P:
-        """Return the parameters, completed by values read from the files."""
+    def resolve(self, params: P, raw: RawCopy) -> BuildParams:
+        """Return the parameters that decide the build key; parses no large file."""
         return params
 
     def prepare(self, raw: RawCopy, params: P, workdir: Path) -> Prepared:
@@ -205,6 +206,14 @@ class Pipeline(ABC, Generic[P, S]):
         By default, nothing is converted: workers read the raw files.
         """
         return Prepared(raw.path)
+
+    def complete(self, params: P, prepared: Prepared) -> P:
+        """Return the parameters with what ``prepare`` inferred from the files.
+
+        All later steps of a build are called with them. Inferred values are excluded from the dump
+        of the parameters, so they enter neither the build key nor the parameters on the card.
+        """
+        return params
 
     def split(self, records: RecordTable, params: S, raw_folder: Path | None) -> Split:
         """Apply a split rule to the records of a build.

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
@@ -91,6 +92,7 @@ def build_dataset(
                 build = build_from_raw(
                     BuildPlan(pipeline, params, raw, home, execution), split_params
                 )
+                _check_schema(build, pipeline, params)
             except DamagedInput:
                 # Later commands must not find the copy of an unusable archive.
                 if execution.archives and raw.path not in existing_copies:
@@ -132,13 +134,7 @@ def build_from_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
         # Check under the lock, as another process may have built there.
         unfinished_builds.check_folder(folder, plan.key)
         try:
-            # The first split becomes the default of the build.
-            default_splits = plan.pipeline.default_splits(plan.params)
-            if plan.pipeline.manifest.recipe:
-                splits = [split_params, *default_splits]
-            else:
-                splits = [*default_splits, split_params]
-            card = run_build(plan, splits)
+            card = run_build(plan, partial(_splits_to_write, plan.pipeline, split_params))
         except (DamagedInput, UsageError):
             has_shards = any((folder / "shards").glob("*.h5"))
             if (
@@ -149,6 +145,25 @@ def build_from_raw(plan: BuildPlan, split_params: BaseSplitParams) -> Build:
                 remove_empty_folder(folder)
             raise
     return Build(folder, card)
+
+
+def _splits_to_write(
+    pipeline: AnyPipeline, split_params: BaseSplitParams, params: BuildParams
+) -> list[BaseSplitParams]:
+    """Return the splits of a new build; the first becomes its default."""
+    default_splits = pipeline.default_splits(params)
+    if pipeline.manifest.recipe:
+        return [split_params, *default_splits]
+    return [*default_splits, split_params]
+
+
+def _check_schema(build: Build, pipeline: AnyPipeline, params: BuildParams) -> None:
+    """Refuse a finished build whose pipeline has other columns now, at the same version."""
+    if build.card.schema_ != pipeline.schema(params):
+        raise UsageError(
+            f"{build.path} has the same build key as its pipeline gives now, but other columns.",
+            next=f"raise `version` of {type(pipeline).__name__}, now {pipeline.version}",
+        )
 
 
 def _matching_build(
@@ -270,8 +285,10 @@ def build_own(
         except (DamagedInput, UsageError, OutOfResources) as error:
             plan = BuildPlan(pipeline, params, raw, home, execution)
             is_started = plan.folder.exists()
-            # A build that ran out of memory or disk can resume, so it keeps its copy.
-            can_resume = is_started and isinstance(error, OutOfResources)
+            # A build that ran out of memory or disk can resume, so it keeps its copy, unless it
+            # stopped before it had anything to resume from. A city may have been downloaded.
+            has_progress = pipeline.one_unit or unfinished_builds.has_finished_steps(plan.folder)
+            can_resume = is_started and has_progress and isinstance(error, OutOfResources)
             if is_new_copy and not can_resume:
                 remove_copy(raw)
                 remove_empty_folder(home.raw / name)

@@ -48,15 +48,14 @@ class OwnParams(BuildParams):
     )
 
     @classmethod
-    def from_params(cls, params: OwnParams, **resolved: object) -> Self:
-        """Return ``params`` as this class, with values read from the files.
+    def from_params(cls, params: OwnParams, **inferred: object) -> Self:
+        """Return ``params`` as this class, with values inferred from the files.
 
-        ``resolve`` returns an instance of such a subclass. Its additional fields are not in the
-        build key, which already has the files' digests.
+        ``complete`` returns an instance of such a subclass. Its additional fields are excluded from
+        the build key, which has the files' digests.
         """
-        values = {**dict(params), **resolved}
-        fields_set = params.model_fields_set | resolved.keys()
-        return cast(Self, cls.model_construct(fields_set, **values))
+        fields_set = params.model_fields_set | inferred.keys()
+        return cast(Self, cls.model_construct(fields_set, **{**dict(params), **inferred}))
 
 
 class OwnTextParams(OwnParams):

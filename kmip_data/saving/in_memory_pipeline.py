@@ -34,7 +34,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
 )
 from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import ResolvedGraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
@@ -228,16 +228,14 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return 0: there are no files."""
         return 0
 
-    def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
         """Return the description of the build without statistics and notes about files."""
         return replace(super().card_additions(prepared, params), statistics={}, notes=())
 
-    def splits_to_write(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
+    def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
         """Return the user's split, one per column of its masks; by default the splits of the graph's masks."""
         if self._split is None:
-            has_split = (
-                isinstance(self._graphs, InMemoryTables) or params.inferred.masks is not None
-            )
+            has_split = isinstance(self._graphs, InMemoryTables) or params.masks is not None
             return self.default_splits(params) if has_split else []
         columns = {np.shape(rows)[1] for rows in self._split.values() if np.ndim(rows) == 2}
         if len(columns) > 1:

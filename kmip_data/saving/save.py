@@ -157,11 +157,10 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             graphs = InMemoryTables.from_objects(dataset) or _spool_graphs(dataset, spool, params)
             pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawCopy(partial, {"graphs": graphs.digest}, ())
-            params = pipeline.resolve(params, raw)
             atomic_writes.remove_marker(partial, root=partial)
             options = ExecutionOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
-            card = run_build(plan, pipeline.splits_to_write(params))
+            card = run_build(plan, pipeline.splits_to_write)
             # Files may have been added to the old build while the new one was written.
             check_new_folder(folder, name, overwrite=overwrite)
         except (DamagedInput, UsageError) as error:

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.files_of_build import WORK_FOLDER
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import sha256_file
@@ -76,7 +76,7 @@ def executor_for(
 
 def run_build(
     plan: BuildPlan,
-    split_params: Sequence[BaseSplitParams],
+    splits_to_write: Callable[[Any], Sequence[BaseSplitParams]],
     *,
     rebuild: bool = False,
 ) -> Card:
@@ -84,8 +84,8 @@ def run_build(
 
     The bytes on disk depend only on pipeline, parameters and raw files, not on the number of jobs,
     the order in which units finish, or earlier runs that were killed. A finished build is returned
-    unchanged unless ``rebuild``; an unfinished one is resumed. Each of ``split_params`` is written
-    once, and the first is the default.
+    unchanged unless ``rebuild``; an unfinished one is resumed. ``splits_to_write`` returns the
+    splits for completed parameters; each is written once, and the first is the default.
 
     Raises ``OutOfResources`` if disk or memory runs out (the next run resumes), ``DamagedInput``
     with unit and record if a record cannot be built, and ``KeyboardInterrupt`` or ``SystemExit`` if
@@ -95,19 +95,16 @@ def run_build(
     atomic_writes.refuse_links(folder)
     existing_card = None if rebuild else finished_card(folder)
     if existing_card is not None:
-        if existing_card.schema_ != plan.pipeline.schema(plan.params):
-            raise UsageError(
-                f"{folder} has the same build key as its pipeline gives now, but other columns.",
-                next=f"raise `version` of {type(plan.pipeline).__name__}, now {plan.pipeline.version}",
-            )
         remove_work(folder)
         return existing_card
 
     with _Run.open(plan) as run:
         prepared = run.run_passes()
+        params = plan.pipeline.complete(plan.params, prepared)
+        run.plan = plan = replace(plan, params=params)
         results = run.build_units(prepared)
-        additions = plan.pipeline.card_additions(prepared, plan.params)
-    card = finish_build(plan, split_params, results, additions)
+        additions = plan.pipeline.card_additions(prepared, params)
+    card = finish_build(plan, splits_to_write(params), results, additions)
     remove_work(folder)
 
     graphs = count_with_noun(card.counts["graphs"], "graph")

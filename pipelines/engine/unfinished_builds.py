@@ -147,6 +147,11 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     return True
 
 
+def has_finished_steps(folder: Path) -> bool:
+    """True if an unfinished build has the result of a step, from which it can resume."""
+    return any((folder / WORK_FOLDER).glob("*.json"))
+
+
 def remove_half_written_files(folder: Path) -> None:
     """Remove partial files of writers that were killed."""
     for subfolder in (folder, folder / WORK_FOLDER, folder / "shards", folder / "splits"):

@@ -19,12 +19,12 @@ from support.graph_files import (
     read_folder,
     write_files,
 )
+from support.own_graphs import build_in_memory
 from support.shared import ROOT
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -197,10 +197,9 @@ def test_class_numbers_of_a_tudataset_are_names(tmp_path, labels, names):
     folder = tu_files(tmp_path / "D", targets="graph_labels")
     rows = [str(labels[number % len(labels)]) for number in range(7)]
     (folder / "D_graph_labels.txt").write_text("\n".join([*rows, ""]))
-    raw = RawCopy(folder, dict.fromkeys(sorted(file.name for file in folder.iterdir()), ""), ())
-    params = PIPELINE.resolve(PIPELINE.Params(), raw)
-    assert params.class_name == names
-    assert params.inferred.schema.y_column.num_classes == len(labels)
+    params, _ = build_in_memory(folder)
+    assert PIPELINE.class_names(params) == names
+    assert PIPELINE.schema(params).y_column.num_classes == len(labels)
 
     _, records = read_folder(folder, task="regression")
     values = [float(record.columns["graph/y"].item()) for record in records]

@@ -296,8 +296,11 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
         (1, [1] * 10),
     ):
         monkeypatch.setattr(inference, "MAX_SHARD_BYTES", bytes_of_shard)
-        params = PIPELINE.resolve(PIPELINE.Params(), raw)
-        units = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
+        work = tmp_path / str(bytes_of_shard)
+        work.mkdir()
+        params = PIPELINE.Params()
+        prepared = PIPELINE.prepare(raw, params, work)
+        units = PIPELINE.units(prepared, PIPELINE.complete(params, prepared))
         assert [len(unit.selection["rows"]) for unit in units] == sizes
 
 

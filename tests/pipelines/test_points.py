@@ -14,13 +14,14 @@ import pytest
 from support.builds.raw_graphs import records_of
 from support.cases import check_each
 from support.cli import expect_refusal, kmip
+from support.own_graphs import build_in_memory
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, MissingExtra, UsageError
 from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawCopy, Unit, load_pipeline
+from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import label_files, read_point_columns
@@ -119,11 +120,9 @@ def write_las(path: Path, rows: np.ndarray) -> None:
 
 def read_records(path: Path, **parameters):
     """Records of one file, without the engine."""
-    params = PIPELINE.Params(**{"k": 4, **parameters})
-    raw = RawCopy(path.parent, {f"./{path.name}": ""}, ())
-    params = PIPELINE.resolve(params, raw)
-    prepared = PIPELINE.prepare(raw, params, path.parent)
-    return list(PIPELINE.records(prepared, Unit(0, "", {"cloud": f"./{path.name}"}), params))
+    parameters = {"k": 4, **parameters}
+    _, records = build_in_memory(path.parent, f"./{path.name}", pipeline=PIPELINE, **parameters)
+    return records
 
 
 LASER = ["las", "laz"]
@@ -392,10 +391,7 @@ def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
     kept = np.delete(np.arange(60), [3, 59])
     assert record.num_nodes == 58
     np.testing.assert_array_equal(record.columns["node/y"], rows["class"][kept])
-    params = PIPELINE.resolve(
-        PIPELINE.Params(k=4),
-        RawCopy(tmp_path, {path.name: "" for path in tmp_path.iterdir()}, ()),
-    )
+    params, _ = build_in_memory(tmp_path, pipeline=PIPELINE, k=4)
     (warning,) = params.inferred.summary["warnings"]
     assert warning.startswith("2 of 60 points have no position and are left out: cloud.")
 
@@ -432,10 +428,7 @@ def test_labels_are_classes_or_numbers(tmp_path, words, options, expected, dtype
     (tmp_path / "a.txt").unlink()
     np.save(tmp_path / "scan.npy", [[at, 0, 0] for at in range(4)])
     (tmp_path / "scan.labels").write_text("\n".join(words.split()))
-    raw = RawCopy(tmp_path, {"scan.npy": "", "scan.labels": ""}, ())
-    params = PIPELINE.resolve(PIPELINE.Params(k=1, **options), raw)
-    (unit,) = PIPELINE.units(PIPELINE.prepare(raw, params, tmp_path), params)
-    (record,) = PIPELINE.records(PIPELINE.prepare(raw, params, tmp_path), unit, params)
+    _, (record,) = build_in_memory(tmp_path, pipeline=PIPELINE, k=1, **options)
     np.testing.assert_array_equal(record.columns["node/y"], expected)
 
 
@@ -696,9 +689,8 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
     with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
         read_records(cloud, k=1)
     assert "--set encoding=cp1252" in caught.value.next
-    raw = RawCopy(tmp_path, {"./cloud.txt": ""}, ())
-    params = PIPELINE.Params(k=1, encoding="cp1252")
-    assert PIPELINE.class_names(PIPELINE.resolve(params, raw)) == ("Bjår", "Bjør")
+    params, _ = build_in_memory(tmp_path, pipeline=PIPELINE, k=1, encoding="cp1252")
+    assert PIPELINE.class_names(params) == ("Bjår", "Bjør")
     with pytest.raises(ValueError, match="unknown encoding: cp0; one is cp1252"):
         PIPELINE.Params(encoding="cp0")
 

@@ -6,11 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import PIPELINE, number_folders, parse_remedy, read_files, write_files
+from support.own_graphs import (
+    PIPELINE,
+    build_in_memory,
+    number_folders,
+    parse_remedy,
+    read_files,
+    write_files,
+)
 
 import kmip_data
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.base import RawCopy
 
 
 def test_thousands_separators_need_a_choice(tmp_path):
@@ -214,8 +220,7 @@ def test_truth_values_name_their_classes(tmp_path, words):
     labels = [words[node % len(words)] for node in range(6)]
     nodes = "id,label\n" + "".join(f"{node},{label}\n" for node, label in enumerate(labels))
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
-    raw = RawCopy(folder, {"edges.csv": "", "nodes.csv": ""}, ())
-    params = PIPELINE.resolve(PIPELINE.Params(), raw)
+    params, _ = build_in_memory(folder)
     assert PIPELINE.class_names(params) == ("false", "true")
     classes = {"false": 0, "true": 1, "na": -1}
     expected = [classes[label.lower()] for label in labels]
@@ -399,9 +404,7 @@ def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, name
 def test_a_missing_text_is_no_distinct_value(tmp_path):
     nodes = "id,y,f\n0,p,1\n1,n/a,n/a\n2,q,2\n3,p,2\n"
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
-    params = PIPELINE.resolve(
-        PIPELINE.Params(), RawCopy(folder, {"edges.csv": "", "nodes.csv": ""}, ())
-    )
+    params, _ = build_in_memory(folder)
     columns = params.inferred.description.columns_of_level("node")
     assert (columns["y"].distinct, columns["y"].missing) == (2, 1)
     assert (columns["f"].distinct, columns["f"].missing) == (2, 1)

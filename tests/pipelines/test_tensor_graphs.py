@@ -14,7 +14,7 @@ import torch_geometric.transforms as T
 from scipy import io, sparse
 from support.cases import check_each
 from support.cli import kmip
-from support.own_graphs import parse_remedy, with_edges
+from support.own_graphs import build_in_memory, parse_remedy, with_edges
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.utils import to_edge_index
 
@@ -24,7 +24,7 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
-from kmip_data.pipelines.base import RawCopy, load_pipeline
+from kmip_data.pipelines.base import load_pipeline
 from kmip_data.reading.loader import GraphLoader
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
@@ -33,12 +33,7 @@ EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
 
 def read_records(file: Path, **parameters) -> tuple[Schema, list[GraphRecord], dict]:
     """Schema and records of one file, and what the card says of it."""
-    raw = RawCopy(file.parent, {file.name: ""}, ())
-    params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
-    prepared = PIPELINE.prepare(raw, params, file.parent)
-    records = []
-    for unit in PIPELINE.units(prepared, params):
-        records += PIPELINE.records(prepared, unit, params)
+    params, records = build_in_memory(file.parent, file.name, **parameters)
     records = [with_edges(record) for record in records]
     return PIPELINE.schema(params), records, params.inferred.summary
 
@@ -559,10 +554,9 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
         read_records(tmp_path / "a.mat")
     exec(caught.value.next, {"scipy": scipy, "numpy": np})
     path = tmp_path / "a.npz"
-    raw = RawCopy(tmp_path, {"a.npz": ""}, ())
-    params = PIPELINE.resolve(PIPELINE.Params(), raw)
+    params, _ = build_in_memory(tmp_path, "a.npz")
     assert PIPELINE.class_names(params) == ("b", "a", "c")
-    assert params.inferred.masks.tolist() == [0, 1, 0, 2, 2, 0]
+    assert params.masks.tolist() == [0, 1, 0, 2, 2, 0]
     assert read_records(path)[1][0].columns["node/y"].tolist() == [0, 1, 2] * 2
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "test_idx": arrays["test_idx"] + 2})

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from support.cli import kmip
-from support.own_graphs import with_edges
+from support.own_graphs import PIPELINE, build_in_memory, with_edges
 
 from kmip_data.format.writer import GraphRecord, SkippedRecord
-from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawCopy, load_pipeline
-
-PIPELINE = load_pipeline(load_manifest("graphs"))
 
 
 def write_files(folder: Path, **files: str | bytes) -> Path:
@@ -27,18 +23,14 @@ def write_files(folder: Path, **files: str | bytes) -> Path:
 
 def read_folder(path: Path, **parameters) -> tuple[object, list[GraphRecord | SkippedRecord]]:
     """Schema and records of a folder, without the engine."""
-    raw = RawCopy(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
-    params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
-    prepared = PIPELINE.prepare(raw, params, path)
-    units = PIPELINE.units(prepared, params)
-    records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
+    params, records = build_in_memory(path, **parameters)
     return PIPELINE.schema(params), [with_edges(record) for record in records]
 
 
 def masks_of(path: Path) -> np.ndarray:
     """Parts of the nodes of a single graph."""
-    raw = RawCopy(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
-    return PIPELINE.resolve(PIPELINE.Params(), raw).inferred.masks
+    params, _ = build_in_memory(path)
+    return params.masks
 
 
 EDGES = "graph,source,target,weight\na,5,7,0.5\na,7,9,1.5\nb,1,1,2\nc,3,1,4\n"

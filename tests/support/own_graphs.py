@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawCopy, load_pipeline
+from kmip_data.pipelines.base import AnyPipeline, RawCopy, load_pipeline
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
@@ -58,13 +59,28 @@ def with_edges(record: Any) -> Any:
 
 def read_files(path: Path, **parameters: Any) -> FolderContent:
     """Read the files of a folder as ``kmip-data build graphs`` does."""
-    raw = RawCopy(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
-    params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
-    prepared = PIPELINE.prepare(raw, params, path)
-    units = PIPELINE.units(prepared, params)
-    records = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
+    params, records = build_in_memory(path, **parameters)
     records = [with_edges(record) for record in records]
     return FolderContent(PIPELINE.schema(params), records, params.inferred.summary)
+
+
+def build_in_memory(
+    folder: Path, *names: str, pipeline: AnyPipeline = PIPELINE, **parameters: Any
+) -> tuple[Any, list[Any]]:
+    """Return completed parameters and records of a folder, without the engine.
+
+    ``names`` are the raw files, by default all files of the folder.
+    """
+    names = names or tuple(sorted(file.name for file in folder.iterdir()))
+    raw = RawCopy(folder, dict.fromkeys(names, ""), ())
+    params = pipeline.resolve(pipeline.Params(**parameters), raw)
+    with tempfile.TemporaryDirectory() as work:
+        prepared = pipeline.prepare(raw, params, Path(work))
+        params = pipeline.complete(params, prepared)
+        records: list[Any] = []
+        for unit in pipeline.units(prepared, params):
+            records += pipeline.records(prepared, unit, params)
+    return params, records
 
 
 def parse_remedy(error: KmipDataError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ graph. User documentation: ``docs/graph-files.md``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import Bools
+from kmip_data.arrays import U8, Bools
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.columns.conform_to_schema import conform_record
@@ -49,9 +50,9 @@ from kmip_data.pipelines.datasets.graphs.inference import (
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
+    CompletedGraphParams,
     GraphParams,
     InferredGraphs,
-    ResolvedGraphParams,
 )
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
@@ -83,22 +84,24 @@ class GraphSource(StrictModel):
     )
 
 
-class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
+_MASKS_FILE = "masks.npy"  #: part of each node, if the files of a single graph give parts
+
+
+class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
-    version = 6
+    version = 7
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
 
-    def schema(self, params: ResolvedGraphParams) -> Schema:
+    def schema(self, params: CompletedGraphParams) -> Schema:
         """Return the schema inferred from the files."""
-        return params.inferred.schema
+        return params.inferred.record_schema
 
-    def class_names(self, params: ResolvedGraphParams) -> tuple[str, ...]:
-        """Return the given class names, or the string labels."""
-        target = params.inferred.target
-        return params.class_name or (target.class_names if target else ())
+    def class_names(self, params: CompletedGraphParams) -> tuple[str, ...]:
+        """Return the class names that are given, in the files, or labels."""
+        return params.inferred.class_names
 
     def import_files(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
@@ -142,15 +145,21 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         findings, graphs = read_graphs(folder, members, options)
         return findings, islice(graphs, first, None)
 
-    def resolve(self, params: GraphParams, raw: RawCopy) -> ResolvedGraphParams:
-        """Read all graphs once; complete the parameters by those inferred from the files."""
+    def resolve(self, params: GraphParams, raw: RawCopy) -> GraphParams:
+        """Add the parameters of a description next to the files, which given ones override."""
+        described = description_in_folder(raw.path, raw.members)
+        if described is None:
+            return params
+        defaults = described.parameters()
+        return params.model_copy(
+            update={key: defaults[key] for key in defaults.keys() - params.model_fields_set}
+        )
+
+    def prepare(self, raw: RawCopy, params: GraphParams, workdir: Path) -> Prepared:
+        """Read all graphs once, and infer schema, target and description."""
         try:
             described = description_in_folder(raw.path, raw.members)
-            if described is not None:  # given parameters override the description
-                defaults = described.parameters()
-                defaults = {key: defaults[key] for key in defaults.keys() - params.model_fields_set}
-                params = params.model_copy(update=defaults)
-            return self._infer_params(ReadOptions(params, described, self.memory_limit), raw)
+            inferred, masks = self._infer(ReadOptions(params, described, self.memory_limit), raw)
         except DamagedInput as error:
             error.next = error.next or "repair or replace the file"
             raise
@@ -166,9 +175,24 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
                 "The files cannot be read as graphs.",
                 found=f"{type(error).__name__}: {error}",
             ) from error
+        if masks is not None:
+            np.save(workdir / _MASKS_FILE, masks)
+        facts = {
+            "members": list(raw.members),
+            "inferred": inferred.model_dump(mode="json"),
+            "masks": None if masks is None else str(workdir / _MASKS_FILE),
+        }
+        return Prepared(raw.path, facts)
 
-    def _infer_params(self, options: ReadOptions, raw: RawCopy) -> ResolvedGraphParams:
-        """Infer the parameters that the schema, the shards and the card depend on."""
+    def complete(self, params: GraphParams, prepared: Prepared) -> CompletedGraphParams:
+        """Return the parameters with the schema and everything else inferred from the files."""
+        facts = prepared.facts
+        inferred = InferredGraphs.model_validate_json(json.dumps(facts["inferred"]))
+        masks = np.load(facts["masks"]) if facts["masks"] else None
+        return CompletedGraphParams.from_params(params, inferred=inferred, masks=masks)
+
+    def _infer(self, options: ReadOptions, raw: RawCopy) -> tuple[InferredGraphs, U8 | None]:
+        """Return what the schema, the shards and the card depend on, and the parts of nodes."""
         params = options.params
 
         # 1. Read all graphs once, one at a time; later steps only use their columns and counts.
@@ -199,42 +223,41 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
         warnings = [*findings.notices.warnings]
         if totals.edge_counts.warning:
             warnings.insert(0, totals.edge_counts.warning)
+        # Given names come first, then the names in the files, then labels that are strings.
+        class_names: tuple[str, ...] = ()
+        if target is not None:
+            class_names = findings.attributes.class_names or target.class_names
         inferred = InferredGraphs(
-            schema=schema,
+            record_schema=schema,
             target=target,
+            class_names=params.class_name or class_names,
             graphs=totals.columns.graphs,
             graphs_per_shard=graphs_per_shard(totals, schema),
             description=description_from_findings(findings, columns, target, options),
             summary=summarise_files(edge_summary, warnings, findings, schema.columns),
-            masks=findings.attributes.masks,
         )
-        names = params.class_name or (findings.attributes.class_names if target else ())
-        return ResolvedGraphParams.from_params(params, inferred=inferred, class_name=names)
+        return inferred, findings.attributes.masks
 
     def file_bytes(self, raw: RawCopy) -> int:
         """Return the total size of the files in bytes."""
         return sum((raw.path / name).stat().st_size for name in raw.members)
 
-    def card_additions(self, prepared: Prepared, params: ResolvedGraphParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
         """Return the summary of the files for the card, its warnings as notes, and given splits."""
         inferred = params.inferred
-        given_parts = {} if inferred.masks is None else {MASK_SPLIT: inferred.masks}
+        given_parts = {} if params.masks is None else {MASK_SPLIT: params.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
         statistics = {"files": {**inferred.summary, "columns": columns}}
         return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 
-    def prepare(self, raw: RawCopy, params: ResolvedGraphParams, workdir: Path) -> Prepared:
-        """Prepare nothing: workers read the raw files."""
-        return Prepared(raw.path, {"members": list(raw.members)})
-
-    def units(self, prepared: Prepared, params: ResolvedGraphParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: CompletedGraphParams) -> list[Unit]:
         """Return a unit for each shard of about 64 MiB."""
         inferred = params.inferred
         positions = params.positions_to_build(inferred.graphs)
         return units_of_rows(positions, inferred.graphs_per_shard, "graphs")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: ResolvedGraphParams
+        self, prepared: Prepared, unit: Unit, params: CompletedGraphParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of one unit, with molecules made from SMILES."""
         inferred = params.inferred
@@ -254,12 +277,11 @@ class OwnGraphsPipeline(OwnPipeline[ResolvedGraphParams]):
             if isinstance(graph, DamagedInput):
                 yield self.stop_or_skip(key, graph, params)
                 continue
-            yield conform_record(replace(graph, key=key), inferred.schema, inferred.target)
+            yield conform_record(replace(graph, key=key), inferred.record_schema, inferred.target)
 
-    def default_splits(self, params: ResolvedGraphParams) -> list[OwnSplitParams]:
+    def default_splits(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
         """Return a split for each fold of the masks; masks are not stored, so add all splits now."""
-        masks = params.inferred.masks
-        folds = 1 if masks is None else masks[:1].size
+        folds = 1 if params.masks is None else params.masks[:1].size
         return [GraphSplitParams(fold=fold) for fold in range(folds)]
 
     def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field, InstanceOf
 
-from kmip_data.arrays import U8
 from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.columns.target_inference import InferredTarget, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.own_pipeline import OwnTextParams
+from kmip_data.strict_model import StrictModel
 
 NODE_ID_DOC = "id of the node in the files"
 OTHER_FORMATS_REMEDY = (
@@ -19,17 +19,16 @@ OTHER_FORMATS_REMEDY = (
 )
 
 
-@dataclass(frozen=True)
-class InferredGraphs:
-    """Schema, target and shard size inferred from all graphs of the raw files."""
+class InferredGraphs(StrictModel):
+    """Columns, classes and shard size inferred from all graphs of the raw files."""
 
-    schema: Schema
+    record_schema: Schema
     target: InferredTarget | None
+    class_names: tuple[str, ...]
     graphs: int
     graphs_per_shard: int
     summary: dict[str, Any]  #: summary of the files for the card
     description: ColumnUses
-    masks: U8 | None  #: part of each node of a single graph, (N,) or (N, folds)
 
 
 class GraphParams(OwnTextParams):
@@ -88,7 +87,9 @@ class GraphParams(OwnTextParams):
     undirected: bool = Field(default=False, description="add the missing reverse of each edge")
 
 
-class ResolvedGraphParams(GraphParams):
-    """Parameters, completed by those inferred from the files."""
+class CompletedGraphParams(GraphParams):
+    """Parameters, with what was inferred from the files."""
 
     inferred: InstanceOf[InferredGraphs] = Field(exclude=True)
+    #: part of each node of a single graph, (N,) or (N, folds)
+    masks: InstanceOf[np.ndarray] | None = Field(default=None, exclude=True)

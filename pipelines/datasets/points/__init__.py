@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -87,14 +87,14 @@ class PointSource(StrictModel):
         return "" if self.path is None else self.path.resolve().name
 
 
-@dataclass(frozen=True)
-class InferredPoints:
-    """Classes and missing features, inferred from the files of a build."""
+class InferredPoints(StrictModel):
+    """Label column, classes and missing features, inferred from the files of a build."""
 
+    label_column: str | None = None  #: None if there are no labels
     classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
     is_complete: bool = True  #: True if every point has a label
     missing: tuple[str, ...] = ()  #: features with missing values
-    summary: dict[str, Any] = field(default_factory=dict)  #: entries of the card
+    summary: dict[str, Any] = Field(default_factory=dict)  #: entries of the card
 
 
 class OwnPointParams(KnnParams, OwnTextParams):
@@ -184,20 +184,20 @@ class OwnPointParams(KnnParams, OwnTextParams):
         return CloudOptions(self.position_columns, self.header, names, self.encoding)
 
 
-class ResolvedPointParams(OwnPointParams):
+class CompletedPointParams(OwnPointParams):
     """Parameters completed with the columns and classes of the files."""
 
     inferred: InstanceOf[InferredPoints] = Field(exclude=True)
 
 
-class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
+class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
     version = 2
     Params = OwnPointParams
     Source = PointSource
 
-    def schema(self, params: ResolvedPointParams) -> Schema:
+    def schema(self, params: CompletedPointParams) -> Schema:
         """Return the columns of positions and features, and of labels if any."""
         inferred = params.inferred
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
@@ -209,8 +209,8 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             doc = "position centred on the block's floor, features, position in the room"
             max_points = params.block_points
         columns = [feature_column("node/x", fields, doc)]
-        if params.label_column is not None:
-            columns.append(_label_column(params.label_column, inferred))
+        if inferred.label_column is not None:
+            columns.append(_label_column(inferred.label_column, inferred))
         return knn_schema(
             tuple(columns),
             params,
@@ -219,15 +219,15 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             key_length=KEY_LENGTH,
         )
 
-    def class_names(self, params: ResolvedPointParams) -> tuple[str, ...]:
+    def class_names(self, params: CompletedPointParams) -> tuple[str, ...]:
         """Return the given class names, or labels that are not consecutive integers from 0."""
         classes = params.inferred.classes or ()
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
 
-    def resolve(self, params: OwnPointParams, raw: RawCopy) -> ResolvedPointParams:
-        """Read all clouds once, to add the label column, task and classes to the parameters.
+    def prepare(self, raw: RawCopy, params: OwnPointParams, workdir: Path) -> Prepared:
+        """List the clouds and their label files, and infer the label column and classes.
 
         Raises ``DamagedInput`` naming every unusable cloud, unless they are skipped.
         """
@@ -243,10 +243,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
         column = survey.label_column()
-        resolved: dict[str, Any] = {"label_column": column, "task": None}
-        inferred = InferredPoints(
-            missing=tuple(name for name in params.feature if name in survey.missing)
-        )
+        classes: tuple[int | str, ...] | None = None
         warnings = survey.warnings()
         num_unlabelled = 0
         if column is not None and survey.clouds:
@@ -255,16 +252,12 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             if task == "classification":
                 class_labels = params.class_labels
                 count = int(params.classes) if params.classes and not class_labels else None
-                classes = survey.label_statistics.classes(class_labels, count, column)
+                classes = tuple(survey.label_statistics.classes(class_labels, count, column))
                 num_unlabelled = survey.label_statistics.count_without_class(classes)
-                resolved["classes"] = params.classes or str(len(classes))
-                inferred = replace(inferred, classes=tuple(classes))
                 if not params.classes and (
                     suggestion := survey.label_statistics.suggest_classes_option(classes, column)
                 ):
                     warnings.append(suggestion)
-            inferred = replace(inferred, is_complete=not num_unlabelled)
-            resolved["task"] = task
         summary: dict[str, Any] = {}
         if column is not None and num_unlabelled:
             total = survey.label_statistics.points
@@ -277,27 +270,34 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
         summary["warnings"] = warnings
-        inferred = replace(inferred, summary=summary)
-        return ResolvedPointParams.from_params(params, inferred=inferred, **resolved)
+        inferred = InferredPoints(
+            label_column=column,
+            classes=classes,
+            is_complete=not num_unlabelled,
+            missing=tuple(name for name in params.feature if name in survey.missing),
+            summary=summary,
+        )
+        facts = {"clouds": clouds, "labels": labels, "inferred": inferred.model_dump(mode="json")}
+        return Prepared(raw.path, facts)
 
-    def prepare(self, raw: RawCopy, params: ResolvedPointParams, workdir: Path) -> Prepared:
-        """List the clouds and their label files; each unit reads its cloud."""
-        labels = label_files(raw.members)
-        return Prepared(raw.path, {"clouds": _cloud_names(raw.members), "labels": labels})
+    def complete(self, params: OwnPointParams, prepared: Prepared) -> CompletedPointParams:
+        """Return the parameters with the label column and classes of the files."""
+        inferred = InferredPoints.model_validate(prepared.facts["inferred"])
+        return CompletedPointParams.from_params(params, inferred=inferred)
 
-    def card_additions(self, prepared: Prepared, params: ResolvedPointParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: CompletedPointParams) -> CardAdditions:
         """Return the unused data of the files, and warnings."""
         summary = params.inferred.summary
         return CardAdditions({"files": summary}, summary.get("warnings", []))
 
-    def units(self, prepared: Prepared, params: ResolvedPointParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: CompletedPointParams) -> list[Unit]:
         """Return one unit per cloud; a limit counts clouds."""
         clouds = prepared.facts["clouds"]
         rows = params.positions_to_build(len(clouds))
         return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(rows)]
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: ResolvedPointParams
+        self, prepared: Prepared, unit: Unit, params: CompletedPointParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graph of a cloud, or of each of its blocks."""
         name = unit.selection["cloud"]
@@ -311,7 +311,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
             yield self.stop_or_skip(key, error, params)
 
     def _cloud_graphs(
-        self, key: str, cloud: Cloud, params: ResolvedPointParams
+        self, key: str, cloud: Cloud, params: CompletedPointParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         inferred = params.inferred
         size = params.block
@@ -353,11 +353,11 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         key: str,
         x: F32,
         y: Array,
-        params: ResolvedPointParams,
+        params: CompletedPointParams,
     ) -> GraphRecord | SkippedRecord:
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
-        if params.label_column is not None:
+        if params.inferred.label_column is not None:
             columns["node/y"] = conform_rows(y, schema.column("node/y"), key)
         pos = np.ascontiguousarray(x[:, :3])
         record = knn_record(key, pos, columns, params, schema.index_dtype)
@@ -393,7 +393,7 @@ class OwnPointPipeline(OwnPipeline[ResolvedPointParams]):
         """Return the name of the cloud of a record key."""
         return re.sub(r"/\d{6}$", "", key)
 
-    def folder_name_pieces(self, params: ResolvedPointParams) -> list[str]:
+    def folder_name_pieces(self, params: CompletedPointParams) -> list[str]:
         """Return folder name parts for the neighbours and the block width."""
         block = [] if params.block is None else [f"block{params.block:g}"]
         return [*params.folder_name_pieces, *block, *super().folder_name_pieces(params)]
@@ -409,12 +409,12 @@ def _cloud_names(members: Iterable[str]) -> list[str]:
     return [name for name in names if name.lower().endswith(CLOUD_SUFFIXES) and name not in labels]
 
 
-def read_cloud(folder: Path, name: str, labels: str | None, params: ResolvedPointParams) -> Cloud:
+def read_cloud(folder: Path, name: str, labels: str | None, params: CompletedPointParams) -> Cloud:
     """Read the columns named by the parameters; raises ``DamagedInput`` if the file is unusable."""
     label_path = None if labels is None else folder / labels
     columns = read_labelled_columns(folder / name, name, label_path, params.read_options)
     return cloud_from_columns(
-        columns, name, params.position_columns, params.feature, params.label_column
+        columns, name, params.position_columns, params.feature, params.inferred.label_column
     )
 
 

@@ -138,13 +138,7 @@ class OwnSuperpixelParams(OwnParams):
         return parse_class_values(self.classes) or tuple(range(int(self.classes)))
 
 
-class ResolvedSuperpixelParams(OwnSuperpixelParams):
-    """Parameters completed with the ignored files."""
-
-    ignored: tuple[str, ...] = Field(exclude=True)  #: files with reasons
-
-
-class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
+class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
     version = 4
@@ -153,7 +147,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 
-    def schema(self, params: ResolvedSuperpixelParams) -> Schema:
+    def schema(self, params: OwnSuperpixelParams) -> Schema:
         """Return LRGB's columns: 14 features, edge features of the rule, and the class."""
         boundary = ("mean edge strength", "boundary [pixels]")
         fields = ("distance [pixels]",) if params.edges == "knn" else boundary
@@ -174,8 +168,8 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
             key_length=160,
         )
 
-    def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> ResolvedSuperpixelParams:
-        """Read all pictures and masks once, before any picture is segmented.
+    def prepare(self, raw: RawCopy, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
+        """Pair pictures with masks, and read all of them, before any picture is segmented.
 
         Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
         """
@@ -226,28 +220,24 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         }
         ignored_files |= self.ignored_files
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
-        return ResolvedSuperpixelParams.from_params(params, ignored=tuple(ignored))
+        return Prepared(raw.path, {"pairs": pairs, "ignored": ignored})
 
-    def card_additions(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: OwnSuperpixelParams) -> CardAdditions:
         """Return the ignored files."""
-        return CardAdditions({"files": {"ignored": list(params.ignored)}})
+        return CardAdditions({"files": {"ignored": prepared.facts["ignored"]}})
 
-    def prepare(self, raw: RawCopy, params: ResolvedSuperpixelParams, workdir: Path) -> Prepared:
-        """Pair images with masks."""
-        return Prepared(raw.path, {"pairs": pair_with_masks(raw.members)})
-
-    def class_names(self, params: ResolvedSuperpixelParams) -> tuple[str, ...]:
+    def class_names(self, params: OwnSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, or the listed mask values."""
         return params.class_name or tuple(map(str, parse_class_values(params.classes)))
 
-    def units(self, prepared: Prepared, params: ResolvedSuperpixelParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
         """Assign pictures in name order, in units small enough for every process to have work."""
         rows = params.positions_to_build(len(prepared.facts["pairs"]))
         size = min(max(-(-len(rows) // MIN_UNITS), 1), MAX_PICTURES_PER_UNIT)
         return units_of_rows(rows, size, "pictures")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: ResolvedSuperpixelParams
+        self, prepared: Prepared, unit: Unit, params: OwnSuperpixelParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of a unit's pictures."""
         for row in unit.selection["rows"]:
@@ -262,7 +252,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
         folder: Path,
         picture: str,
         mask: str | None,
-        params: ResolvedSuperpixelParams,
+        params: OwnSuperpixelParams,
     ) -> GraphRecord:
         """Return the graph of one picture.
 
@@ -333,7 +323,7 @@ class OwnSuperpixelPipeline(OwnPipeline[ResolvedSuperpixelParams]):
                     pictures[key] = picture_graphs.paint_borders(picture, segments)
         return pictures
 
-    def folder_name_pieces(self, params: ResolvedSuperpixelParams) -> list[str]:
+    def folder_name_pieces(self, params: OwnSuperpixelParams) -> list[str]:
         """Return folder name parts for the edges and non-default values."""
         parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
         if params.superpixels != 500:

@@ -113,7 +113,7 @@ def read(
     if inferred is None:
         levels, graphs = _infer_levels(folder, files, options, findings)
     else:
-        levels = {column.attribute: column.level for column in inferred.schema.columns}
+        levels = {column.attribute: column.level for column in inferred.record_schema.columns}
         graphs = inferred.graphs
     mask_use: MaskUse = "flags" if graphs > 1 else "split"
 
