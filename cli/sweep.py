@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's, else 0]"
 )
 @number_option("--epochs", "Epochs of every run.")
-@set_option("Configuration key for every run.")
+@set_option("Configuration key for every run; KEY=A,B runs a grid of values.")
 @number_option("--jobs", "Parallel runs; on a CPU they share its cores.", 1)
 @click.option(
     "--gpus", metavar="LIST", help="GPUs to use, such as 0,1,3; one run at a time on each."
@@ -109,12 +109,11 @@ def command(
 
 def _override_plan(plan: SweepPlan, axes: Json) -> SweepPlan:
     """Return a plan with the datasets, models, seeds, epochs and keys of the command line."""
+    from kmip_data.models.sweeps.plans import add_grid
     from kmip_data.models.training.config.compose import SAMPLE_EPOCHS
 
-    update: Json = {
-        "epochs": axes["epochs"] or plan.epochs,
-        "set": (*plan.set, *axes["overrides"]),
-    }
+    plan = add_grid(plan, axes["overrides"])
+    update: Json = {"epochs": axes["epochs"] or plan.epochs, "set": plan.set}
     if axes["sample"]:
         update["set"] += ("data.sample=true",)
         update["epochs"] = axes["epochs"] or SAMPLE_EPOCHS

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -25,6 +25,7 @@ from kmip_data.files.small_files import (
 from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
+from kmip_data.models.training.config.overrides import documented_keys
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
@@ -61,6 +62,8 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_parse_seed_range),
 ]
+#: One value of ``A,B``: brackets and quotes are part of it, with the commas in them.
+_GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
 UNNAMED_SWEEP = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
@@ -174,6 +177,62 @@ class SweepPlan(StrictModel):
         names = [*(change.name for change in self.changes), *filter(None, [self.then])]
         changes = "|".join(f"{re.escape(name)}-" for name in names)
         return re.compile(f"{re.escape(self.name)}-({changes})?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
+
+
+def add_grid(plan: SweepPlan, settings: Iterable[str]) -> SweepPlan:
+    """Return a plan with settings of the command line, where ``KEY=A,B`` is a run for A and one for B.
+
+    Several such settings are a grid of all combinations, each a change named by its values. Commas
+    inside brackets or quotes separate no values, nor do those of a key that only takes lists.
+
+    Raises ``UsageError`` for a grid with a value twice, with more than ``MAX_RUNS`` runs, or on a
+    plan that has changes already.
+    """
+    list_keys = {key.name for key in documented_keys() if key.type == "list"}
+    fixed = []
+    axes: list[list[str]] = []
+    for setting in settings:
+        key, _, text = setting.partition("=")
+        values = [value.strip() for value in _GRID_VALUE.findall(text)]
+        if len(values) < 2 or key.strip() in list_keys:
+            fixed.append(setting)
+            continue
+        if len({*values}) < len(values):
+            raise UsageError(
+                f"--set {setting} has a value twice.",
+                next=f"each value once, or one list in brackets: --set {key}=[{text}]",
+            )
+        axes.append([f"{key.strip()}={value}" for value in values])
+
+    update: dict[str, object] = {"set": (*plan.set, *fixed)}
+    if axes:
+        if plan.changes:
+            raise UsageError(
+                f"The sweep {plan.name} has changes of its own, which a grid cannot vary.",
+                next=f"one value of each key: --set {axes[0][0]}",
+            )
+        if math.prod(map(len, axes)) > MAX_RUNS:
+            raise UsageError(
+                f"The grid has {math.prod(map(len, axes)):,} combinations.",
+                next=f"at most {MAX_RUNS:,}",
+            )
+        update["choose"] = "validation"
+        update["changes"] = tuple(
+            Change(name=_change_name(settings), set=settings)
+            for settings in itertools.product(*axes)
+        )
+    return plan.model_copy(update=update)
+
+
+def _change_name(settings: Sequence[str]) -> str:
+    """Return a name made of the last part of each key and its value; a digest if it is no name."""
+    words = []
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        words.append(f"{key.rpartition('.')[2]}-{value}")
+    name = "-".join(words)
+    is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", name)
+    return name if is_name else f"grid-{json_digest(list(settings))[:8]}"
 
 
 def sweep_names() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.errors import UsageError
 from kmip_data.models.sweeps.plans import (
+    add_grid,
     changed_keys_digest,
     expand_plan,
     read_sweep_plan,
@@ -251,3 +252,53 @@ def test_file_without_plan_is_refused(tmp_path: Path):
     for path in (tmp_path / "no.toml", tmp_path / "absent.toml"):
         with pytest.raises(UsageError, match=path.name):
             read_sweep_plan(str(path))
+
+
+GRIDS = [
+    ["optimizer.lr=0.01,0.001"],
+    ["optimizer.lr=0.01, 0.001", "model.layers=2,3,4", "training.epochs=7"],
+    ["model.attention.k=5,10", "optimizer.name=adam,sgd"],
+    ["model.attention.k=[5,6],7", "model.layers=2"],
+    ["model.dropout=0.1,0.2", "optimizer.betas=0.8,0.9"],
+    ["training.precision=32"],
+]
+
+
+@pytest.mark.parametrize("settings", GRIDS, ids=" ".join)
+def test_a_grid_trains_each_combination_of_values(home, settings):
+    values = {
+        "optimizer.lr=0.01, 0.001": ["0.01", "0.001"],
+        "model.attention.k=[5,6],7": ["[5,6]", "7"],
+        "optimizer.betas=0.8,0.9": ["0.8,0.9"],
+    }
+    axes = []
+    for setting in settings:
+        key, _, text = setting.partition("=")
+        axes.append([f"{key}={value}" for value in values.get(setting, text.split(","))])
+    plan = read_sweep_plan(None).model_copy(update={"datasets": ("helsinki",), "seeds": (0, 1)})
+    runs = expand_plan(add_grid(plan, settings), home)
+
+    base = config_for_data("helsinki", "gps-kmip", None)
+    expected = [apply_overrides(base, combination) for combination in product(*axes)]
+    assert [run.config for run in runs if run.seed == 0] == [
+        config.with_seed(0) for config in expected
+    ]
+    assert len({run.folder for run in runs}) == len(runs) == 2 * len(expected)
+    for run in runs:  # the command of a run sets the same values
+        words = run.command
+        overrides = [value for option, value in pairwise(words) if option == "--set"]
+        assert apply_overrides(base, overrides).with_seed(run.seed) == run.config
+
+
+def test_a_grid_that_means_nothing_is_refused(tmp_path, home):
+    plan = read_sweep_plan(None).model_copy(update={"datasets": ("helsinki",)})
+    with pytest.raises(UsageError, match="a value twice") as error:
+        add_grid(plan, ["training.precision=32,32"])
+    assert error.value.next.endswith("--set training.precision=[32,32]")
+    many = [f"model.layers={','.join(map(str, range(1, 101)))}"]
+    with pytest.raises(UsageError, match="1,000,000 combinations"):
+        add_grid(plan, [*many, many[0].replace("layers", "heads"), many[0].replace("layers", "k")])
+    with pytest.raises(UsageError, match="has changes of its own"):
+        add_grid(plan_of(tmp_path, **AXES, changes=CHANGES), ["optimizer.lr=0.01,0.001"])
+    with pytest.raises(UsageError, match="cannot be 'much'"):
+        expand_plan(add_grid(plan, ["optimizer.lr=0.01,much"]), home)
