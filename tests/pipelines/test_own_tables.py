@@ -610,3 +610,55 @@ def test_columns_without_names_become_ends_and_keep_the_features_of_nodes(tmp_pa
     got = read_files(folder, **parse_remedy(caught.value))
     assert [record.columns["node/x"].shape for record in got.records] == [(9, 1)]
     assert [record.columns["edge/edge_attr"].shape[1] for record in got.records] == [2]
+
+
+#: Ids of an edge list -> edges by position in the sorted ids.
+NUMBERS = {
+    "source,target\n1.0,2\n2.0,3\n3.0,1\n": {(0, 1), (1, 2), (2, 0)},
+    "source,target\n1E+05,7\n7,100000\n": {(1, 0), (0, 1)},
+    "source,target\n+1,2\n2.,1\n": {(0, 1), (1, 0)},
+    "source,target\n01,1\n1,2\n": {(0, 1), (1, 2)},  # codes
+    "source,target\n1.10,1.1\n1.1,1.10\n": {(1, 0), (0, 1)},  # versions
+    "source,target\n1.0,a\na,1\n": {(1, 2), (2, 0)},
+}
+
+
+def test_whole_numbers_are_one_id_in_any_notation(tmp_path):
+    folders = number_folders(tmp_path)
+
+    def check(case):
+        text, expected = case
+        assert read_files(write_files(next(folders), edges_csv=text)).edges() == expected
+
+    check_each(check, NUMBERS.items())
+    nodes = "id,mass\n3.0,7\n1.0,8\n2.0,9\n"
+    got = read_files(write_files(tmp_path / "n", edges_csv="u,v\n1,2\n2,3\n", nodes_csv=nodes))
+    assert got.edges() == {(1, 2), (2, 0)}
+    assert got.first.columns["node/x"][:, 0].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("edges", ["1,2\n2,3\n", "1,2\n2,2\n", "1,1\n"])
+@pytest.mark.parametrize("column", ["mass", "age", "y"])
+def test_rows_of_nodes_without_ids_are_numbered_from_0_or_1(tmp_path, edges, column):
+    """No end is 0: edges may count from 1, or the first node has none. Values are never ids."""
+    nodes = f"{column},kind\n2,a\n3,b\n1,a\n"
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n" + edges, nodes_csv=nodes)
+    with pytest.raises(DamagedInput, match="numbers of the rows from 1") as caught:
+        read_files(folder)
+    assert "on_error" not in caught.value.next
+    written = {tuple(map(int, line.split(","))) for line in edges.split()}
+    got = read_files(folder, node="rows-from-1")
+    assert got.edges() == {(source - 1, target - 1) for source, target in written}
+    if "3" not in edges:
+        assert read_files(folder, node="none").edges() == written
+    if column == "y":
+        assert "those in" not in str(caught.value)
+
+
+def test_rows_of_several_graphs_without_ids_are_numbered_from_0_or_1(tmp_path):
+    nodes = "graph,mass\np,1\np,2\nq,3\nq,4\nq,5\n"
+    folder = write_files(tmp_path / "t", edges_csv="graph,u,v\np,1,2\nq,1,3\n", nodes_csv=nodes)
+    with pytest.raises(DamagedInput, match="numbers of the rows from 1") as caught:
+        read_files(folder)
+    got = read_files(folder, **parse_remedy(caught.value))
+    assert [record.edge_index.tolist() for record in got.records] == [[[0], [1]], [[0], [2]]]

@@ -37,7 +37,6 @@ def test_thousands_separators_need_a_choice(tmp_path):
     cases = [
         (["1,234", "910", "1,234"], [1234, 910, 1234]),
         (["1 234", "5", "7"], [1234, 5, 7]),
-        (["1,5", "2", "3"], [1.5, 2, 3]),
     ]
     check_each(check, cases)
     # Dates, addresses and versions are texts.
@@ -320,6 +319,12 @@ def test_advice_that_is_followed_ends_in_a_build_with_every_row(tmp_path):
     assert len(counted) == len(ASKED)
 
 
+def description(folder, **parameters):
+    """Return the description that a build of a folder writes."""
+    params, _ = build_in_memory(folder, **parameters)
+    return params.inferred.description
+
+
 def table_of(tmp_path, cells, separator=";"):
     """Return a folder with a table of nodes of one column ``sum``, and a path of edges."""
     rows = "".join(f'{row}{separator}"{cell}"\n' for row, cell in enumerate(cells))
@@ -340,7 +345,6 @@ def test_a_point_before_three_digits_separates_thousands_if_the_comma_is_decimal
         (["155.565", "65.124", "7"], comma, [155_565, 65_124, 7]),
         (["155.000", "65.000", "2.000"], comma, [155_000, 65_000, 2_000]),
         (["155.565", "65.124", "1.155.565"], {}, [155_565, 65_124, 1_155_565]),
-        (["155.565", "65.12", "7.5"], comma, [155.565, 65.12, 7.5]),  # none is a group of three
         (["0.565", "0.124", "0.500"], {}, [0.565, 0.124, 0.5]),
         (["155.565", "65.124", "7.100"], {"decimal": "."}, [155.565, 65.124, 7.1]),
     ]
@@ -364,6 +368,106 @@ def test_a_decimal_sign_that_does_not_fit_is_not_advised_again(tmp_path):
     with pytest.raises(DamagedInput, match=r"not a number with the decimal sign '\.'") as caught:
         read_files(folder, decimal=".")
     assert parse_remedy(caught.value) == {"decimal": ","}
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", " ", ","])
+@pytest.mark.parametrize("level", ["feature", "target"])
+def test_one_decimal_sign_holds_for_all_columns_of_a_file(tmp_path, separator, level):
+    """A column that proves the sign decides for those that do not, and the description has it."""
+    folders = number_folders(tmp_path)
+
+    def read(texts, other, **parameters):
+        rows = [("id", "number", "other"), *zip("abc", texts, other, strict=True)]
+        cells = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
+        nodes = "".join(separator.join(row) + "\n" for row in cells)
+        folder = write_files(next(folders), edges_csv="u,v\na,b\nb,c\n", nodes_csv=nodes)
+        if level == "target":
+            parameters |= {"label": ("number",), "task": "regression"}
+        return folder, parameters
+
+    def numbers(folder, parameters):
+        columns = read_files(folder, **parameters).first.columns
+        return columns["node/y"] if level == "target" else columns["node/x"][:, 0]
+
+    def check(case):
+        texts, other, expected = case
+        folder, parameters = read(texts, other)
+        np.testing.assert_allclose(numbers(folder, parameters), expected, rtol=1e-6)
+        (folder / "columns.toml").write_text(description(folder, **parameters).to_toml())
+        np.testing.assert_allclose(numbers(folder, {}), expected, rtol=1e-6)
+
+    commas = ["1,234", "2,567", "9"]
+    cases = [
+        (commas, ["0,5", "7,25", "1"], [1.234, 2.567, 9]),
+        (commas, ["1.234,5", "7", "1"], [1.234, 2.567, 9]),
+        (commas, ["0.5", "7.25", "1"], [1234, 2567, 9]),
+        (commas, ["1,234.5", "7", "1"], [1234, 2567, 9]),
+        (commas, ["12 %", "7 %", "1,5 %"], [1.234, 2.567, 9]),
+        (["1.234", "2.567", "9"], ["0,5", "7,25", "1"], [1234, 2567, 9]),
+        (["1,234", "2,567", "2000"], ["p", "q", "q"], [1.234, 2.567, 2000]),
+        (["1.5", "2.25", "9"], ["0,5", "7,25", "1"], [1.5, 2.25, 9]),  # each proves another
+    ]
+    check_each(check, cases)
+    for other in (["p", "q", "q"], ["1", "2", "2"], ["1,500", "2", "2"]):
+        folder, parameters = read(commas, other)
+        with pytest.raises(DamagedInput, match=r"line 2: '\w+' is '1,\d+', a number .* two ways"):
+            read_files(folder, **parameters)
+        np.testing.assert_allclose(
+            numbers(folder, {**parameters, "decimal": ","}), [1.234, 2.567, 9]
+        )
+
+
+def test_a_number_without_the_decimal_sign_of_the_description_is_refused(tmp_path):
+    """1.500 is a thousand and a half where the sign is a comma, and 1.5 is no such number."""
+    for cells, sign in ((["1.500", "1.5", "2"], ","), (["1,5", "2", "3"], ".")):
+        folder = table_of(tmp_path / f"decimal {ord(sign)}", cells)
+        with pytest.raises(DamagedInput, match="not a number with the decimal sign"):
+            read_files(folder, decimal=sign)
+
+
+#: Cells of a column -> name of its feature and numbers.
+UNITS = [
+    (["12 %", "8%", "1.5 %"], "n [%]", [12, 8, 1.5]),
+    (["1.5 km", "12 km", "1 km"], "n [km]", [1.5, 12, 1]),
+    (["€ 1,000.50", "€ 20", "-€3"], "n [€]", [1000.5, 20, -3]),
+    (["190 km/h", "60 km/h", "0,5 km/h"], "n [km/h]", [190, 60, 0.5]),
+    (["1 day", "2 days", "3 days"], "n [day]", [1, 2, 3]),
+    (["5 m", "6 m", "7 m"], "n [m]", [5, 6, 7]),
+]
+
+
+def test_numbers_with_a_unit_are_numbers_and_name_it(tmp_path):
+    folders = number_folders(tmp_path)
+
+    def check(case):
+        cells, name, expected = case
+        rows = "".join(f"{node}\t{cell}\n" for node, cell in enumerate(cells))
+        files = {"edges_csv": "u,v\n0,1\n1,2\n", "nodes_csv": "id\tn\n" + rows}
+        folder = write_files(next(folders), **files)
+        got = read_files(folder)
+        assert got.schema.column("node/x").fields == (name,)
+        np.testing.assert_allclose(got.first.columns["node/x"][:, 0], expected)
+        (folder / "columns.toml").write_text(description(folder).to_toml())
+        np.testing.assert_allclose(read_files(folder).first.columns["node/x"][:, 0], expected)
+        (folder / "nodes.csv").write_text("id\tn\n0\t1\n1\t2\n2\t5\n")
+        with pytest.raises(DamagedInput, match="not a number with the unit"):
+            read_files(folder)
+
+    check_each(check, UNITS)
+
+
+@pytest.mark.parametrize("cells", [["5 km", "800 m", "1 km"], ["5 %", "0", "7 %"]])
+def test_several_units_in_a_column_need_a_choice(tmp_path, cells):
+    folder = table_of(tmp_path / "a", cells)
+    with pytest.raises(DamagedInput, match=r"line 2: 'sum' is .* has another unit") as caught:
+        read_files(folder)
+    assert read_files(folder, **parse_remedy(caught.value)).first.num_nodes == 3
+
+
+@pytest.mark.parametrize("cells", [["1st", "2nd", "2nd"], ["A1", "A2", "A1"], ["5m", "6m", "5m"]])
+def test_codes_are_no_numbers_with_a_unit(tmp_path, cells):
+    got = read_files(table_of(tmp_path / "a", cells))
+    assert len(got.schema.column("node/x").fields) == 2
 
 
 def test_all_words_among_numbers_are_reported_at_once(tmp_path):
@@ -443,3 +547,39 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
     assert read_files(folder, label=("label",)).schema.y_column.num_classes == 20
+
+
+@pytest.mark.parametrize("name", ["edge_id", "vid", "personId", "id_of_row", "OBJECTID", "ID"])
+def test_distinct_numbers_named_like_ids_are_left_out_and_reported(tmp_path, name):
+    rows = "".join(f"{node},{node + 1},{node * 3},{node % 2}\n" for node in range(5))
+    got = read_files(write_files(tmp_path / "t", edges_csv=f"u,v,{name},w\n" + rows))
+    assert got.schema.column("edge/edge_attr").fields == ("w",)
+    assert got.files["ignored"] == [f"{name}: ids or names of the rows"]
+    # Words that end in the same letters, and numbers that repeat, are values.
+    for other, number in (("paid", 3), ("humid", 3), ("kind_id", 0)):
+        rows = "".join(f"{node},{node + 1},{node * number},1\n" for node in range(5))
+        got = read_files(write_files(tmp_path / other, edges_csv=f"u,v,{other},w\n" + rows))
+        assert got.schema.column("edge/edge_attr").fields == (other, "w")
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentinel"), [(["3", "-999", "4"], -999), (["-7.5", "-99", "4"], -99)]
+)
+def test_a_number_far_below_all_others_may_mean_missing(tmp_path, cells, sentinel):
+    folder = table_of(tmp_path / "a", cells)
+    with pytest.raises(DamagedInput, match=f"line 3: 'sum' is {sentinel}, a number or") as caught:
+        read_files(folder)
+    got = read_files(folder, **parse_remedy(caught.value)).first.columns["node/x"]
+    assert got.tolist() == [[float(cells[0]), 0], [0, 1], [float(cells[2]), 0]]
+    assert read_files(folder, missing=("none",)).first.columns["node/x"][1].tolist() == [sentinel]
+    assert read_files(table_of(tmp_path / "b", ["-999", "-500", "7"])).first.num_nodes == 3
+
+
+def test_a_table_of_nodes_without_any_feature_is_a_warning(tmp_path):
+    nodes = "id,note\n" + "".join(f"{node},a long remark on {node}\n" for node in range(5))
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
+    (warning,) = [line for line in read_files(folder).files["warnings"] if "features" in line]
+    assert warning == "nodes.csv has no column left for features: note is left out"
+    assert not any(
+        "features" in line for line in read_files(folder, ignore="note").files["warnings"]
+    )

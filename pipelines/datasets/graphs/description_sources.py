@@ -89,11 +89,14 @@ def description_from_findings(
         names = {column.name for column in labels}
         described_columns = [column for column in described_columns if column.name not in names]
         described_columns += [column.model_copy(update=no_values) for column in labels]
+    decimal = params.decimal
+    if len(findings.notices.decimal_signs) == 1:
+        (decimal,) = findings.notices.decimal_signs
     return ColumnUses(
         task=task,
         classes=classes,
         missing=params.missing,
-        decimal=params.decimal,
+        decimal=decimal,
         rounded=params.rounded,
         undirected=params.undirected,
         files=findings.tables.levels,

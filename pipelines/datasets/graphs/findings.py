@@ -16,6 +16,7 @@ from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.written_numbers import DecimalSign
 
 #: Use of boolean masks: split of a single graph, boolean columns, or attributes as given.
 MaskUse = Literal["split", "flags", "attributes"]
@@ -79,6 +80,8 @@ class Notices:
     warnings: list[str] = field(default_factory=list)  #: likely faults of the files
     #: Feature that needs scaling -> its largest absolute value.
     large_features: dict[str, float] = field(default_factory=dict)
+    #: Decimal signs with which numbers were read.
+    decimal_signs: set[DecimalSign] = field(default_factory=set)
     questions: dict[str, str] = field(default_factory=dict)  #: question -> options that answer it
 
     def raise_questions(self) -> None:

@@ -81,7 +81,8 @@ class GraphParams(OwnTextParams):
     )
     node: str = Field(
         default="",
-        description="column of node ids (default: the column with the ids of all edges); none: row numbers",
+        description="column of node ids (default: the column with the ids of all edges); "
+        "none: row numbers from 0; rows-from-1: row numbers from 1",
     )
     smiles: str = Field(default="smiles", description="column of SMILES")
     undirected: bool = Field(default=False, description="add the missing reverse of each edge")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, SupportsInt
 
@@ -16,6 +16,14 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.formats.written_numbers import (
+    DecimalSign,
+    Quantity,
+    is_written_number,
+    normalize_number,
+    shown_decimal_signs,
+    split_unit,
+)
 from kmip_data.text import count_with_noun
 
 #: Strings that pandas reads as missing.
@@ -42,13 +50,7 @@ MISSING_STRINGS = frozenset(
     ]
 )
 _BOOLEANS = {"true": 1.0, "false": 0.0}
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?|[+-]?\d+")
-#: Numbers with or without groups of three digits, and with a comma or a point.
-_GROUPED = re.compile(r"[+-]?(?:\d{1,3}(?:[,. '\u2019\xa0]\d{3})+|\d*)(?:[.,]\d+)?")
-#: Integer part of such a number; no group begins with 0.
-_INTEGER_PART = re.compile(r"[+-]?(?:[1-9]\d{0,2}(?:[,. '\u2019\xa0]\d{3})+|\d*)")
-#: Integers, and numbers whose point may separate thousands.
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})?|0")
+_PLAIN_INTEGER = re.compile(r"[+-]?\d+")
 _IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
 _LISTED_STRINGS = 100  #: strings among numbers that a question lists
 
@@ -85,6 +87,7 @@ class CellValues(NamedTuple):
 
     numbers: F64 | None
     strings: Array = np.empty(0, object)  #: (R,), empty for missing values
+    unit: str = ""  #: unit of the numbers, as in ``190 km/h``
 
     @property
     def is_missing(self) -> Bools:
@@ -93,7 +96,7 @@ class CellValues(NamedTuple):
 
     def as_strings(self) -> Array:
         """Return the values (R,) as strings; empty if missing."""
-        if self.numbers is None:
+        if self.numbers is None or self.unit:
             return self.strings
         strings = np.array([f"{value:.17g}" for value in self.numbers.tolist()], object)
         strings[self.is_missing] = ""
@@ -113,9 +116,13 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
     if codes is not None:
         return CellValues(None, codes)
     if cells.dtype.kind in "iufb":
-        if not _may_have_thousands(column):
+        if not _needs_decimal_sign(column):
             values = cells.to_numpy(np.float64)
-            return CellValues(_replace_missing(values, cells.dtype.kind, params))
+            if column.table.text and (np.nan_to_num(values) % 1).any():
+                column.notices.decimal_signs.add(".")
+            values = _replace_missing(values, cells.dtype.kind, params)
+            _ask_about_sentinel(column, values)
+            return CellValues(values)
         cells = column.table.as_written(column.name).replace("", None)
     is_empty = cells.isna().to_numpy()
     strings = cells.map(str).str.strip().to_numpy(object)
@@ -129,14 +136,18 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
 
     distinct_filled = distinct - missing_among_numbers
     numbers: F64 | None = None
+    unit = ""
     if not distinct_filled:
         numbers = np.full(len(strings), np.nan) if distinct and is_target else None
     elif _are_booleans(distinct_filled):
         numbers = np.array([_BOOLEANS.get(string.lower(), np.nan) for string in filled])
     else:
-        numbers = _parse_numbers(column, filled)
+        written, unit = _split_units(column, filled)
+        numbers = _parse_numbers(column, written)
     if numbers is not None:
-        return CellValues(_replace_missing(numbers, "f", params))
+        numbers = _replace_missing(numbers, "f", params)
+        _ask_about_sentinel(column, numbers)
+        return CellValues(numbers, np.where(np.isnan(numbers), "", filled), unit)
     if is_target or user_missing:
         strings[np.isin(strings, list(missing_among_strings))] = ""
     return CellValues(None, strings)
@@ -212,33 +223,57 @@ def _replace_missing(numbers: F64, kind: str, params: GraphParams) -> F64:
     return np.where(np.isin(numbers, missing.to_numpy(np.float64)), np.nan, numbers)
 
 
-def _may_have_thousands(column: TableColumn) -> bool:
-    """True if all numbers of a column may be integers with points, such as 155.565.
+def _ask_about_sentinel(column: TableColumn, numbers: F64) -> None:
+    """Ask whether a smallest number such as -999, far from all others, means a missing value."""
+    filled = numbers[~np.isnan(numbers)]
+    smallest = filled.min(initial=0)
+    if not re.fullmatch("-99+", f"{smallest:.15g}") or "none" in column.params.missing:
+        return
+    others = filled[filled != smallest]
+    if others.size and others.min() > smallest / 10:
+        question = column.locate((numbers == smallest).argmax(), f"{smallest:.0f}")
+        answer = f"--set missing={smallest:.0f}"
+        column.add_question(
+            f"{question}, a number or a missing value: {answer} or --set missing=none", answer
+        )
 
-    The point separates thousands if the decimal sign is a comma. It may do so in a table with
-    semicolons, which are common where the decimal sign is a comma.
+
+def _needs_decimal_sign(column: TableColumn) -> bool:
+    """True if numbers that pandas has parsed with a point may have a decimal comma.
+
+    A point then separates thousands. It may also do so in a table with semicolons, which are
+    common where the decimal sign is a comma.
     """
-    if column.params.decimal != "," and not _is_point_ambiguous(column):
+    table = column.table
+    if column.cells.dtype.kind != "f" or not table.text or column.params.decimal == ".":
         return False
-    cells = column.cells
-    if cells.dtype.kind != "f" or not column.table.text:
-        return False
-    # The values rule out most columns before the strings are read again.
-    values = np.abs(cells.dropna().to_numpy())
-    thousandths = values * 1_000
-    if (values >= 1_000).any() or not np.allclose(thousandths, np.rint(thousandths), 0, 1e-6):
-        return False
-    return _may_be_thousands(set(column.table.as_written(column.name).map(str)) - {""})
+    if column.params.decimal == ",":
+        return bool(table.as_written(column.name).astype(str).str.contains(".", regex=False).any())
+    return _point_may_separate_thousands(table) and not table.shown_decimal_signs(column.name)
 
 
-def _may_be_thousands(numbers: Iterable[str]) -> bool:
-    """True if all numbers may be integers whose point separates thousands."""
-    return all(map(_THOUSANDS.fullmatch, numbers)) and any("." in number for number in numbers)
+def _point_may_separate_thousands(table: Table) -> bool:
+    """True if decimal commas are shown by another column, or common next to its separator."""
+    return table.csv_options.get("sep") == ";" or table.has_decimal_commas
 
 
-def _is_point_ambiguous(column: TableColumn) -> bool:
-    """True if a point may be the decimal sign or separate thousands."""
-    return column.params.decimal is None and column.table.csv_options.get("sep") == ";"
+def _split_units(column: TableColumn, strings: Array) -> tuple[Array, str]:
+    """Return strings (R,) without the unit that most of them have, and the unit.
+
+    Ask if there are several units, or numbers without a unit.
+    """
+    is_filled = strings != ""
+    quantities = {string: split_unit(string) for string in set(strings[is_filled])}
+    has_unit = np.array([bool(quantities.get(string, Quantity()).unit) for string in strings], bool)
+    if has_unit.sum() <= is_filled.sum() / 2:
+        return strings, ""
+    units = list(dict.fromkeys(quantities[string].unit for string in strings[has_unit]))
+    is_plain = np.array([is_written_number(string) for string in strings], bool)
+    if len(units) > 1 or is_plain.any():
+        _add_units_question(column, int((has_unit | is_plain).argmax()), strings, quantities)
+        return strings, ""
+    numbers = {string: quantity.number for string, quantity in quantities.items() if quantity.unit}
+    return np.array([numbers.get(string, string) for string in strings], object), units[0]
 
 
 def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
@@ -248,27 +283,30 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
     """
     params = column.params
     is_filled = strings != ""
-    distinct = set(strings[is_filled])
-    grouped = {string for string in distinct if _GROUPED.fullmatch(string)}
-    is_grouped = np.array([string in grouped for string in strings], bool)
-    are_mostly_numbers = is_grouped.sum() > is_filled.sum() / 2
+    written = {string for string in set(strings[is_filled]) if is_written_number(string)}
+    is_written = np.array([string in written for string in strings], bool)
+    are_mostly_numbers = bool(is_written.sum() > is_filled.sum() / 2)
 
-    # 1. Find the decimal sign: given, or shown by the numbers. If a number does not fit, convert none.
-    sign = params.decimal or _shown_decimal_sign(grouped)
+    # 1. Use a decimal point; ask if a number does not fit the sign or may be read in two ways.
     normalized: dict[str, str | None] = {}
-    if sign:
-        normalized = {string: _normalize_number(string, sign) for string in grouped}
-        if None in normalized.values():
-            normalized = {}
-    elif column.table.csv_options.get("sep") != ",":
-        with_commas = {string for string in distinct if _DECIMAL_COMMA.fullmatch(string)}
-        may_be_thousands = _is_point_ambiguous(column) and _may_be_thousands(grouped)
-        if grouped <= with_commas:
-            normalized = {string: string.replace(",", ".") for string in with_commas}
-        elif are_mostly_numbers and may_be_thousands:
-            row = next(int(row) for row in np.flatnonzero(is_grouped) if "." in strings[row])
-            _add_decimal_sign_question(column, row, strings[row], ",")
+    if not all(map(_PLAIN_INTEGER.fullmatch, written)):
+        sign = _decimal_sign(column, written)
+        is_misfit = np.zeros(len(strings), bool)
+        if sign:
+            normalized = {string: normalize_number(string, sign) for string in written}
+            is_misfit[:] = [normalized.get(string, "") is None for string in strings]
+        elif _point_may_separate_thousands(column.table):
+            is_misfit[:] = ["." in string for string in strings]
+            is_misfit &= is_written & (not shown_decimal_signs(written))
+        if is_misfit.any() and are_mostly_numbers:
+            row = int(is_misfit.argmax())
+            other = "." if sign == "," else ","
+            _add_decimal_sign_question(column, row, strings[row], other)
             return None
+        if is_misfit.any():
+            normalized = {}
+        elif sign:
+            column.notices.decimal_signs.add(sign)
     canonical = np.array([normalized.get(string, string) for string in strings], object)
 
     # 2. Convert; ask about the strings that remain.
@@ -276,16 +314,24 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
     is_string: Bools = np.isnan(numbers) & is_filled
     if not is_string.any():
         return numbers
-    is_unparsed_number = is_string & is_grouped
+    is_unparsed_number = is_string & is_written
     row = int(is_unparsed_number.argmax())
-    signs = [
-        sign for sign in ".," if _normalize_number(strings[row], sign) and sign != params.decimal
+    fitting = [
+        sign for sign in ".," if normalize_number(strings[row], sign) and sign != params.decimal
     ]
-    if is_unparsed_number.any() and are_mostly_numbers and signs:
-        _add_decimal_sign_question(column, row, strings[row], signs[0])
+    if is_unparsed_number.any() and are_mostly_numbers and fitting:
+        _add_decimal_sign_question(column, row, strings[row], fitting[0])
     elif is_string.sum() < is_filled.sum() / 2 and "none" not in params.missing:
         _add_missing_strings_question(column, int(is_string.argmax()), strings[is_string])
     return None
+
+
+def _decimal_sign(column: TableColumn, numbers: Iterable[str]) -> DecimalSign | None:
+    """Return the decimal sign of ``numbers``: given, or shown by them, or by other columns."""
+    if column.params.decimal:
+        return column.params.decimal
+    signs = shown_decimal_signs(numbers) or column.table.decimal_signs
+    return next(iter(signs)) if len(signs) == 1 else None
 
 
 def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign: str) -> None:
@@ -315,26 +361,18 @@ def _add_missing_strings_question(column: TableColumn, row: int, strings: Array)
     column.add_question(question, answer)
 
 
-def _shown_decimal_sign(numbers: Iterable[str]) -> str:
-    """Return the decimal sign that numbers such as 1.234,5 show; empty if they show none or both."""
-    signs = set()
-    for number in numbers:
-        points = number.count(".")
-        commas = number.count(",")
-        if points and commas:
-            signs.add(max(".,", key=number.rfind))
-        elif points > 1 or commas > 1:
-            signs.add("," if points else ".")
-    return signs.pop() if len(signs) == 1 else ""
-
-
-def _normalize_number(number: str, decimal: str) -> str | None:
-    """Drop separators of thousands and use a decimal point; ``None`` if it is not a number."""
-    integer_part, _, fraction = number.partition(decimal)
-    if not _INTEGER_PART.fullmatch(integer_part) or not re.fullmatch(r"\d*", fraction):
-        return None
-    digits = re.sub(r"[,. '\u2019\xa0]", "", integer_part)
-    return f"{digits}.{fraction}" if fraction else digits
+def _add_units_question(
+    column: TableColumn, row: int, strings: Array, quantities: Mapping[str, Quantity]
+) -> None:
+    """Ask about numbers, the first in ``row``, that have several units or partly none."""
+    unit = quantities[strings[row]].unit
+    other = next(string for string in strings if string and quantities[string].unit != unit)
+    name = shlex.quote(column.name)
+    column.add_question(
+        f"{column.locate(row, repr(strings[row]))}, and {other!r} has another unit: write all numbers "
+        f"in one unit, or leave the column out: --set ignore={name}",
+        f"--set ignore={name}",
+    )
 
 
 def check_described_values(

@@ -152,11 +152,14 @@ def _feature_use(
     name: str, features: NamedFeatures, described: DescribedColumn | None, notices: Notices
 ) -> dict[str, object]:
     """Return the use of a column that became ``features``."""
-    is_number = features[0][0] == name
+    feature = features[0][0]
+    unit = feature.removeprefix(name).removeprefix(" [").removesuffix("]")
+    is_number = feature in {name, f"{name} [{unit}]"}
     categories = [feature.removeprefix(f"{name}=") for feature, _ in features]
     return {
         "use": "number" if is_number else "category",
         "categories": () if is_number else tuple(categories),
+        "unit": unit if is_number else "",
         "nullable": name in notices.missing or bool(described and described.nullable),
     }
 

@@ -62,8 +62,11 @@ def read_features(column: TableColumn, described: DescribedColumn | None = None)
             numbers = pd.to_numeric(pd.Series(strings), errors="coerce").to_numpy(np.float64)
             is_wrong = np.isnan(numbers) & ~values.is_missing
             check_described_values(column, is_wrong, strings, "a number")
+        if values.unit != described.unit:
+            expected = f"a number with the unit {described.unit}" if described.unit else "a number"
+            check_described_values(column, strings != "", strings, expected)
     if numbers is not None:
-        return _number_features(column, numbers, is_nullable=is_nullable)
+        return _number_features(column, numbers, values.unit, is_nullable=is_nullable)
     return _category_features(column, values.strings)
 
 
@@ -119,7 +122,9 @@ def _are_prose_or_lists(strings: Array) -> bool:
     return bool(are_long) or all(text[0] in "[{(" for text in strings)
 
 
-def _number_features(column: TableColumn, numbers: F64, *, is_nullable: bool) -> NamedFeatures:
+def _number_features(
+    column: TableColumn, numbers: F64, unit: str, *, is_nullable: bool
+) -> NamedFeatures:
     """Return numbers (R,) as a feature, and a second feature if some are, or may be, missing."""
     name = column.name
     is_missing = np.isnan(numbers)
@@ -145,12 +150,13 @@ def _number_features(column: TableColumn, numbers: F64, *, is_nullable: bool) ->
     largest = float(np.nanmax(np.abs(values), initial=0))
     if largest > _MAX_UNSCALED:
         column.notices.large_features[name] = largest
+    feature = f"{name} [{unit}]" if unit else name
     if not is_missing.any() and not is_nullable:
-        return [(name, values)]
+        return [(feature, values)]
     if is_missing.any():
         column.notices.missing[name] = int(is_missing.sum())
     return [
-        (name, np.where(is_missing, np.float32(0), values)),
+        (feature, np.where(is_missing, np.float32(0), values)),
         (f"{name} missing", is_missing.astype(np.float32)),
     ]
 
@@ -164,7 +170,9 @@ def _has_row_numbers(column: TableColumn) -> bool:
 
 def _has_ids(name: str, numbers: F64) -> bool:
     """True for distinct integers in a column named like an id."""
-    if known_columns.normalized_name(name) not in {*known_columns.NODE_ID_NAMES, "label", "key"}:
+    normalized_name = known_columns.normalized_name(name)
+    is_known = normalized_name in {*known_columns.NODE_ID_NAMES, "label", "key"}
+    if not is_known and not known_columns.is_id_name(name):
         return False
     with np.errstate(invalid="ignore"):
         has_fractions = np.nan_to_num(numbers % 1).any()

@@ -20,6 +20,7 @@ from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
 from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
     find_graph_column,
     find_node_id_column,
+    first_row,
 )
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
@@ -78,9 +79,7 @@ def graphs_from_tables(
         id_uses["node"][node_column] = "id"
     undirected = _undirected_rows(edges, id_uses["edge"])
     first_level = next(iter(tables))
-    masks_are_flags = has_many_graphs and not _is_single_graph(
-        tables[first_level], graph_columns[first_level]
-    )
+    masks_are_flags = has_many_graphs and not _is_single_graph(tables, graph_columns)
     columns = {}
     for level, table in tables.items():
         columns[level] = read_columns(
@@ -95,14 +94,16 @@ def graphs_from_tables(
         )
     _ask_for_level_of_target(tables, options, findings)
     notices.raise_questions()
-
     # 3. Rows of each graph.
     groups = rows_by_graph(tables, graph_columns, has_many_graphs=has_many_graphs)
     match_graphs(groups, tables, params, notices)
     nodes = None
     if "node" in tables:
-        nodes = NodeIndices(tables["node"], edges, ends, node_column, groups["node"])
-        _warn_of_footnotes(tables["node"], node_column, ends, notices)
+        nodes = NodeIndices(
+            tables["node"], edges, ends, node_column, groups["node"], first_row=first_row(params)
+        )
+        has_features = "node/x" in columns["node"] or bool(feature_files)
+        _warn_of_nodes(tables["node"], id_uses["node"], ends, notices, has_features=has_features)
 
     # 4. Graph by graph.
     names = groups[first_level]
@@ -136,9 +137,11 @@ def graphs_from_tables(
         notices.ignored[f"rows of {edges.name}"] = reason
 
 
-def _is_single_graph(table: Table, graph_column: str) -> bool:
-    """True if all rows name the same graph."""
-    return bool(graph_column) and table.frame[graph_column].nunique(dropna=False) <= 1
+def _is_single_graph(tables: Mapping[Level, Table], graph_columns: Mapping[Level, str]) -> bool:
+    """True if all rows of the first table name the same graph."""
+    level, table = next(iter(tables.items()))
+    column = graph_columns[level]
+    return bool(column) and table.frame[column].nunique(dropna=False) <= 1
 
 
 def _ask_for_level_of_target(
@@ -227,6 +230,30 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
         remedy = "put it into graphs.csv; edges have no labels, so a column of edges is a feature"
         raise edges.error_at(rows[differs.argmax()], problem, remedy)
     return array[rows[:1]]
+
+
+def _warn_of_nodes(
+    nodes: Table, uses: Mapping[str, Use], ends: Array, notices: Notices, *, has_features: bool
+) -> None:
+    """Warn of rows that may be notes, and of a table without features."""
+    id_column = next((name for name, use in uses.items() if use == "id"), "")
+    _warn_of_footnotes(nodes, id_column, ends, notices)
+    if not has_features:
+        _warn_of_missing_features(nodes, uses, notices)
+
+
+def _warn_of_missing_features(nodes: Table, uses: Mapping[str, Use], notices: Notices) -> None:
+    """Warn that no column of the nodes became a feature, unless options leave all of them out."""
+    ignored = [
+        name
+        for name in nodes.column_names
+        if name not in uses and "--set" not in notices.ignored.get(name, "--set")
+    ]
+    if ignored:
+        notices.warnings.append(
+            f"{nodes.name} has no column left for features: {', '.join(ignored)} "
+            f"{'is' if len(ignored) == 1 else 'are'} left out"
+        )
 
 
 def _warn_of_footnotes(nodes: Table, id_column: str, ends: Array, notices: Notices) -> None:

@@ -52,9 +52,10 @@ def find_node_id_column(
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
     In a single graph, it must have the ids of all ``ends`` (2, E), and be named like an id or
-    differ from the row numbers. Ask if several columns qualify.
+    differ from the row numbers. Ask if several columns qualify, and whether rows are numbered from
+    0 or 1 if no edge has 0.
     """
-    if params.node == "none":
+    if params.node in {"none", known_columns.ROWS_FROM_1}:
         return ""
     if params.node or known_columns.NODE_KEY in nodes.column_names:
         name = params.node or known_columns.NODE_KEY
@@ -64,40 +65,82 @@ def find_node_id_column(
         return name
     columns = _unassigned_columns(nodes, params)
     named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
+    numberings = _possible_numberings(nodes, ends)
     if has_many_graphs:
         if len(named_like_ids) > 1:
-            _add_id_column_question(nodes, named_like_ids, notices)
+            _add_id_question(nodes, named_like_ids, ["none"], notices)
+        elif not named_like_ids and known_columns.ROWS_FROM_1 in numberings:
+            _add_id_question(nodes, [], numberings, notices)
         return named_like_ids[0] if named_like_ids else ""
 
+    # 1. Columns with all ids: those named like ids, else texts, else numbers that cannot be the
+    # numbers of rows. A target is never taken for ids.
     ids = pd.unique(ends.reshape(-1))
+    columns = [name for name in columns if name not in params.label and not _is_target_name(name)]
     complete = [name for name in columns if len(ids) and _has_all_ids(nodes, name, ids)]
     matches = [name for name in complete if name in named_like_ids]
     if not matches:
-        matches = [name for name in complete if not _is_permutation(nodes.frame[name])]
+        matches = [
+            name
+            for name in complete
+            if not _is_permutation(nodes.frame[name])
+            and (_can_only_be_ids(nodes, name) or not numberings)
+        ]
     if len(matches) > 1:
-        _add_id_column_question(nodes, matches, notices)
+        _add_id_question(nodes, matches, ["none"], notices)
     if matches:
         return matches[0]
 
-    # Ids 0 … n - 1 may be row numbers, or a permutation of them in a column.
+    # 2. Other numbers may be values that happen to have all ids, such as ages: ask.
     ambiguous = [name for name in complete if not (nodes.frame[name] == nodes.frame.index).all()]
-    are_row_numbers = ends.dtype != object and bool(
-        ends.size == 0 or (ends.min() >= 0 and ends.max() < len(nodes.frame))
-    )
     if ambiguous:
-        _add_id_column_question(nodes, ambiguous, notices)
+        _add_id_question(nodes, ambiguous, numberings, notices)
         return ambiguous[0]
     if not named_like_ids:
-        return "" if are_row_numbers else _column_with_most_ids(nodes, columns, ids)
-    if not are_row_numbers:
+        if known_columns.ROWS_FROM_1 in numberings:
+            _add_id_question(nodes, [], numberings, notices)
+        return "" if numberings else _column_with_most_ids(nodes, columns, ids)
+    if not numberings:
         return named_like_ids[0]  # the error for an unknown end then names its line
     _check_ids(nodes, named_like_ids[0], ids)
     column = named_like_ids[0]
     raise DamagedInput(
         f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
         found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.frame[column].to_numpy())}",
-        next="--set node=none, if the edges number the rows of the nodes from 0",
+        next=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
     )
+
+
+def first_row(params: GraphParams) -> int:
+    """Return the number of the first row of nodes without ids."""
+    return int(params.node == known_columns.ROWS_FROM_1)
+
+
+def _possible_numberings(nodes: Table, ends: Array) -> list[str]:
+    """Return the values of ``node`` for which the ends (2, E) may be the numbers of rows.
+
+    Without an end 0, rows are counted from 1, or the first node has no edge.
+    """
+    if ends.dtype == object or ends.size == 0:
+        return ["none"] if ends.size == 0 else []
+    first = ends.min()
+    last = ends.max()
+    rows = len(nodes.frame)
+    numberings = []
+    if first == 1 and last <= rows:
+        numberings.append(known_columns.ROWS_FROM_1)
+    if first >= 0 and last < rows:
+        numberings.append("none")
+    return numberings
+
+
+def _is_target_name(name: str) -> bool:
+    return known_columns.normalized_name(name) in {*known_columns.LABEL_NAMES} - {"label"}
+
+
+def _can_only_be_ids(nodes: Table, name: str) -> bool:
+    """True for a column of texts, and for numbers in a column named like ids."""
+    return nodes.ids(name).dtype == object or known_columns.may_be_id_name(name)
 
 
 def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> str:
@@ -106,9 +149,10 @@ def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> s
     The error for an end that it lacks then names the line.
     """
     strings = {*ids_as_strings(ids)}
-    matches = {
-        name: len(strings & {*ids_as_strings(nodes.frame[name].to_numpy())}) for name in columns
-    }
+    matches = {}
+    for name in columns:
+        if nodes.frame[name].dtype.kind == "O" or known_columns.may_be_id_name(name):
+            matches[name] = len(strings & {*ids_as_strings(nodes.frame[name].to_numpy())})
     best = max(matches, key=matches.__getitem__, default="")
     return best if best and matches[best] else ""
 
@@ -116,7 +160,7 @@ def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> s
 def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     """Refuse an empty cell or a duplicate in a column that has the ids of all ends."""
     values = nodes.frame[name].dropna()
-    if values.dtype.kind == "f" and (values % 1 == 0).all():  # integers next to an empty cell
+    if values.dtype.kind == "f" and (values % 1 == 0).all():  # whole numbers, or an empty cell
         values = values.astype(np.int64)
     if not {*ids_as_strings(ids)} <= {*ids_as_strings(values.to_numpy())}:
         return
@@ -133,23 +177,35 @@ def _shorten(values: Array) -> str:
     return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
-def _add_id_column_question(nodes: Table, names: Sequence[str], notices: Notices) -> None:
-    """Ask which of these columns has the ids of the nodes."""
-    option = f"--set node={shlex.quote(names[0])}"
-    notices.questions[
-        f"{nodes.name}: the ids of the edges may be those in {', '.join(names)}, or the numbers of the rows "
-        f"from 0: {option} or --set node=none"
-    ] = option
+def _add_id_question(
+    nodes: Table, names: Sequence[str], numberings: Sequence[str], notices: Notices
+) -> None:
+    """Ask which of these columns has the ids of the nodes, or how the rows are numbered."""
+    options = [f"--set node={shlex.quote(name)}" for name in names[:1]]
+    readings = [f"those in {', '.join(names)}"] if names else []
+    if numberings:
+        starts = ["1" if value == known_columns.ROWS_FROM_1 else "0" for value in numberings]
+        readings.append(f"the numbers of the rows from {' or '.join(starts)}")
+        options.append(_numbering_options(numberings))
+    question = f"{nodes.name}: the ids of the edges may be {', or '.join(readings)}"
+    notices.questions[f"{question}: {' or '.join(options)}"] = options[0].partition(" or ")[0]
+
+
+def _numbering_options(numberings: Sequence[str]) -> str:
+    """Return the options that choose between numberings of the rows."""
+    return " or ".join(f"--set node={value}" for value in numberings)
 
 
 def _has_all_ids(nodes: Table, name: str, ids: Array) -> bool:
     """True if a column has every id, and no value twice."""
     values = nodes.frame[name]
-    if values.dtype.kind == "f" or values.isna().any() or not values.is_unique:
+    if values.isna().any() or not values.is_unique:
         return False
     if len(ids) > len(values) or values.isin(MISSING_IDS).any():
         return False
     column_ids = nodes.ids(name)
+    if values.dtype.kind == "f" and column_ids.dtype.kind != "i":
+        return False
     if column_ids.dtype != ids.dtype:
         column_ids = ids_as_strings(column_ids)
         ids = ids_as_strings(ids)

@@ -35,12 +35,36 @@ NODE_KEY = "\0node"
 GRAPH_KEY = "\0graph"
 UNDIRECTED_KEY = "\0undirected"  #: True for an undirected edge
 DIRECTION_NAME = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
+ROWS_FROM_1 = "rows-from-1"  #: value of ``node`` for rows that are numbered from 1
 PART_NAME = "split"  #: column with the part of each row
 
 
 def normalized_name(name: str) -> str:
     """Return a name in lower case, without blanks, ``_`` and ``-``."""
     return re.sub(r"[\s_-]", "", name).casefold()
+
+
+#: First or last words of names of ids, as in ``edge_id`` and ``personId``, but not ``paid``.
+_ID_WORDS = {"id", "ids", "uid", "uuid", "guid", "vid", "eid", "nid", "pid", "oid", "osmid"}
+_ID_WORDS |= {"objectid"}
+#: Such words of names of ids and of values, as in ``code`` and ``house number``.
+_KEY_WORDS = {"key", "code", "nr", "no", "number", "index", "idx", "node", "name", "vertex"}
+
+
+def is_id_name(name: str) -> bool:
+    """True if a name is one of ids only."""
+    return not _ID_WORDS.isdisjoint(_outer_words(name))
+
+
+def may_be_id_name(name: str) -> bool:
+    """True if a name is one of ids, or of values that may be ids."""
+    return not (_ID_WORDS | _KEY_WORDS).isdisjoint(_outer_words(name))
+
+
+def _outer_words(name: str) -> set[str]:
+    """Return the first and the last word of a name, in lower case."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return {word.lower() for word in (*words[:1], *words[-1:])}
 
 
 #: Names that show that a line is a header; data rarely has them.

@@ -25,9 +25,19 @@ class NodeIndices:
     """Node indices of one graph at a time, looked up by id."""
 
     def __init__(
-        self, nodes: Table, edges: Table, ends: Array, id_column: str, groups: RowsByGraph
+        self,
+        nodes: Table,
+        edges: Table,
+        ends: Array,
+        id_column: str,
+        groups: RowsByGraph,
+        *,
+        first_row: int = 0,
     ) -> None:
-        """Encode the distinct ids of all graphs; without ``id_column``, rows number the nodes."""
+        """Encode the distinct ids of all graphs.
+
+        Without ``id_column``, the ids are the numbers of the rows of each graph from ``first_row``.
+        """
         self._nodes = nodes
         self._edges = edges
         if id_column:
@@ -35,7 +45,7 @@ class NodeIndices:
         else:
             ids = np.empty(len(nodes.frame), np.int64)
             for rows in groups.values():
-                ids[rows] = np.arange(len(rows))
+                ids[rows] = np.arange(first_row, first_row + len(rows))
         if ids.dtype != ends.dtype:
             ids = ids_as_strings(ids)
             ends = ids_as_strings(ends)
@@ -80,23 +90,15 @@ class NodeIndices:
             problem += f", nor are {count_with_noun(others, 'other end')} of edges"
         remedy = (
             f"add a line for the node to {self._nodes.name}; if its ids are in another column, "
-            "--set node=COLUMN; or leave such edges out: --set on_error=skip"
+            "--set node=COLUMN"
         )
         # Rows with their own locations come from a format without columns to choose.
         if self._nodes.locations:
-            remedy = (
-                "add the node to its graph, or correct the edge; or leave such edges out: "
-                "--set on_error=skip"
-            )
+            remedy = "add the node to its graph, or correct the edge"
         similar = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
         if similar:
             remedy = (
                 f"write ids alike in both files: {name} here is {similar[0]} in {self._nodes.name}"
-            )
-        if f"{name}.0" in ids or name.removesuffix(".0") in ids:
-            remedy = (
-                "write ids alike in both files, not as 1 here and 1.0 there; in pandas, "
-                "table[column] = table[column].astype('Int64') before to_csv"
             )
         return self._edges.error_at(row, problem, remedy)
 

@@ -6,20 +6,29 @@ import io
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, SupportsInt
 
 import numpy as np
 import pandas as pd
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.formats.written_numbers import (
+    DecimalSign,
+    is_written_number,
+    shown_decimal_signs,
+    split_unit,
+)
 from kmip_data.text import is_likely_typo, nearest_name
 
 UNNAMED_PREFIX = "Unnamed: "  #: begins the names of columns without a name, as in pandas
+_MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
+_SAMPLED_CELLS = 100  #: cells that tell a column of numbers from one of texts
 #: Strings that programs write for a missing id.
 MISSING_IDS = ("nan", "NaN", "NA", "null", "None")
 
@@ -65,8 +74,8 @@ class Table:
     def ids(self, name: str) -> Array:
         """Return the ids in a column; refuse empty cells.
 
-        Ids are int64 if all are written canonically, and strings otherwise: 001 is not 1, and
-        2⁶³ is not 2⁶³ + 1.
+        Whole numbers are int64, so 1.0 and 1E0 are 1. If any id is a text or a code such as 001, all
+        are strings; 2⁶³ is not 2⁶³ + 1.
         """
         remedy = "fill in the id, or remove the line"
         values = self.frame[name]
@@ -75,6 +84,9 @@ class Table:
             raise self.error_at(empty.argmax(), f"{name!r} is empty", remedy)
         if self.text and (self.may_have_codes or values.dtype != np.int64):
             values = self.as_written(name)
+        integers = _whole_numbers(values)
+        if integers is not None:
+            return integers
         if values.dtype.kind in "iufb":
             return values.to_numpy()
         is_missing = values.isin(MISSING_IDS)
@@ -103,6 +115,43 @@ class Table:
             return None
         return cells.fillna("").to_numpy(object)
 
+    @cached_property
+    def decimal_signs(self) -> set[DecimalSign]:
+        """Decimal signs that the numbers of all columns prove."""
+        signs: set[DecimalSign] = set()
+        return signs.union(*map(self.shown_decimal_signs, self.column_names))
+
+    @cached_property
+    def has_decimal_commas(self) -> bool:
+        """True if a column proves that the decimal sign is a comma."""
+        # Such columns are strings for pandas, which parses numbers with points alone.
+        strings = [name for name in self.column_names if self.frame[name].dtype.kind == "O"]
+        return any("," in self.shown_decimal_signs(name) for name in strings)
+
+    def shown_decimal_signs(self, name: str) -> set[DecimalSign]:
+        """Return the decimal signs that the numbers of a column prove; none for other columns."""
+        cells = self.frame[name]
+        if cells.dtype.kind == "f":
+            if not self.text:
+                return set()
+            thousandths = np.abs(cells.dropna().to_numpy()) * 1_000
+            is_ambiguous = np.abs(thousandths - np.rint(thousandths)) < 1e-6
+            is_ambiguous &= (thousandths >= 1_000) & (thousandths < 1_000_000)
+            is_whole = np.abs(thousandths % 1_000) < 1e-6
+            # Only three written decimals, as in 1.500, may be a group of thousands.
+            if not (is_ambiguous | is_whole).all():
+                return {"."}
+            cells = self.as_written(name)
+        elif cells.dtype.kind != "O":
+            return set()
+        cells = cells.dropna()
+        sample = cells[:_SAMPLED_CELLS].map(str).str.strip()
+        if sum(map(_is_number_or_quantity, sample)) <= len(sample) / 2:
+            return set()
+        strings = cells.map(str).str.strip().unique()
+        numbers = {split_unit(string).number or string for string in strings}
+        return shown_decimal_signs(filter(is_written_number, numbers))
+
     def as_written(self, name: str) -> pd.Series:
         """Return a column as integers if all are written canonically, and as strings otherwise."""
         position = self.column_names.index(name)
@@ -115,6 +164,28 @@ class Table:
             return strings
         is_canonical = bool((integers.astype(str) == strings).all())
         return integers if is_canonical else strings
+
+
+def _whole_numbers(values: pd.Series) -> I64 | None:
+    """Return numbers without fractions as int64; ``None`` for others, codes and texts."""
+    if values.dtype.kind in "iu":
+        return values.to_numpy(np.int64) if values.max() < 2**63 else None
+    if values.dtype.kind == "O":
+        is_code = ~values.astype(str).str.fullmatch(
+            r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?"
+        )
+        if is_code.any():
+            return None
+    elif values.dtype.kind != "f":
+        return None
+    numbers = values.astype(np.float64).to_numpy()
+    if (np.abs(numbers) > _MAX_EXACT_FLOAT).any() or (numbers % 1 != 0).any():
+        return None
+    return numbers.astype(np.int64)
+
+
+def _is_number_or_quantity(string: str) -> bool:
+    return is_written_number(string) or bool(split_unit(string).unit)
 
 
 def ids_as_strings(ids: Array) -> Array:
