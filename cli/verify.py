@@ -50,8 +50,8 @@ def command(
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
     ranges. If something is wrong, names each broken shard and exits with code 1. For a finished
-    run, checks the digests of its files. Adds the marker file .kmip-data to an intact folder that
-    lacks it; commands change only folders with this file.
+    run, checks the digests of its files; a repair replaces links by their content. Adds the marker
+    file .kmip-data to an intact folder that lacks it; commands change only folders with this file.
     """
     from kmip_data.builds.verify import files_unlike_published, verify_build
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
@@ -59,7 +59,7 @@ def command(
 
     source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
-        _verify_run(source)
+        _verify_run(source, repair=repair)
         return
 
     path = source.path
@@ -114,30 +114,37 @@ def command(
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
-        step = f"check the disk, then remove {path} and build it again"
+        step = f"check the disk, then move {path} elsewhere and build it again"
     problems = "".join(f"\n    {problem}" for problem in report.problems)
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
 
 
-def _verify_run(run: Path) -> None:
-    """Compare the files of a finished run with the digests in its result; mark a sound run."""
+def _verify_run(run: Path, *, repair: bool) -> None:
+    """Check the files of a finished run; repair what can be repaired, and mark a sound run."""
     from kmip_data.files.atomic_writes import write_marker
-    from kmip_data.files.small_files import sha256_file
-    from kmip_data.models.training.run.result import read_result
     from kmip_data.models.training.run.run_folder import CONFIG_NAME, RUN_MARKER, home_option
+    from kmip_data.models.training.run.verify_run import repair_run, verify_run
 
-    problems = []
-    for name, digest in read_result(run).files.items():
-        if not (run / name).is_file() or sha256_file(run / name)[0] != digest:
-            problems.append(f"{name}: content differs")
+    problems = verify_run(run)
+    repairable = [problem.file for problem in problems if problem.is_repairable]
+    if repair and repairable:
+        repair_run(run, repairable)
+        problems = verify_run(run)
+        repairable = []
     if not problems:
         write_marker(run, RUN_MARKER)
     text = [] if problems else [f"{run} is sound."]
-    print_result({"path": run, "ok": not problems, "problems": problems}, *text)
-    if problems:
-        config = shlex.quote(str(run / CONFIG_NAME))
-        raise CheckFailed(
-            f"{run} is broken.",
-            found="".join(f"\n    {problem}" for problem in problems),
-            next=f"train it again: kmip-data train --config {config}{home_option(run)}",
-        )
+    result = {"path": run, "ok": not problems, "problems": [str(problem) for problem in problems]}
+    print_result(result, *text)
+    if not problems:
+        return
+
+    config = shlex.quote(str(run / CONFIG_NAME))
+    step = f"train it again: kmip-data train --config {config}{home_option(run)}"
+    if repairable:
+        step = f"kmip-data verify {shlex.quote(str(run))} --repair"
+    raise CheckFailed(
+        f"{run} is broken.",
+        found="".join(f"\n    {problem}" for problem in problems),
+        next=step,
+    )

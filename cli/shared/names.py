@@ -316,7 +316,11 @@ def dataset_name_of_file(path: Path) -> str:
 
 
 def _has_data_files(folder: Path) -> bool:
-    """True if a folder has tables or graphs, by the suffixes of its first files."""
+    """True if a folder of the user's has tables or graphs, by the suffixes of its first files."""
+    from kmip_data.files.folder_marker import read_marker
+
+    if read_marker(folder):
+        return False
     with contextlib.suppress(OSError):  # a file, or a folder that cannot be read
         files = islice(folder.iterdir(), _MAX_SAMPLED_FILES)
         return any(path.suffix.lower() in _GRAPH_SUFFIXES for path in files)

@@ -260,7 +260,9 @@ def rebuild_command(builds: Sequence[Build], dataset: str) -> str:
 
 def added_column_names(folder: Path) -> list[str]:
     """Return the sorted names of the finished added columns of a build."""
-    return sorted(path.parent.name for path in (folder / COLUMNS_FOLDER).glob(f"*/{CARD_NAME}"))
+    # A card that is a link to nothing is damaged, not missing.
+    columns = (folder / COLUMNS_FOLDER).glob("*")
+    return sorted(path.name for path in columns if os.path.lexists(path / CARD_NAME))
 
 
 def find_build(

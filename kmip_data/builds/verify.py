@@ -24,7 +24,12 @@ from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER_NAME
-from kmip_data.files.small_files import read_small_file, sha256_file
+from kmip_data.files.small_files import (
+    is_behind_link,
+    obstacle_problem,
+    read_small_file,
+    sha256_file,
+)
 from kmip_data.format.build_files import CROISSANT_NAME, metadata_files
 from kmip_data.format.card import CARD_NAME, Card, FileDigests, FileEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column, check_values
@@ -63,8 +68,8 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
     files: Mapping[str, FileDigests | SplitEntry]
     files = entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
     for name, member in files.items():
-        if _is_behind_link(path, name):
-            yield Problem(name, "is a symbolic link, or inside a linked folder")
+        if is_behind_link(path, name):
+            yield Problem(name, obstacle_problem(path, name))
             continue
         if not (path / name).is_file():  # missing, or a device or pipe, which may be endless
             yield Problem(name, "is missing")
@@ -83,9 +88,11 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             )
 
 
-def _is_behind_link(path: Path, name: str) -> bool:
-    folders = [path / parent for parent in PurePosixPath(name).parents[:-1]]
-    return any(ancestor.is_symlink() for ancestor in (*folders, path / name))
+def _obstacle_problems(path: Path, *names: str) -> Iterator[Problem]:
+    """Yield a problem for each link, folder or pipe in the place of a file."""
+    for name in names:
+        if message := obstacle_problem(path, name):
+            yield Problem(name, message)
 
 
 def _property_problems(file: str, **properties: tuple[object, object]) -> Iterator[Problem]:
@@ -152,6 +159,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
 
     # 1. Card and shards, on all threads.
     report.problems += _card_problems(card)
+    report.problems += _obstacle_problems(path, MARKER_NAME, *metadata_files(card))
     content = marker_content(path)
     if content not in {None, build_marker_content(card.key)}:
         report.problems.append(
@@ -210,7 +218,7 @@ def _outdated_files(path: Path, card: Card) -> Iterator[str]:
     with_picture = metadata_files(card, picture=True)
     for name, data in metadata_files(card).items():
         try:
-            stored = b"" if _is_behind_link(path, name) else read_small_file(path / name)
+            stored = b"" if is_behind_link(path, name) else read_small_file(path / name)
             if name == CROISSANT_NAME:
                 metadata = json.loads(data)
                 date = {"datePublished": metadata["datePublished"]}
@@ -384,7 +392,10 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
             if find_encoding(name) is not None:
                 yield _problem_from_error(build.path, f"{folder}/{CARD_NAME}", error)
             continue
-        problems = list(_added_column_problems(build, folder, card))
+        problems = [
+            *_obstacle_problems(build.path, f"{folder}/{CARD_NAME}"),
+            *_added_column_problems(build, folder, card),
+        ]
         if problems:
             yield problems[0]  # the others follow from it
             continue

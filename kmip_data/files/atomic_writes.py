@@ -209,7 +209,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    raise UsageError(f"{path} is a hard link or a special file.", next=f"remove {path}")
+    raise UsageError(f"{path} is a hard link or a special file.", next=f"move {path} elsewhere")
 
 
 def write_json(path: Path, value: Mapping[str, object], *, root: Path | None = None) -> None:
@@ -272,7 +272,7 @@ def rename_into_place(source: Path, destination: Path) -> None:
 def displace_obstacles(root: Path, names: Iterable[str]) -> None:
     """Make room for files below ``root``: remove links at their paths, and rename obstructing entries.
 
-    The target of a link stays. A folder ``NAME`` in place of a file becomes ``NAME.moved``.
+    The target of a link stays. A folder or pipe ``NAME`` in place of a file becomes ``NAME.moved``.
     """
     for name in map(PurePosixPath, names):
         for relative in (*reversed(name.parents[:-1]), name):
@@ -280,7 +280,7 @@ def displace_obstacles(root: Path, names: Iterable[str]) -> None:
             if path.is_symlink():
                 print_status(f"removed the link {path} to {path.readlink()}")
                 path.unlink()
-            elif path.exists() and path.is_dir() == (relative == name):
+            elif path.exists() and not (path.is_file() if relative == name else path.is_dir()):
                 aside = path.with_name(f"{path.name}.moved")
                 while os.path.lexists(aside):
                     aside = aside.with_name(f"{aside.name}.moved")
@@ -507,13 +507,16 @@ def _refuse_irregular(path: Path, folder: int) -> None:
         if stat.S_ISLNK(mode):
             raise _link_error(path)
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise UsageError(f"{path} is not a regular file: it is a device, a pipe or a socket.")
+            raise UsageError(
+                f"{path} is not a regular file: it is a device, a pipe or a socket.",
+                next=f"another output; of a build or run: move {path} elsewhere",
+            )
 
 
 def _link_error(path: Path) -> UsageError:
     return UsageError(
         f"{path} is a symbolic link, and nothing is written or removed through it.",
-        next=f"replace the link {path} by its target, or remove it",
+        next=f"replace the link {path} by its target, or move it elsewhere",
     )
 
 

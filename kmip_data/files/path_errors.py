@@ -29,7 +29,6 @@ _PATH_ERRNOS = {
     errno.ENOENT,
     errno.ENOTDIR,
     errno.EEXIST,
-    errno.EISDIR,
 }
 
 
@@ -77,6 +76,12 @@ def disk_error(
 ) -> KmipDataError:
     """Convert an ``OSError`` raised while writing ``path``, a file of ``needed`` bytes."""
     reason = error.strerror or str(error)
+    if error.errno == errno.EISDIR:
+        return UsageError(
+            f"{path} is a folder, and a file is to be written there.",
+            left=left,
+            next=f"move {path} elsewhere, then run the same command again",
+        )
     if error.errno in _PATH_ERRNOS:
         return UsageError(
             f"{path} cannot be written: {reason}.",

@@ -12,7 +12,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -58,6 +58,20 @@ def open_regular_file(path: str | os.PathLike[str], *, follow: bool = True) -> I
             yield file
     finally:
         os.close(descriptor)
+
+
+def is_behind_link(folder: Path, name: str) -> bool:
+    """True if a file of a folder, or a folder on the way to it, is a symbolic link."""
+    inner = PurePosixPath(name)
+    return any((folder / path).is_symlink() for path in (*inner.parents[:-1], inner))
+
+
+def obstacle_problem(folder: Path, name: str) -> str:
+    """Describe what lies in the place of a regular file; empty for such a file, or for nothing."""
+    if is_behind_link(folder, name):
+        return "is a symbolic link, or inside a linked folder"
+    path = folder / name
+    return "is not a regular file" if os.path.lexists(path) and not path.is_file() else ""
 
 
 class RandomAccess(io.RawIOBase):
@@ -207,23 +221,23 @@ def read_model(
     """Read and validate a JSON file.
 
     Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read
-    or does not follow the model; its message is the path and ``problem`` ("cannot be read as …").
+    or does not follow the model, and for a link to nothing; its message is the path and ``problem``
+    ("cannot be read as …").
     """
     try:
         return model.model_validate_json(read_small_file(path))
-    except FileNotFoundError:
-        raise
     except (
         ValueError,
         RecursionError,
         OSError,
         TypeError,
     ) as error:  # raised by a model's own checks
-        raise DamagedInput(
-            f"{path} {problem}.",
-            found=first_problem(error),
-            next=next,
-        ) from error
+        found = first_problem(error)
+        if isinstance(error, FileNotFoundError):
+            if not path.is_symlink():
+                raise
+            found = f"a symbolic link to {path.readlink()}, which is missing"
+        raise DamagedInput(f"{path} {problem}.", found=found, next=next) from error
 
 
 def first_problem(error: Exception) -> str:

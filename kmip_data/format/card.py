@@ -378,7 +378,7 @@ def read_card(folder: Path) -> Card:
         version = read_model(path, _Version, problem, next=remedy).version
     except FileNotFoundError as error:
         step = "kmip-data list, which names your builds"
-        if read_marker(folder):
+        if any("build" in line for line in read_marker(folder)[:1]):
             step = "build it again with the same command: finished shards stay"
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.", next=step

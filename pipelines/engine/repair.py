@@ -69,7 +69,8 @@ def repair_build(
     columns = sorted(
         {file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS_FOLDER}/")}
     )
-    if any(not file.startswith((f"{COLUMNS_FOLDER}/", MARKER_NAME)) for file in problems):
+    restored = {MARKER_NAME, *report.outdated}  # marker and card are written above
+    if any(file not in restored and not file.startswith(f"{COLUMNS_FOLDER}/") for file in problems):
         _rebuild(path, Home.locate(home), execution)
     if columns:
         build = Build(path, read_card(path))
@@ -101,7 +102,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
     except UsageError as error:
         raise DamagedInput(
             f"{path / CARD_NAME} has parameters that no build can have: {error.found}",
-            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+            next=f"move {path / CARD_NAME} away, and build again with the parameters it was built with",
         ) from error
     require_extra(pipeline.extra, card.dataset)
     with signals.exit_on_signals():

@@ -31,6 +31,7 @@ from kmip_data.models.training.run.run_folder import (
     LAST_CHECKPOINT,
     PREVIOUS_CHECKPOINT,
     WEIGHTS_NAME,
+    resume_command,
 )
 
 T = TypeVar("T")
@@ -177,7 +178,7 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
         path,
         safetensors.load,
         "weights",
-        "kmip-data train --resume RUN rewrites it from the last checkpoint; "
+        f"{resume_command(path.parent)} rewrites it from the last checkpoint; "
         "if the run was pulled, repeat the pull",
         None if expected is None else [expected],
     )
@@ -214,7 +215,7 @@ def load_weights(module: nn.Module, path: Path, expected: str | None = None) -> 
     except RuntimeError as error:
         raise DamagedInput(
             f"The weights in {path} do not fit the model in the run's config.toml: {first_problem(error)}",
-            next="kmip-data train --resume RUN, or another run",
+            next=f"{resume_command(path.parent)}, or another run",
         ) from error
 
 
