@@ -1,4 +1,4 @@
-# Every target first creates .venv, if it is missing, with the versions in constraints.txt.
+# Every target first creates .venv, if it is missing, with the versions in constraints.txt: two minutes.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -26,9 +26,9 @@ $(STAMP): setup.py constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-venv: $(STAMP)  ## create .venv with an editable install and all dependencies
+venv: $(STAMP)  ## create .venv with an editable install and all dependencies: two minutes
 
-demo: $(STAMP)  ## run the k-MIP attention demo offline: about a minute on two cores
+demo: $(STAMP)  ## run the k-MIP attention demo offline: a minute on two cores, after the two of venv
 	$(BIN)/kmip-data demo
 
 SMOKE = tests/kmip_data/format tests/kmip_data/reading/test_dataset.py tests/models/search/test_registry.py tests/cli/test_info.py tests/cli/test_runs.py
@@ -36,10 +36,10 @@ SMOKE = tests/kmip_data/format tests/kmip_data/reading/test_dataset.py tests/mod
 smoke: $(STAMP)  ## run 19 tests of format, items, search and two commands: under a minute
 	$(BIN)/python -m pytest -q -m 'not torture and not slow' --core $(SMOKE)
 
-check: $(STAMP)  ## run the first two tests of each file that are not slow: two minutes
+check: $(STAMP)  ## run the first two tests of each file that are not slow: 4 processor minutes
 	$(LIMIT) $(TEST) -m 'not torture and not slow' --core
 
-test: $(STAMP)  ## run all tests except mass fault injection
+test: $(STAMP)  ## run all tests except mass fault injection: up to 18 processor minutes
 	$(LIMIT) $(TEST) -m 'not torture'
 
 test-pythons:  ## run the tests on Python 3.11, 3.12 and 3.13, and on 3.14 if installed, each in its own .venv-3.X

@@ -20,6 +20,7 @@ S3DIS_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip"
 
 NOT_RUN = {
     "make demo": "run by the tests of the demo command",
+    "make test": "runs this test",
     "source .venv/bin/activate": "of the reader's shell",
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
     "python -m pip install -c constraints.txt '.[gpu,cuda]'": "needs a GPU",
