@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,7 +22,7 @@ from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
 from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
-from kmip_data.cli.shared.printed_commands import complete_printed_commands
+from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
 from kmip_data.runtime import compiling
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import (
@@ -207,7 +207,8 @@ def _run_and_handle_errors(args: list[str]) -> int:
         else:
             code = shown.exit_code
             advice = shown.next
-            complete_next_line(shown, args, PROGRAM, _flag_options(args))
+            typed = ParsedCommand.from_words(args, root)
+            complete_next_line(shown, args, PROGRAM, typed.command)
             # A line made of the typed one may leave out options on purpose.
             if shown.next and shown.next == advice:
                 shown.next = complete_printed_commands(
@@ -226,21 +227,6 @@ def _run_and_handle_errors(args: list[str]) -> int:
             click.echo(json.dumps({"error": facts}, indent=2))
         return code
     return 0
-
-
-def _flag_options(args: Sequence[str]) -> set[str]:
-    """Return the options of the typed command that take no value."""
-    command: click.Command | None = root
-    context = click.Context(root)
-    for word in args:
-        if not isinstance(command, click.Group):
-            break
-        command = command.get_command(context, word)
-    if command is None:
-        return set()
-    return {
-        flag for param in command.params if getattr(param, "is_flag", False) for flag in param.opts
-    }
 
 
 def _save_traceback_of_bug(error: Exception) -> errors.KmipDataError:

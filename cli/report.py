@@ -89,9 +89,14 @@ def command(
 
     runs, notices = read_finished_runs(folders)
     existing = sorted({f"{run.dataset_label}/{run.result.model}" for run in runs})
-    runs = filter_runs(
-        runs, lambda run: (run.dataset_label, run.result.model), dataset=dataset, model=model
-    )
+    try:
+        runs = filter_runs(
+            runs, lambda run: (run.dataset_label, run.result.model), dataset=dataset, model=model
+        )
+    except UsageError:
+        if len(runs) == len(folders):
+            raise
+        runs = []  # runs that cannot be read may be on this dataset: the error names them
     if not runs:
         found = "; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"])
         raise _no_finished_run_error(names, found, home, has_folders=bool(folders))

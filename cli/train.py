@@ -232,16 +232,18 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
-    from kmip_data.builds.home import Home
+    from kmip_data.builds.home import Home, unused_name
     from kmip_data.models.training.run.find_runs import find_own_data_build
     from kmip_data.models.training.run.run_folder import home_option
 
     run = summary.runs[0]
     predict = f"{_command_for_first_run('predict', summary)} --dataset"
-    if find_own_data_build(summary.results[0], Home(run.parents[3])):
+    home = Home(run.parents[3])
+    if find_own_data_build(summary.results[0], home):
+        name = unused_name("new", home)
         paragraphs.append(
-            f"On new data, with or without labels: kmip-data build graphs --name new --archive FILE "
-            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} new"
+            f"On new data, with or without labels: kmip-data build graphs --name {name} --archive FILE "
+            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} {name}"
         )
     else:
         paragraphs.append(f"On new data, with or without labels: {predict} NAME")

@@ -11,7 +11,6 @@ import re
 import signal
 import sys
 import tomllib
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from support.cases import check_each
 from support.cli import expect_refusal, expect_success, kmip_process
 from support.metrics import usual_metrics
+from support.plugins import fresh
 from support.shared import ROOT
 from torch_geometric.datasets import FakeDataset
 
@@ -47,24 +47,6 @@ SMALL = (
     "cpu",
     "-q",
 )
-
-
-@contextmanager
-def fresh():
-    """A process that has loaded no plugin."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*sys.path])
-        patch.delenv(plugins.PLUGINS_VARIABLE, raising=False)
-        try:
-            yield
-        finally:
-            for name, module in [*sys.modules.items()]:
-                if str(getattr(module, "__file__", None)).startswith(str(Path.cwd())):
-                    del sys.modules[name]
-            plugins._loaded.clear()
-            for group in PLUGIN_OBJECTS.values():
-                group.clear()
-            os.environ.pop(plugins.PLUGINS_VARIABLE, None)
 
 
 @pytest.fixture

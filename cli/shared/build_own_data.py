@@ -52,11 +52,12 @@ def build_own_data(
     source = {**parameters.source}
     name = source.pop("name", None)
     if name is None:
+        example = archives[0] if archives else Path("my-data")
         raise UsageError(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCE_OPTIONS[recipe]}",
             found="no --name",
-            next=f"a name: --name {dataset_name_of_file(archives[0]) if archives else 'my-data'}",
+            next=f"a name: --name {dataset_name_of_file(example, home)}",
         )
 
     if like := source.get("like"):
@@ -109,6 +110,7 @@ def build_command_after_dry_run(
 
     With a ``description`` file, the parameters that it contains are left out.
     """
+    from kmip_data.builds.home import unused_name
     from kmip_data.columns.column_uses import DESCRIBED_PARAMETERS
 
     options = {**parameters.records, **parameters.split}
@@ -118,7 +120,8 @@ def build_command_after_dry_run(
         options = {key: value for key, value in options.items() if key not in DESCRIBED_PARAMETERS}
         options["like"] = str(description)
 
-    words = ["kmip-data", "build", "graphs", "--name", parameters.source.get("name", "mine")]
+    name = parameters.source.get("name") or unused_name("mine", home)
+    words = ["kmip-data", "build", "graphs", "--name", name]
     for archive in archives:
         words += ["--archive", str(archive)]
     if "--home" in typed_options():

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from kmip_data import errors
 from kmip_data.cli.shared.corrected_command import is_data_name
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS, disk_error
 from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
 
 PROGRAM = "kmip-data"
 #: Word of other programs -> the choice that means the same here.
@@ -23,6 +27,8 @@ _COMMAND_WITH_NAME = {"list": "info", "runs": "runs --dataset", "doctor": "verif
 #: Messages of PyTorch's RuntimeError, on CPU and CUDA.
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")
 _EXTRA_ARGUMENT = re.compile(r"unexpected extra argument \((\S+)\)")  #: message of click
+_EXTRA_ARGUMENTS = re.compile(r"unexpected extra arguments? \((.+)\)", re.DOTALL)
+_SETTING = re.compile(r"[a-z][\w.]*=.*")  #: such as ``label=toxic``
 
 
 def error_for_user(
@@ -65,6 +71,8 @@ def _usage_error(
     step = f"{context.command_path} --help"
     if key := _key_without_value(error, args):
         return errors.error_with_correction(f"--set {key} has no value.", key, f"{key}=", step)
+    if line := _line_with_settings(error, context, args):
+        return errors.UsageError(error.format_message(), next=line)
     if extra := _extra_name_and_option(error, context, args):
         name, option = extra
         message = f"{error.format_message()} Did you mean {option!r}?"
@@ -78,7 +86,7 @@ def _usage_error(
             next=f"{PROGRAM} {other_command} {shlex.quote(args[1])}",
         )
     if context.info_name == "build" and isinstance(error, click.UsageError):
-        step = _build_command_with_archive(args) or step
+        step = _build_command_with_archive(args, context.params.get("home")) or step
     usage = context.get_usage().removeprefix("Usage: ")
     return errors.UsageError(error.format_message(), expected=usage, next=step)
 
@@ -114,8 +122,9 @@ def _value_error(
     return errors.UsageError(error.format_message(), next=step)
 
 
-def _build_command_with_archive(args: Sequence[str]) -> str | None:
+def _build_command_with_archive(args: Sequence[str], home: Home | None) -> str | None:
     """Return the typed build command with ``--archive`` before a file; ``None`` if no file was typed."""
+    from kmip_data.builds.home import Home as HomeFolder
     from kmip_data.cli.shared.names import dataset_name_of_file
     from kmip_data.manifest import dataset_names, load_manifest
 
@@ -129,7 +138,7 @@ def _build_command_with_archive(args: Sequence[str]) -> str | None:
         return None
     name = []
     if is_recipe and "--name" not in args:
-        name = ["--name", dataset_name_of_file(Path(files[0]))]
+        name = ["--name", dataset_name_of_file(Path(files[0]), HomeFolder.locate(home))]
     return shlex.join([PROGRAM, *args[:2], *name, "--archive", *args[2:]])
 
 
@@ -159,6 +168,22 @@ def _key_without_value(error: click.ClickException, args: Sequence[str]) -> str 
         return None
     setting = re.search(rf"(?m)^--set[=\n]([^=\n]+)\n{re.escape(extra[1])}$", "\n".join(args))
     return setting and setting[1]
+
+
+def _line_with_settings(
+    error: click.ClickException, context: click.Context, args: Sequence[str]
+) -> str | None:
+    """Return the typed line with ``--set`` before each KEY=VALUE that was typed without it."""
+    takes_settings = any("--set" in param.opts for param in context.command.params)
+    extra = _EXTRA_ARGUMENTS.search(error.format_message())
+    if extra is None or not takes_settings:
+        return None
+    line = [PROGRAM]
+    for word in args:
+        if _SETTING.fullmatch(word) and f" {word} " in f" {extra[1]} ":
+            line.append("--set")
+        line.append(word)
+    return shlex.join(line) if len(line) > len(args) + 1 else None
 
 
 def _extra_name_and_option(

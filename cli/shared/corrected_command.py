@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
+import click
+
 from kmip_data.errors import KmipDataError
 from kmip_data.text import strip_secrets
 
@@ -22,32 +24,41 @@ _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 _OPTION_MEANT_AS_KEY = {"model.attention.k": "--k"}
 #: Options and keys of a fold, which ``--folds`` and ``--split-rule`` replace.
 _FOLD_OPTIONS = {("--folds", ""), ("--set", "data.split.fold"), ("--set", "fold")}
+#: Repeatable options of which an error names a further value.
+_ACCUMULATED_OPTIONS = {"--plugin"}
 #: Commands whose line is not repeated with another name: they remove data.
 _DESTRUCTIVE_COMMANDS = {"remove"}
 _COMMANDS_WITH_CONFIG_KEYS = {"train", "sweep"}
 
 
 def complete_next_line(
-    error: KmipDataError, args: Sequence[str], program: str, flags: Collection[str] = ()
+    error: KmipDataError, args: Sequence[str], program: str, command: click.Command | None = None
 ) -> None:
     """Replace the ``next`` line of ``error`` by a whole command, if it can be inferred from ``args``.
 
     A word that was probably meant replaces the typed word. Options that the error advises are added
-    to the line, in place of earlier values; options to leave out are removed; "the same command"
-    becomes the line. ``flags`` are the options that take no value.
+    to the line, in place of earlier values, if ``command`` takes them; options to leave out are
+    removed; "the same command" becomes the line. ``command`` is the typed command.
     """
     if not args or args[0] in _DESTRUCTIVE_COMMANDS:
         return
-    step = _completed_next_line(error, args, program, flags)
+    step = _completed_next_line(error, args, program, command)
     # A command without its password would not work, and one with it must not be logged.
     if step is not None and strip_secrets(step) == step:
         error.next = step
 
 
 def _completed_next_line(
-    error: KmipDataError, args: Sequence[str], program: str, flags: Collection[str]
+    error: KmipDataError, args: Sequence[str], program: str, command: click.Command | None
 ) -> str | None:
     """Return the ``next`` line with a whole command; ``None`` if it stays as it is."""
+    options_of_command = set()
+    flags = set()
+    for param in command.params if command is not None else ():
+        options_of_command.update(param.opts)
+        if isinstance(param, click.Option) and param.is_flag:
+            flags.update(param.opts)
+
     if error.correction is not None:
         corrected = _replace_typed_word(args, *error.correction)
         if corrected is not None:
@@ -68,6 +79,9 @@ def _completed_next_line(
     match = _OPTIONS_TO_ADD.search(step)
     if match is None or _PLACEHOLDER.search(match[1]):
         return None
+    added = {option for option, _ in _options_with_values(shlex.split(match[1]))}
+    if command is not None and not added <= options_of_command:
+        return None
     if args[0] not in _COMMANDS_WITH_CONFIG_KEYS and "--set model." in match[1]:
         return None
     # Keys without a dot are parameters of a build, which other commands spell differently.
@@ -86,7 +100,8 @@ def _replace_options(
     replaced = set()
     for option, value in _options_with_values(options):
         key = value.partition("=")[0] if option == "--set" else ""
-        replaced.add((option, key))
+        if option not in _ACCUMULATED_OPTIONS:
+            replaced.add((option, key))
         if key in _OPTION_MEANT_AS_KEY:
             replaced.add((_OPTION_MEANT_AS_KEY[key], ""))
         if option in {"--split-rule", "--folds"}:

@@ -97,7 +97,11 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         error = self._other_kind_error(
             name, known, home, run=params.get("run") or "", models=params.get("models") or ""
         )
-        raise error or self._unknown_name_error(name, known)
+        error = error or self._unknown_name_error(name, known)
+        options = {option for other in ctx.command.params for option in other.opts} if ctx else ()
+        if "sweep" in self.kinds and "--dataset" in options:
+            error = _runs_on_dataset_error(name, known) or error
+        raise error
 
     def _exists(self, name: str, known: Collection[str], home: Home) -> bool:
         """True if a name is known, a plan's file, a build's folder, or (the end of) a run's path."""
@@ -245,6 +249,19 @@ def _run_expected_error(name: str, runs: list[str], home: Home) -> UsageError:
     )
 
 
+def _runs_on_dataset_error(name: str, known: Collection[str]) -> UsageError | None:
+    """Return the error for DATASET, or DATASET/MODEL, whose runs a command selects by options."""
+    if not any(run.startswith(f"{name}/") for run in _run_names(known)):
+        return None
+    dataset, slash, model = name.partition("/")
+    options = f"--dataset {shlex.quote(dataset)}"
+    noun = "a dataset"
+    if slash:
+        options += f" --model {shlex.quote(model)}"
+        noun = "a dataset and a model"
+    return error_with_correction(f"{name} is {noun}, not a run or a sweep.", name, options, options)
+
+
 def _dataset_and_model(name: str, home: Home) -> tuple[str, str] | None:
     """Return the dataset and the model of a preset such as ``squirrel/gcn``."""
     from kmip_data.builds.home import list_builds
@@ -307,12 +324,13 @@ def _check_name_among_runs(kind: str, name: str | None, known: Collection[str]) 
         )
 
 
-def dataset_name_of_file(path: Path) -> str:
-    """Return a name for the dataset of a file, different from every published dataset."""
+def dataset_name_of_file(path: Path, home: Home) -> str:
+    """Return a name for the dataset of a file, which no published dataset and no build has."""
+    from kmip_data.builds.home import unused_name
     from kmip_data.manifest import dataset_names
 
     name = dataset_name_from(path.name.partition(".")[0].lower()) or "mine"
-    return f"my-{name}" if name in dataset_names() else name
+    return unused_name(f"my-{name}" if name in dataset_names() else name, home)
 
 
 def _has_data_files(folder: Path) -> bool:
@@ -338,7 +356,7 @@ def _file_instead_of_name_error(file: str, home: Home, run: str) -> UsageError:
         recipe = "points"
     elif path.suffix in {".pbf", ".osm"}:
         recipe = "city"
-    name = dataset_name_of_file(path)
+    name = dataset_name_of_file(path, home)
     command = ["kmip-data", "build", recipe, "--name", name, "--archive", file]
     kind = "folder with data" if path.expanduser().is_dir() else "file"
     error = UsageError(f"{file} is a {kind}; this command takes the name of a dataset.")

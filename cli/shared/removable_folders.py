@@ -17,6 +17,7 @@ from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.small_files import read_json
 from kmip_data.format.card import CARD_NAME
+from kmip_data.text import count_with_noun, is_likely_typo
 
 FolderKind = Literal["build", "unfinished build", "raw files", "run"]
 MAX_LISTED = 5  #: names in a message
@@ -88,14 +89,38 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         if 0 < len(unused) < len(matches):
             step = f"only without runs: kmip-data remove {shlex.join(item.name for item in unused)}"
         raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, next=step)
-    # 4. Without a match, suggest the nearest name; raw files only for raw/….
-    known_names = [
-        item.name for item in known if item.kind != "raw files" or name.startswith("raw")
+
+    # 4. A dataset, or a dataset and a model, may be meant for its runs, but must not remove them.
+    parents = path.parts[1:] if path.parts[:1] == ("runs",) else path.parts
+    runs = [item.name for item in known if item.kind == "run"]
+    begun = [
+        run for run in runs if parents and PurePosixPath(run).parts[1:][: len(parents)] == parents
     ]
+    if begun:
+        raise UsageError(
+            f"{name} is not a run but has {count_with_noun(len(begun), 'run')}.",
+            found="\n    ".join(["", *begun]),
+            next="name each run to be removed by its path",
+        )
+
+    # 5. Otherwise suggest the nearest name: raw files only for raw/…, runs only of a dataset named
+    #    alike, because the model's name alone would match any dataset's runs.
+    known_names = []
+    for item in known:
+        if item.kind == "raw files" and not name.startswith("raw"):
+            continue
+        dataset = PurePosixPath(item.name).parts[1]
+        if item.kind == "run" and len(parents) > 1 and not _are_alike(parents[0], dataset):
+            continue
+        known_names.append(item.name)
     known_names += sorted({build.card.dataset for build in list_builds(home)})
     raise unknown_name_error(
         "build, run or raw/NAME", name, known_names, command="kmip-data list", where="in the home"
     )
+
+
+def _are_alike(name: str, known: str) -> bool:
+    return name == known or is_likely_typo(name, known)
 
 
 def _builds_with_runs(home: Home) -> set[Path]:

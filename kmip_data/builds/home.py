@@ -258,6 +258,16 @@ def rebuild_command(builds: Sequence[Build], dataset: str) -> str:
     return f"kmip-data info {dataset}"
 
 
+def unused_name(name: str, home: Home) -> str:
+    """Return ``name``, or ``name-2``, ``name-3`` …: the first that no build of the home has."""
+    candidate = name
+    number = 2
+    while list_builds(home, candidate):
+        candidate = f"{name}-{number}"
+        number += 1
+    return candidate
+
+
 def added_column_names(folder: Path) -> list[str]:
     """Return the sorted names of the finished added columns of a build."""
     # A card that is a link to nothing is damaged, not missing.

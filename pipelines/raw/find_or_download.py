@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,12 +334,12 @@ class _RawImport:
         if self.options.unpinned:
             return False
         algorithm, expected, actual = differing[0]
-        archive = "" if item.downloaded else " --archive PATH"
+        archives = "".join(f" --archive {shlex.quote(str(file))}" for file in self.archives)
         raise DamagedInput(
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
             expected=f"{algorithm} {expected}",
             found=actual,
-            next=f"kmip-data build {self.manifest.name}{archive} --unpinned, if you want this file",
+            next=f"kmip-data build {self.manifest.name}{archives} --unpinned, if you want this file",
         )
 
     def _differing_members(

@@ -80,13 +80,18 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     for line in messages:
         print_status(line, quiet=quiet)
 
-    # 2. Set the parameters of the data.
+    # 2. Set the parameters of the data. Another split rule replaces the preset's split, whose seed
+    #    and fractions it may not take.
+    preset_split = config.data.split
+    split_rule = split_parameters.get("split_rule")
+    replaces_split = split_rule not in {None, preset_split.get("split_rule", split_rule)}
     config = config.with_values(
         "data",
         parameters={**config.data.parameters, **build_parameters},
-        split={**config.data.split, **split_parameters},
+        split={**({} if replaces_split else preset_split), **split_parameters},
         # An explicit split seed takes precedence over the run's seed.
         split_seed_follows_run=config.data.split_seed_follows_run
+        and not replaces_split
         and "split_seed" not in split_parameters,
     )
 

@@ -178,7 +178,7 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
         path,
         safetensors.load,
         "weights",
-        f"{resume_command(path.parent)} rewrites it from the last checkpoint; "
+        f"{resume_command(path.parent)}, which rewrites it from the last checkpoint; "
         "if the run was pulled, repeat the pull",
         None if expected is None else [expected],
     )

@@ -132,7 +132,9 @@ def config_with_build_folder(
     if not builds:
         raise UsageError(
             f"The build of {name} that the run was trained on is gone.",
-            next=_build_command(name, config.data.parameters),
+            next=f"move it back to {name}"
+            if os.sep in name
+            else _build_command(name, config.data.parameters),
         )
     if len(builds) == 1:
         return config

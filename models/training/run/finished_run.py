@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from kmip_data.builds.home import Home, list_builds
+from kmip_data.builds.home import Home, unused_name
 from kmip_data.columns.column_uses import column_uses_on_card
 from kmip_data.datasets.inputs import check_same_categories
 from kmip_data.errors import UsageError
@@ -111,7 +111,13 @@ def open_run(
         config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
     data_config = config
     if dataset is None:
-        data_config = config_with_build_folder(config, lambda: result.build_key, home)
+        try:
+            data_config = config_with_build_folder(config, lambda: result.build_key, home)
+        except UsageError as error:
+            line = shlex.join(["kmip-data", command, str(folder), "--dataset", "FOLDER"])
+            line += run_folder.home_option(folder)
+            error.next = f"{line}, where FOLDER is the moved build; or {error.next}"
+            raise
     try:
         data = open_data(data_config, home=home, required=(), build=False, task=result.task)
     except UsageError as error:
@@ -182,11 +188,7 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
         if column.use not in {"label", "ignored", "part"}
     }
     if paths and required_columns <= existing_columns:
-        name = f"{card.dataset}-new"
-        number = 2
-        while list_builds(home, name):
-            name = f"{card.dataset}-new-{number}"
-            number += 1
+        name = unused_name(f"{card.dataset}-new", home)
         words = ["kmip-data", "build", "graphs", "--name", name]
         command = shlex.join([*words, "--archive", str(paths[0]), "--like", trained_on.path.name])
         return f"{command}; then the same command with --dataset {name}"

@@ -202,13 +202,15 @@ def check_column_options(
     """
     params = options.params
     names = [column for table in tables for column in table.column_names if column not in inputs]
+    # The described files may have needed a choice that this format makes itself.
+    described_parameters = {} if options.described is None else options.described.parameters()
     for key, column_key in (
         ("node", known_columns.NODE_KEY),
         ("source", known_columns.SOURCE_KEY),
         ("target", known_columns.TARGET_KEY),
     ):
         name = getattr(params, key)
-        if name and column_key in names:
+        if name and name != described_parameters.get(key) and column_key in names:
             raise UsageError(
                 f"--set {key}={name} has no effect: this format has no column to choose for it.",
                 next=f"leave out --set {key}={shlex.quote(name)}",
