@@ -63,10 +63,11 @@ gpu: $(STAMP)  ## check the GPU claims in 3 minutes on a GPU; DRY=1 rehearses on
 real: $(STAMP)  ## download, build and train every dataset for one epoch, or NAMES="paris …"; resumable; DRY=1 needs no network
 	$(BIN)/python -m tools.real --out build/real$(if $(DRY),-dry) $(NAMES)
 
-lint: $(STAMP)  ## run ruff, the structure check, mypy, the import layering and codespell
+lint: $(STAMP)  ## run ruff, the structure check, the count of typed advice, mypy, the import layering and codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.structure
+	$(BIN)/python -m tools.advice
 	$(BIN)/mypy -p kmip_data
 	PYTHONPATH=. $(BIN)/lint-imports --no-cache
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs kmip_data pipelines models cli manifests tests benchmarks tools setup.py

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from support.shared import ROOT
+from support.typed_advice import typed_advice
 
 from kmip_data.runtime.signals import TERMINATION_SIGNALS
 
@@ -36,6 +37,7 @@ def kmip(*args: object) -> Outcome:
     """Run ``kmip-data ARGS`` in this process."""
     from kmip_data.cli.main import run_command_line
 
+    typed_advice.note_typed([str(arg) for arg in args])
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run_command_line([str(arg) for arg in args])
@@ -43,6 +45,7 @@ def kmip(*args: object) -> Outcome:
     if code - 128 in TERMINATION_SIGNALS:
         signal.raise_signal(code - 128)
     outcome = Outcome(code, out.getvalue(), err.getvalue())
+    typed_advice.note_printed(str(args[0]) if args else "", outcome.out, outcome.err)
     assert "Traceback" not in outcome.out + outcome.err, outcome.err
     return outcome
 

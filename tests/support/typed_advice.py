@@ -1,0 +1,91 @@
+"""Note which advised commands tests type, for ``tools/advice.py``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from functools import cache
+from typing import Any
+
+from kmip_data.errors import KmipDataError
+from tools import advice
+
+_PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: to be replaced, such as ``FILE``
+
+#: Modules of lines that are no errors.
+_PRINTING_MODULES = {
+    "kmip_data.cli.shared.build_summary",
+    "kmip_data.cli.shared.printed_tables",
+    "kmip_data.models.training.run.run_folder",
+    "kmip_data.models.training.run.train",
+}
+
+
+@cache
+def _advised() -> list[tuple[str, str, re.Pattern[str]]]:
+    return [(*command, advice.pattern(command[1])) for command in advice.advised_commands()]
+
+
+class TypedAdvice:
+    """Commands printed in this process, and a note for each of them that a test types later."""
+
+    def __init__(self) -> None:
+        self.printed: dict[str, set[str]] = {}  #: command -> modules that may have printed it
+        self.modules: set[str] = set()  #: modules on the stacks of the errors of a command
+
+    def note_error(self) -> None:
+        """Note the modules on the stack of an error that is made."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            self.modules.add(frame.f_globals.get("__name__", ""))
+            frame = frame.f_back
+
+    def note_typed(self, words: list[str]) -> None:
+        """Note the printed commands that ``words`` repeat; more words may follow."""
+        self.modules = set()
+        notes = []
+        for command, modules in self.printed.items():
+            expected = _split(command)[1:]
+            if len(words) >= len(expected) and all(map(_is_word_for, words, expected)):
+                notes += [
+                    f"{module}: {template}\n"
+                    for module, template, pattern in _advised()
+                    if module in modules and pattern.fullmatch(command)
+                ]
+        if notes:
+            advice.NOTES.mkdir(parents=True, exist_ok=True)
+            with (advice.NOTES / f"{os.getpid()}.txt").open("a", encoding="utf-8") as file:
+                file.writelines(notes)
+
+    def note_printed(self, name: str, out: str, err: str) -> None:
+        """Note the commands that the command ``name`` printed."""
+        printing = {f"kmip_data.cli.{name}", *_PRINTING_MODULES}
+        for text, modules in ((out, printing), (err, self.modules or printing)):
+            for part in re.split(rf"(?={advice.COMMAND.pattern})", text)[1:]:
+                command = advice.PROSE.split(part)[0].strip().rstrip(".")
+                self.printed[command] = modules
+
+
+def _is_word_for(word: str, printed: str) -> bool:
+    return word == printed or _PLACEHOLDER.fullmatch(printed) is not None
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+typed_advice = TypedAdvice()
+_make_error = KmipDataError.__init__
+
+
+def _make_and_note(error: KmipDataError, *arguments: Any, **options: Any) -> None:
+    typed_advice.note_error()
+    _make_error(error, *arguments, **options)
+
+
+KmipDataError.__init__ = _make_and_note
