@@ -123,7 +123,7 @@ def _verify_run(run: Path, *, repair: bool) -> None:
     """Check the files of a finished run; repair what can be repaired, and mark a sound run."""
     from kmip_data.files.atomic_writes import write_marker
     from kmip_data.models.training.run.run_folder import CONFIG_NAME, RUN_MARKER, home_option
-    from kmip_data.models.training.run.verify_run import repair_run, verify_run
+    from kmip_data.models.training.verify_run import repair_run, verify_run
 
     problems = verify_run(run)
     repairable = [problem.file for problem in problems if problem.is_repairable]
