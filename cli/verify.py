@@ -141,6 +141,8 @@ def _verify_run(run: Path, *, repair: bool) -> None:
 
     config = shlex.quote(str(run / CONFIG_NAME))
     step = f"train it again: kmip-data train --config {config}{home_option(run)}"
+    if any(problem.file == CONFIG_NAME for problem in problems):
+        step = f"kmip-data train {shlex.quote(str(run.parents[1].name))}, with your settings"
     if repairable:
         step = f"kmip-data verify {shlex.quote(str(run))} --repair"
     raise CheckFailed(

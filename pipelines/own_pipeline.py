@@ -215,9 +215,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             if error.found:
                 reason += f" ({error.found})"
             return SkippedRecord(key, reason)
-        error.next = (
-            error.next or "repair or remove the file, or skip such files: --set on_error=skip"
-        )
+        error.next = error.next or "repair the file, or skip such files: --set on_error=skip"
         raise error
 
     def stop_or_skip_all(
@@ -229,7 +227,11 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         first = next(iter(unusable.values()))
         skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
         remedies = list(dict.fromkeys(refusal.next for refusal in unusable.values()))
-        remedy = remedies[0] or "repair or remove the files" if len(remedies) == 1 else ""
+        remedy = (
+            remedies[0] or "repair the files, or move them out of the folder"
+            if len(remedies) == 1
+            else ""
+        )
         if len(unusable) == 1:
             first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
             raise first

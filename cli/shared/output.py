@@ -247,9 +247,7 @@ def check_output_path(path: Path, option: str = "--output", *, force: bool) -> N
             next=f"use another {option}",
         )
     if os.path.lexists(path) and not force:
-        raise UsageError(
-            f"{path} exists already.", next=f"use another {option}, or add --force to replace it"
-        )
+        raise UsageError(f"{path} exists already.", next=f"use another {option}")
 
 
 def default_output_path(path: Path, *, force: bool) -> Path:

@@ -359,7 +359,7 @@ def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
         found="".join(lines),
-        next=f"one of these names in place of {dataset}; kmip-data remove NAME removes one",
+        next=f"one of these names in place of {dataset}",
     )
     latest = builds[0].path
     error.correction = (dataset, latest.name if latest.name != dataset else str(latest))

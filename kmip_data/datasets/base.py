@@ -269,7 +269,7 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
     if options["force_reload"]:
         raise UsageError(
             "force_reload=True: opening a dataset never rebuilds it.",
-            next="kmip-data verify BUILD --repair, or remove it and build again",
+            next="kmip-data verify BUILD --repair, which rebuilds damaged files",
         )
     return part
 

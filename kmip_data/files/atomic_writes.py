@@ -355,6 +355,12 @@ def new_folder(
     with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(folder, quiet=quiet):
+            # The caller has checked the folder, before waiting for the lock.
+            if not replace and folder.is_dir() and any(folder.iterdir()):
+                raise UsageError(
+                    f"{folder} was written by another process meanwhile.",
+                    next="the same command again, which looks at what was written",
+                )
             remove_scratch(partial)
             try:
                 partial.mkdir()

@@ -29,6 +29,7 @@ _PATH_ERRNOS = {
     errno.ENOENT,
     errno.ENOTDIR,
     errno.EEXIST,
+    errno.ENOTEMPTY,
 }
 
 

@@ -220,12 +220,14 @@ def read_model(
 ) -> M:
     """Read and validate a JSON file.
 
-    Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read
-    or does not follow the model, and for a link to nothing; its message is the path and ``problem``
-    ("cannot be read as …").
+    Raises ``FileNotFoundError`` if there is no such file, ``NotADirectoryError`` if the path leads
+    through a file, and ``DamagedInput`` if it cannot be read or does not follow the model, and for a
+    link to nothing; its message is the path and ``problem`` ("cannot be read as …").
     """
     try:
         return model.model_validate_json(read_small_file(path))
+    except NotADirectoryError:
+        raise
     except (
         ValueError,
         RecursionError,

@@ -383,6 +383,11 @@ def read_card(folder: Path) -> Card:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.", next=step
         ) from error
+    except NotADirectoryError as error:
+        raise UsageError(
+            f"{folder} is no folder, but a file or a path below one.",
+            next="kmip-data list, which names your builds",
+        ) from error
     if version > CARD_VERSION:
         raise UsageError(
             f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",

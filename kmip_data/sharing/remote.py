@@ -139,6 +139,13 @@ class Remote:
             while start < stop:
                 size = min(PIECE_BYTES, stop - start)
                 piece = read_exactly(file, size)
+                if len(piece) < size and self.folder is not None:
+                    # The file itself is cut: it would be as short if it were read again.
+                    raise damaged_error(
+                        f"{self.address}/{name}",
+                        f"a file of at least {stop:,} bytes",
+                        f"{start + len(piece):,} bytes",
+                    )
                 if len(piece) < size:
                     raise EOFError(f"received {start + len(piece):,} of {stop:,} bytes")
                 yield piece
@@ -395,7 +402,7 @@ def _is_missing(error: BaseException | None) -> bool:
         status = getattr(response, "status_code", None)
         if status is not None:
             return bool(status == HTTPStatus.NOT_FOUND)
-    return isinstance(error, FileNotFoundError)
+    return isinstance(error, FileNotFoundError | NotADirectoryError)
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, int]]:

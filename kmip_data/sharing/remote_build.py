@@ -152,7 +152,7 @@ class BlockCache:
             raise damaged_error(
                 address,
                 f"a file of {size:,} bytes",
-                f"{start + len(data):,} bytes",
+                f"{'' if data else 'at most '}{start + len(data):,} bytes",
             )
         self._digests.check(file, first, data)
 

@@ -1,4 +1,4 @@
-"""Verification of a finished run, and repair of links and of its marker."""
+"""Verification of a finished run, and repair of links, its marker and its configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kmip_data.files.atomic_writes import (
 )
 from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.small_files import obstacle_problem, sha256_file
-from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.result import read_result, stored_configuration
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, RUN_MARKER
 
 CHUNK_BYTES = 2**20
@@ -28,7 +28,8 @@ class RunProblem:
 
     file: str  #: path relative to the run
     message: str
-    is_repairable: bool  #: True for a link to the right content, and for the marker
+    #: True for a link to the right content, for the marker, and for a configuration that the result has
+    is_repairable: bool
 
     def __str__(self) -> str:
         return f"{self.file}: {self.message}"
@@ -44,28 +45,34 @@ def verify_run(run: Path) -> list[RunProblem]:
     if message := obstacle_problem(run, MARKER_NAME):
         problems.append(RunProblem(MARKER_NAME, message, is_repairable=True))
 
-    digests = {CONFIG_NAME: None, RESULT_NAME: None, **read_result(run).files}
+    result = read_result(run)
+    digests = {CONFIG_NAME: None, RESULT_NAME: None, **result.files}
     for name, digest in digests.items():
         path = run / name
         is_intact = path.is_file() and digest in {None, sha256_file(path)[0]}
         message = obstacle_problem(run, name)
         if message or not is_intact:
-            problems.append(RunProblem(name, message or "content differs", is_intact))
+            is_stored = name == CONFIG_NAME and stored_configuration(result) is not None
+            problems.append(RunProblem(name, message or "content differs", is_intact or is_stored))
     return problems
 
 
 def repair_run(run: Path, files: Iterable[str]) -> None:
-    """Replace links to the right content by this content, and write the marker.
+    """Replace links to the right content by this content; write the marker and the configuration.
 
     The target of a link stays, and so does a folder or pipe, as ``NAME.moved``.
     """
     # Files behind a linked folder are found only before the link is removed.
     sources = {name: (run / name).resolve() for name in files}
+    configuration = stored_configuration(read_result(run))
     with folder_lock(run, wait=False):
         displace_obstacles(run, sources)
         for name, source in sources.items():
             if name == MARKER_NAME:
                 write_marker(run, RUN_MARKER)
+                continue
+            if name == CONFIG_NAME and configuration is not None:
+                write_file(run / name, configuration, root=run)
                 continue
             make_folder((run / name).parent, root=run)
             with source.open("rb") as file:

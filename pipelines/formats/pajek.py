@@ -54,7 +54,7 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> 
                 _add_line(graph, section, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
-                f"{name}, line {line_number}: {error}.", next="correct the line, or remove it"
+                f"{name}, line {line_number}: {error}.", next="correct the line"
             ) from error
     return graph
 

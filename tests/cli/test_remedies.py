@@ -425,6 +425,27 @@ def test_the_remedy_for_a_broken_run_trains_it_again(build):
     assert Path(expect_success(*shlex.split(command), "--json").json["run"]) != run
 
 
+@pytest.mark.parametrize("damage", ["cut", "edited", "empty"])
+def test_the_remedy_for_a_broken_configuration_restores_it(build, damage):
+    run = Path(expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
+    config = run / "config.toml"
+    content = config.read_bytes()
+    changes = {"cut": content[:99], "edited": content + b"plugins = ['a.py']\n", "empty": b""}
+    config.write_bytes(changes[damage])
+    command = expect_refusal("verify", run, code=1).partition("next: kmip-data ")[2]
+    assert expect_success(*shlex.split(command), "--json").json["ok"]
+    assert config.read_bytes() == content
+
+
+@pytest.mark.parametrize("path", ["card", "card/a", "card/a/b"])
+def test_a_path_through_a_file_is_answered_in_words(home, tmp_path, path):
+    (tmp_path / "card").write_text("mine")
+    with pytest.raises(UsageError, match="is no folder, but a file or a path below one") as error:
+        kmip_data.open(tmp_path / path / "x")
+    expect_success(*shlex.split(error.value.next.partition(",")[0])[1:])
+    assert "There is no" in expect_refusal("verify", tmp_path / path / "x")
+
+
 def test_a_password_on_the_command_line_is_not_printed():
     for address in ("https://h/a?token=abcdef", "https://me:pw@h/a", "https://h/a"):
         error = UsageError("No answer.", next="the same command, later")

@@ -142,7 +142,7 @@ class SearchDevice:
         except Exception as error:  # any error of the driver
             raise UsageError(
                 f"Search kernels for {self._architecture} from {cache_folder()} do not load: {error}",
-                next=f"delete that folder, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
+                next=f"move that folder away, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
                 f" or {_FALLBACK_REMEDY}",
             ) from error
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import platform
 import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import read_json, read_model, read_small_file, sealed_json
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
+from kmip_data.models.training.config.overrides import config_to_toml
+from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.run_folder import RESULT_NAME
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
 from kmip_data.strict_model import StrictModel
@@ -177,6 +180,20 @@ def read_result(run: Path) -> RunResult:
         ) from error
 
 
+def stored_configuration(result: RunResult) -> bytes | None:
+    """Return the configuration file of a run, made from its result; ``None`` if that is impossible.
+
+    A configuration with plugins cannot be validated, because nothing of a run is imported.
+    """
+    if result.config.get("plugins"):
+        return None
+    try:
+        text = config_to_toml(RunConfig.model_validate(result.config)).encode()
+    except ValidationError:
+        return None
+    return text if hashlib.sha256(text).hexdigest() == result.files.get(CONFIG_NAME) else None
+
+
 def is_edited(run: Path) -> bool:
     """True if a run's result file was changed after it was written."""
     path = run / RESULT_NAME
@@ -188,7 +205,7 @@ def refuse_edited(run: Path) -> None:
     if is_edited(run):
         raise DamagedInput(
             f"{run / RESULT_NAME} was edited: its digest does not match its content.",
-            next=f"restore it; or remove it, and kmip-data train --resume {shlex.quote(str(run))} "
+            next=f"restore it; or move it away, and kmip-data train --resume {shlex.quote(str(run))} "
             "measures the last checkpoint again",
         )
 

@@ -349,7 +349,7 @@ def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
         if first != name:
             raise DamagedInput(
                 f"Two of the {folder} differ only in their suffix: {first} and {name}.",
-                next="remove one of them",
+                next="keep one of them in the folder",
             )
     masks = folders[MASK_FOLDER]
     return [(picture, masks.get(stem)) for stem, picture in sorted(folders[IMAGE_FOLDER].items())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -10,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.cases import read_contents
 from torch_geometric.data import Data, InMemoryDataset
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import write_marker
 from kmip_data.saving import export as exporting
 from kmip_data.saving.export import export, parquet_view, records_by_part
@@ -249,3 +252,40 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
     (out / "test.pt").unlink()
     with pytest.raises(UsageError, match="already exists"):
         export(graphs, "pt", out, quiet=True)
+
+
+@pytest.mark.parametrize("to", ["pt", "parquet"])
+def test_the_second_of_two_exports_learns_of_the_first(graphs, tmp_path, monkeypatch, to) -> None:
+    """The other process finishes after this one has looked at the folder, and before it has the lock."""
+    lock = atomic_writes.folder_lock
+    folder = tmp_path / "export"
+
+    @contextlib.contextmanager
+    def wait_for_another_export(path, **options):
+        monkeypatch.setattr(atomic_writes, "folder_lock", lock)
+        export(graphs, to, folder, quiet=True)
+        with lock(path, **options):
+            yield
+
+    monkeypatch.setattr(atomic_writes, "folder_lock", wait_for_another_export)
+    with pytest.raises(UsageError, match="written by another process meanwhile") as error:
+        export(graphs, to, folder, quiet=True)
+    assert error.value.next.startswith("the same command again")
+    contents = read_contents(tmp_path)
+    assert export(graphs, to, folder, quiet=True)["train"] == folder / f"train.{to}"
+    assert read_contents(tmp_path) == contents
+
+
+def test_a_folder_filled_without_a_lock_is_no_lack_of_space(graphs, tmp_path, monkeypatch) -> None:
+    write = exporting.WRITERS["pt"]
+    folder = tmp_path / "export"
+
+    def write_and_fill(*arguments, **options):
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+        return write(*arguments, **options)
+
+    monkeypatch.setitem(exporting.WRITERS, "pt", write_and_fill)
+    with pytest.raises(UsageError, match="cannot be written: Directory not empty"):
+        export(graphs, "pt", folder, quiet=True)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]

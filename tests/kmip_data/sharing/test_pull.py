@@ -13,7 +13,7 @@ from support.cases import damage_file, read_contents
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import MARKER_NAME, create_marked_folder
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
@@ -91,3 +91,27 @@ def test_a_damaged_copy_is_repaired(shares, tmp_path, subtests) -> None:
     folder = pull(str(shares["build"]), home, output=tmp_path / "more", quiet=True).path
     assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert kmip_data.open(folder)[0].num_nodes == 9
+
+
+def test_a_cut_file_of_a_local_share_is_damaged_with_its_size(shares, tmp_path, subtests) -> None:
+    """Checking the network would not help: the file itself is too short."""
+    share = shares["build"]
+    names = [name for name in read_contents(share) if name.startswith(("card", "shards", "splits"))]
+    for number, (name, prefix) in enumerate(itertools.product(names, ("", "file://"))):
+        with subtests.test(prefix + name):
+            copy = tmp_path / f"share{number}"
+            shutil.copytree(share, copy)
+            data = (copy / name).read_bytes()
+            (copy / name).unlink()
+            (copy / name).write_bytes(data[: len(data) // 2])
+            with pytest.raises(DamagedInput, match="differs from what was pushed") as error:
+                pull(f"{prefix}{copy}", Home(tmp_path / "home"), quiet=True)
+            assert f"{len(data):,} bytes" in error.value.expected
+            assert error.value.found == f"{len(data) // 2:,} bytes"
+
+
+@pytest.mark.parametrize("address", ["notes.txt", "notes.txt/share", "notes.txt/a/b"])
+def test_an_address_through_a_file_has_no_share(tmp_path, address) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"has no share\.json"):
+        pull(str(tmp_path / address), Home(tmp_path / "home"), quiet=True)

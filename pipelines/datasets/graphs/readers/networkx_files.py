@@ -119,7 +119,9 @@ def _refuse_unsupported(path: Path, file: str, file_format: str) -> None:
     if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
         raise _pajek_values_error(path)
     if is_gzip(path):
-        raise DamagedInput(f"{file} is {file_format}, gzipped.", next=f"gunzip {shlex.quote(file)}")
+        raise DamagedInput(
+            f"{file} is {file_format}, gzipped.", next=f"gunzip -k {shlex.quote(file)}"
+        )
     if file_format == "DOT":
         graphml = str(Path(file).with_suffix(".graphml"))
         raise DamagedInput(

@@ -69,7 +69,10 @@ def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices:
     try:
         lists = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise DamagedInput(f"{path.name} is not JSON: {error}.", next="remove it") from error
+        raise DamagedInput(
+            f"{path.name} is not JSON: {error}.",
+            next="correct the file, or move it out of the folder",
+        ) from error
     if not isinstance(lists, dict) or not all(map(_are_indices, lists.values())):
         raise DamagedInput(
             f"{path.name} does not have a list of indices for each node.",

@@ -81,7 +81,7 @@ def read_table(
         if line is not None:
             raise DamagedInput(
                 f"{path.name}, line {line}: a quote is opened and never closed.",
-                next=f'close the quote (") in line {line}, or remove it',
+                next=f'close the quote (") in line {line}, or leave it out',
             ) from error
         raise DamagedInput(
             f"{path.name} cannot be read as a table.",
