@@ -32,6 +32,8 @@ _SAMPLED_CELLS = 100  #: cells that tell a column of numbers from one of texts
 #: Strings that programs write for a missing id.
 MISSING_IDS = ("nan", "NaN", "NA", "null", "None")
 
+_MAX_PARSED_CELLS = 1_000_000  #: cells of the columns that are parsed as strings together: 60 MB
+
 
 @dataclass(frozen=True)
 class Table:
@@ -47,11 +49,18 @@ class Table:
     csv_options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
     may_have_codes: bool = False  #: True if it may have codes such as 001, which are not integers
     locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them
+    #: First column -> columns that were last parsed as strings
+    _parsed: dict[int, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
-    @property
+    @cached_property
     def column_names(self) -> tuple[str, ...]:
         """Column names."""
         return tuple(map(str, self.frame))
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """Position of each column."""
+        return {name: position for position, name in enumerate(self.column_names)}
 
     @property
     def column_list(self) -> str:
@@ -154,16 +163,30 @@ class Table:
 
     def as_written(self, name: str) -> pd.Series:
         """Return a column as integers if all are written canonically, and as strings otherwise."""
-        position = self.column_names.index(name)
-        options = {**self.csv_options, "dtype": str, "usecols": [position], "na_values": []}
-        frame = pd.read_csv(io.BytesIO(self.text.encode()), **options)
-        strings: pd.Series[Any] = frame[position].str.strip()
+        strings: pd.Series[Any] = self._cells_as_written(self._positions[name]).str.strip()
         try:
             integers = strings.astype("int64")
         except (ValueError, TypeError, OverflowError):
             return strings
         is_canonical = bool((integers.astype(str) == strings).all())
         return integers if is_canonical else strings
+
+    def _cells_as_written(self, position: int) -> pd.Series:
+        """Parse a column as strings, together with its neighbours in a table of few rows.
+
+        Columns are read in order, and each parse goes through the whole text.
+        """
+        width = max(_MAX_PARSED_CELLS // max(len(self.frame), 1), 1)
+        first = position - position % width
+        frame = self._parsed.get(first)
+        if frame is None:
+            columns = range(first, min(first + width, len(self.column_names)))
+            options = {**self.csv_options, "dtype": str, "usecols": columns, "na_values": []}
+            frame = pd.read_csv(io.BytesIO(self.text.encode()), **options)
+            self._parsed.clear()
+            if width > 1:
+                self._parsed[first] = frame
+        return frame[position]
 
 
 def _whole_numbers(values: pd.Series) -> I64 | None:
