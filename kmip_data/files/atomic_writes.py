@@ -35,7 +35,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.folder_marker import MARKER_NAME, is_output, read_marker
+from kmip_data.files.folder_marker import (
+    MARKER_NAME,
+    is_output,
+    marker_with_output,
+    read_marker,
+)
 from kmip_data.files.path_errors import convert_write_errors, occupied_error
 from kmip_data.files.small_files import readable_json
 from kmip_data.runtime.progress import print_status
@@ -246,11 +251,9 @@ def write_output(path: Path, data: bytes) -> None:
         mode = stat.S_IMODE(path.stat().st_mode)
     write_file(path, data, mode=mode)
 
-    lines = read_marker(path.parent)
-    if lines and is_output(path.name):
-        kept_lines = [line for line in lines if not line.endswith(f"  {path.name}")]
-        text = "\n".join([*kept_lines, f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"])
-        write_file(path.parent / MARKER_NAME, f"kmip-data: {text}".encode())
+    if is_output(path.name) and read_marker(path.parent):
+        marker = marker_with_output(path.parent, path.name, hashlib.sha256(data).hexdigest())
+        write_file(path.parent / MARKER_NAME, marker.encode())
 
 
 def make_folder(path: Path, *, root: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.files.small_files import read_small_file, sha256_file
+from kmip_data.files.small_files import open_regular_file, sha256_file
 
 MARKER_NAME = ".kmip-data"  #: name of the marker file
+MAX_MARKER_BYTES = 2**24  #: largest marker that is written and read: 100,000 outputs
 PICTURE_NAME = "preview.png"  #: picture at the top of a build's page
 #: Files that commands write into a build or run by default.
 _OUTPUTS = frozenset(
@@ -33,10 +36,35 @@ def is_output(name: str) -> bool:
 def read_marker(folder: Path) -> list[str]:
     """Return the lines of a marker: the folder's content, then digest and name of each output."""
     with contextlib.suppress(OSError, ValueError):
-        name, _, content = read_small_file(folder / MARKER_NAME, 2**16).decode().partition(": ")
-        if name == "kmip-data" and not (folder / MARKER_NAME).is_symlink():
+        with open_regular_file(folder / MARKER_NAME, follow=False) as file:
+            data = io.BufferedReader(file).read(MAX_MARKER_BYTES + 1)
+        if len(data) > MAX_MARKER_BYTES:  # the first line still states the content
+            data = data[: data.rindex(b"\n")]
+        name, _, content = data.decode().partition(": ")
+        if name == "kmip-data":
             return content.splitlines()
     return []
+
+
+def marker_with_output(folder: Path, name: str, digest: str) -> str:
+    """Return the text of a folder's marker with the digest of an output, the newest entry.
+
+    Entries of removed files are left out. Beyond :data:`MAX_MARKER_BYTES`, the oldest are, so these
+    files count as the user's.
+    """
+    content, *entries = read_marker(folder)
+    entries = [entry for entry in entries if (folder / entry.partition("  ")[2]).is_file()]
+    entries = [entry for entry in entries if not entry.endswith(f"  {name}")]
+    entries.append(f"{digest}  {name}")
+
+    def size(lines: Sequence[str]) -> int:
+        return sum(len(line.encode()) + 1 for line in lines)
+
+    first = f"kmip-data: {content}"
+    excess = size([first, *entries]) - MAX_MARKER_BYTES
+    while excess > 0:
+        excess -= size([entries.pop(0)])
+    return "\n".join([first, *entries, ""])
 
 
 def unchanged_outputs(folder: Path) -> list[str]:

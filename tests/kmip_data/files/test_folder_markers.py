@@ -10,13 +10,15 @@ import pytest
 from support.cases import read_contents
 
 from kmip_data.errors import UsageError
-from kmip_data.files import atomic_writes
+from kmip_data.files import atomic_writes, folder_marker
 from kmip_data.files.atomic_writes import (
     MARKER_NAME,
     create_marked_folder,
     marker_content,
     refuse_occupied_folder,
+    write_output,
 )
+from kmip_data.files.folder_marker import unchanged_outputs
 
 MINE = "years of work"
 
@@ -51,6 +53,46 @@ def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, conte
     with pytest.raises(UsageError, match=name):
         create_marked_folder(tmp_path / name, content)
     assert read_contents(tmp_path) == before
+
+
+def test_every_prediction_of_a_run_counts_as_an_output(tmp_path: Path) -> None:
+    """Also beyond 64 KiB of digests; 16 MiB are more files than a folder should have."""
+    create_marked_folder(tmp_path, "run")
+    names = [f"predictions-{number:0100d}.npz" for number in range(500)]
+    for name in names:
+        write_output(tmp_path / name, name.encode())
+    assert (tmp_path / MARKER_NAME).stat().st_size > 2**16
+    assert marker_content(tmp_path) == "run"
+    assert unchanged_outputs(tmp_path) == names
+    # A file written again is one entry, and a removed or changed one none.
+    write_output(tmp_path / names[0], b"again")
+    (tmp_path / names[1]).unlink()
+    (tmp_path / names[2]).write_text(MINE)
+    write_output(tmp_path / names[3], b"again")
+    assert unchanged_outputs(tmp_path) == [*names[4:], names[0], names[3]]
+    entries = (tmp_path / MARKER_NAME).read_text().splitlines()[1:]
+    assert len(entries) == len(names) - 1
+
+
+def test_beyond_the_limit_a_marker_drops_its_oldest_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's command replaces these only with ``--force``; the folder stays one of ours."""
+    monkeypatch.setattr(folder_marker, "MAX_MARKER_BYTES", 1_000)
+    create_marked_folder(tmp_path, "run")
+    names = [f"predictions-{number}.npz" for number in range(20)]
+    for count, name in enumerate(names, 1):
+        write_output(tmp_path / name, name.encode())
+        outputs = unchanged_outputs(tmp_path)
+        assert outputs == names[count - len(outputs) : count]
+        assert marker_content(tmp_path) == "run"
+    assert 5 < len(outputs) < 20
+    assert (tmp_path / MARKER_NAME).stat().st_size <= 1_000
+    # Of a larger one, which only others write, the first lines count.
+    with (tmp_path / MARKER_NAME).open("a") as file:
+        file.write("x" * 1_000)
+    assert marker_content(tmp_path) == "run"
+    assert unchanged_outputs(tmp_path) == outputs
 
 
 @pytest.mark.parametrize("text", ["", "notes", "my: run", "\0", "x" * 1000])

@@ -26,6 +26,17 @@ def test_a_truncated_result_is_not_reused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["00000.json"]
 
 
+def test_a_result_beyond_256_mib_is_not_read(tmp_path: Path) -> None:
+    steps = StepResults(tmp_path)
+    steps.finish("facts", {"graphs": 3})
+    with (tmp_path / "facts.json").open("ab") as file:
+        file.write(b" " * (2**24 + 1))  # beyond the limit of a run's result
+        file.flush()
+        assert steps.finished_result("facts") == {"graphs": 3}
+        file.truncate(2**28 + 1)
+        assert steps.finished_result("facts") == {}
+
+
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a build that was interrupted after its last shard."""
