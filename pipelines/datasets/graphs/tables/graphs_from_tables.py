@@ -71,12 +71,7 @@ def graphs_from_tables(
         raise feature_files[0].many_graphs_error()
 
     # 2. The other columns; all open questions are asked in one error.
-    id_uses: dict[Level, dict[str, Use]] = {
-        level: {column: "graph"} for level, column in graph_columns.items()
-    }
-    id_uses["edge"] |= {end_columns[0]: "source", end_columns[1]: "target"}
-    if "node" in id_uses:
-        id_uses["node"][node_column] = "id"
+    id_uses = _uses_of_ids(graph_columns, end_columns, node_column)
     undirected = _undirected_rows(edges, id_uses["edge"])
     first_level = next(iter(tables))
     masks_are_flags = has_many_graphs and not _is_single_graph(tables, graph_columns)
@@ -94,6 +89,7 @@ def graphs_from_tables(
         )
     _ask_for_level_of_target(tables, options, findings)
     notices.raise_questions()
+
     # 3. Rows of each graph.
     groups = rows_by_graph(tables, graph_columns, has_many_graphs=has_many_graphs)
     match_graphs(groups, tables, params, notices)
@@ -135,6 +131,20 @@ def graphs_from_tables(
     if dropped_edges:
         reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is not a node"
         notices.ignored[f"rows of {edges.name}"] = reason
+
+
+def _uses_of_ids(
+    graph_columns: Mapping[Level, str], end_columns: Sequence[str], node_column: str
+) -> dict[Level, dict[str, Use]]:
+    """Return the columns of ids of each table, and what each identifies."""
+    source, target = end_columns
+    uses: dict[Level, dict[str, Use]] = {
+        level: {column: "graph"} for level, column in graph_columns.items()
+    }
+    uses["edge"] |= {source: "source", target: "target"}
+    if "node" in uses:
+        uses["node"][node_column] = "id"
+    return uses
 
 
 def _is_single_graph(tables: Mapping[Level, Table], graph_columns: Mapping[Level, str]) -> bool:
