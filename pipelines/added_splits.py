@@ -10,6 +10,7 @@ import numpy as np
 
 from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
+from kmip_data.columns.column_uses import ColumnUses, column_uses_on_card
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import (
@@ -113,10 +114,10 @@ def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
 
 def _part_column(card: Card) -> str:
     """Return the name of your own tables' column with the part of each row, or an empty string."""
-    files = card.statistics.get("files") or {}
-    for column in files.get("columns", {}).get("columns", ()):
-        if column["use"] == "part" and column["name"] not in PART_ARRAYS:
-            return str(column["name"])
+    described = column_uses_on_card(card.statistics) or ColumnUses()
+    for role in described.columns:
+        if role.use == "part" and role.column not in PART_ARRAYS:
+            return role.column
     return ""
 
 

@@ -118,11 +118,13 @@ def _is_shipped(card: Card) -> bool:
 
 def target_candidates(card: Card) -> list[str]:
     """Return the columns of the user's tables that could be the target: no ids or parts."""
-    files = card.statistics.get("files") or {}
+    from kmip_data.columns.column_uses import ColumnUses, column_uses_on_card
+
+    described = column_uses_on_card(card.statistics) or ColumnUses()
     return [
-        column["name"]
-        for column in files.get("columns", {}).get("columns", ())
-        if column["use"] in {"ignored", "number", "category"} and column["rows"] != "edge"
+        role.column
+        for role in described.columns
+        if role.level != "edge" and (role.features or role.use == "ignored")
     ]
 
 

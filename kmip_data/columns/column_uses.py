@@ -1,4 +1,4 @@
-"""Description of your own graphs: the use of every column, inferred, written to TOML and read back."""
+"""Roles of the columns of your own graphs: decided once, written to TOML and read back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem, read_toml
+from kmip_data.format.schema import FieldKind
 from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description: 8 MiB, about 50,000 columns
@@ -25,6 +24,7 @@ Use = Literal[
     "smiles",
     "direction",
     "number",
+    "boolean",
     "category",
     "label",
     "part",
@@ -44,6 +44,7 @@ _PARAMETER_OF_USE: dict[tuple[str, str], str] = {
 #: Parameters of the recipe that a description replaces.
 DESCRIBED_PARAMETERS = {
     "task",
+    "class_name",
     "label",
     "feature",
     "ignore",
@@ -57,12 +58,16 @@ DESCRIBED_PARAMETERS = {
 _VALUE_FIELDS = {"values", "distinct", "missing"}  #: written as comments
 
 
-class DescribedColumn(StrictModel):
-    """Use of one column, and a summary of its values."""
+class ColumnRole(StrictModel):
+    """Use of one column, and a summary of its values.
 
-    name: str
-    rows: Level
+    Features, targets, description, card and explorer read the role; none of them decides it again.
+    """
+
+    column: str
+    level: Level
     use: Use
+    table: str = ""  #: name of its file or table
     why: str = ""  #: reason why it is ignored
     categories: tuple[str, ...] = ()  #: categories in the order of their one-hot features
     #: True if values may be missing: numbers become 0, with a second feature that marks them
@@ -74,22 +79,40 @@ class DescribedColumn(StrictModel):
     distinct: int = 0
     missing: int = 0
 
+    @property
+    def features(self) -> dict[str, FieldKind]:
+        """Name and kind of each feature that the column becomes, in order."""
+        if self.use == "category":
+            return {f"{self.column}={category}": "one-hot" for category in self.categories}
+        if self.use not in {"number", "boolean"}:
+            return {}
+        name = f"{self.column} [{self.unit}]" if self.unit else self.column
+        features: dict[str, FieldKind] = {name: "boolean" if self.use == "boolean" else "number"}
+        if self.nullable:
+            features[f"{self.column} missing"] = "missing"
+        return features
+
 
 class ColumnUses(StrictModel):
     """Uses of all columns in the order of their features, with the classes and further parameters."""
 
     task: TaskName | None = None
     classes: tuple[str, ...] = ()  #: label values in the order of the classes
+    class_names: tuple[str, ...] = ()  #: names of the classes, if they differ from the label values
     missing: tuple[str, ...] = ()
     decimal: Literal[".", ","] | None = None
     rounded: tuple[str, ...] = ()
     undirected: bool = False
-    files: dict[str, Level] = Field(default_factory=dict)  #: table -> level of its rows
-    columns: tuple[DescribedColumn, ...] = ()
+    columns: tuple[ColumnRole, ...] = ()
 
-    def columns_of_level(self, level: Level) -> dict[str, DescribedColumn]:
+    def columns_of_level(self, level: Level) -> dict[str, ColumnRole]:
         """Return the columns of one level by name."""
-        return {column.name: column for column in self.columns if column.rows == level}
+        return {role.column: role for role in self.columns if role.level == level}
+
+    @property
+    def tables(self) -> dict[str, Level]:
+        """Level of the rows of each table."""
+        return {role.table: role.level for role in self.columns if role.table}
 
     def parameters(self) -> dict[str, Any]:
         """Return the recipe's parameters that have the same effect as this description."""
@@ -99,30 +122,31 @@ class ColumnUses(StrictModel):
             "decimal": self.decimal,
             "rounded": self.rounded,
             "task": self.task,
+            "class_name": self.class_names,
         }
         uses: dict[str, list[str]] = {}
-        for column in self.columns:
-            uses.setdefault(column.use, []).append(column.name)
-            if parameter := _PARAMETER_OF_USE.get((column.rows, column.use)):
-                parameters[parameter] = column.name
+        for role in self.columns:
+            uses.setdefault(role.use, []).append(role.column)
+            if parameter := _PARAMETER_OF_USE.get((role.level, role.use)):
+                parameters[parameter] = role.column
         is_table = bool(uses.keys() - {"array", "label", "ignored"})
         labels = uses.get("label", [])
         if is_table or labels not in ([], ["y"]):
             parameters["label"] = tuple(labels) or ("none",)
         if is_table:
-            features = [*uses.get("number", ()), *uses.get("category", ())]
+            features = [role.column for role in self.columns if role.features]
             parameters["feature"] = tuple(features) or ("none",)
         return parameters
 
     def table_rows(self) -> list[list[object]]:
         """Return a row per column: level, name, use, values, distinct, missing, reason."""
         rows: list[list[object]] = []
-        for column in self.columns:
-            values = ", ".join(column.values)
-            if column.dtype:
-                values = f"{column.dtype} {list(column.shape)}"
-            row = [column.rows, column.name, column.use, values, column.distinct, column.missing]
-            rows.append([*row, column.why])
+        for role in self.columns:
+            values = ", ".join(role.values)
+            if role.dtype:
+                values = f"{role.dtype} {list(role.shape)}"
+            row = [role.level, role.column, role.use, values, role.distinct, role.missing]
+            rows.append([*row, role.why])
         return rows
 
     def to_toml(self, command: str = "") -> str:
@@ -131,15 +155,11 @@ class ColumnUses(StrictModel):
         ``command``, which builds with the edited file, is written into the first comment.
         """
         values = self.model_dump(mode="json", exclude_defaults=True)
-        files = values.pop("files", {})
         columns = values.pop("columns", [])
         lines = ["# Edit use, classes, categories and nullable."]
         if command:
             lines.append(f"# Then: {command}")
         lines += [f"{key} = {_toml_value(value)}" for key, value in values.items()]
-        if files:
-            lines += ["", "[files]"]
-            lines += [f"{_toml_value(name)} = {_toml_value(rows)}" for name, rows in files.items()]
         for column in columns:
             lines += ["", "[[columns]]"]
             lines += [
@@ -169,7 +189,7 @@ def read_column_uses(path: Path) -> ColumnUses:
 
 def column_uses_on_card(statistics: Mapping[str, Any]) -> ColumnUses | None:
     """Return the description in the statistics of a card, or ``None`` if it has none."""
-    fields = statistics.get("files", {}).get("columns")
+    fields = (statistics.get("files") or {}).get("columns")
     return None if fields is None else ColumnUses.model_validate(fields)
 
 

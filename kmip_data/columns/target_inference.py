@@ -75,7 +75,10 @@ def infer_target(
             f"The labels {', '.join(names)} are strings, such as {str(class_names[0])!r}, not numbers.",
             next="--set task=classification; or write numbers",
         )
-    y = _classes_of_one_hot(targets_as_numbers(y, class_names), names, task)
+    numbers = targets_as_numbers(y, class_names)
+    y = _classes_of_one_hot(numbers, names, task)
+    if is_table and y.ndim < numbers.ndim:  # the column of the 1 names the class
+        class_names = tuple(names)
     labels = y[~np.isnan(y)]
     if not labels.size:
         raise DamagedInput(
@@ -84,8 +87,8 @@ def infer_target(
             next="--set label= and another column",
         )
 
-    # 2. Task; the classes of a description imply classification.
-    if not described_classes:
+    # 2. Task; the classes of a description imply the classification of a single label.
+    if not described_classes or y.ndim > 1:
         task = _infer_task(labels, y.ndim, names, task)
     if task != "regression":
         labels = labels[labels != NO_CLASS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +22,7 @@ from pydantic import (
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.folder_marker import read_marker
 from kmip_data.files.small_files import read_model, read_small_file, sealed_json
-from kmip_data.format.schema import Schema, parse_schema, shard_member_name
+from kmip_data.format.schema import FieldKind, Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict_model import StrictModel
@@ -124,6 +125,7 @@ class _Statistics(BaseModel):
     classes: _Classes = _Classes()
     city: _City = _City()
     standardisation: dict[str, Standardisation] = {}
+    kinds: dict[str, list[FieldKind]] = {}
 
 
 def _check_statistics(statistics: dict[str, object]) -> dict[str, object]:
@@ -324,6 +326,23 @@ class Card(StrictModel, frozen=False):
     def schema_(self) -> Schema:
         """Schema of the records, parsed."""
         return parse_schema(json.dumps(self.data_schema))[0]
+
+    def field_kinds(self, key: str) -> tuple[FieldKind, ...]:
+        """Return the kind of each field of the column ``key``, such as ``node/x``; empty if unknown.
+
+        Your own tables have kinds by the roles of their columns. The kinds of other columns follow
+        from their schema, if it bounds them by 0 and 1, or if they are integers of a shipped dataset.
+        """
+        if kinds := self.statistics.get("kinds", {}).get(key):
+            return tuple(kinds)
+        column = self.schema_.column(key)
+        kind: FieldKind = "category"
+        integers = ("int", "uint")
+        if column.stored.startswith(integers) and (column.low, column.high) == (0, 1):
+            kind = "boolean"
+        elif self.dataset != self.manifest or not column.presented.startswith(integers):
+            return ()
+        return (kind,) * math.prod(column.shape)
 
     @property
     def identity(self) -> dict[str, object]:

@@ -229,8 +229,9 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return 0
 
     def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
-        """Return the description of the build without statistics and notes about files."""
-        return replace(super().card_additions(prepared, params), statistics={}, notes=())
+        """Return the kinds of the features, without statistics and notes about files."""
+        additions = super().card_additions(prepared, params)
+        return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=())
 
     def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
         """Return the user's split, one per column of its masks; by default the splits of the graph's masks."""

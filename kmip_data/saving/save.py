@@ -60,7 +60,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     license: str = "",  # noqa: A002 -- its name on the card
     citation: str = "",
     task: TaskName | None = None,
-    label: str = "",
+    label: str | Sequence[str] = "",
     ignore: str | Sequence[str] = (),
     undirected: bool = False,
     **keys: Any,
@@ -100,7 +100,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         from the values. Integers and floats without fractions are classes; such floats are read
         back as int64.
     label
-        Attribute that becomes ``y``.
+        Attribute that becomes ``y``, or several columns of tables.
     ignore
         Attributes to leave out.
     undirected
@@ -142,8 +142,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     )
     values = {
         "task": task,
-        "label": (label,) if label else (),
-        "ignore": (ignore,) if isinstance(ignore, str) else tuple(ignore),
+        "label": _names(label),
+        "ignore": _names(ignore),
         "undirected": undirected,
         "class_name": tuple(class_names),
         **keys,
@@ -169,6 +169,13 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     for problem in feature_problems(build):
         warnings.warn(problem, stacklevel=2)
     return build
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one or several names as a tuple."""
+    if isinstance(value, str):
+        return (value,) if value else ()
+    return tuple(value)
 
 
 def _check_arguments(

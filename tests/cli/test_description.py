@@ -77,9 +77,9 @@ def test_a_dry_run_prints_each_column_and_writes_nothing(home, tmp_path):
     line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
     facts = expect_success(*line, "--json").json
     columns = {
-        column["name"]: column
+        column["column"]: column
         for column in facts["files"]["columns"]["columns"]
-        if column["rows"] == "node"
+        if column["level"] == "node"
     }
     uses = {name: column["use"] for name, column in columns.items()}
     assert uses == {
@@ -93,7 +93,8 @@ def test_a_dry_run_prints_each_column_and_writes_nothing(home, tmp_path):
     for name, column in columns.items():
         assert column["distinct"] == table[name].nunique(), name
         assert column.get("missing", 0) == table[name].isna().sum(), name
-        assert column["values"] == [str(value) for value in table[name].dropna().unique()[:3]]
+        values = table[name].dropna().unique()[:3]
+        assert column["values"] == [str(value).removesuffix(".0") for value in values]
     assert facts["files"]["columns"]["classes"] == ["x", "y", "z"]
     assert facts["counts"] == {"graphs": 1, "nodes": 30, "edges": 30}
     text = expect_success(*line).out
@@ -141,8 +142,8 @@ def test_an_edited_description_changes_the_build(home, tmp_path):
     assert shlex.split(step) == ["build", "graphs", *words, "--like", str(file)]
     expect_success(*shlex.split(step), "-q")
     text = text.replace('classes = ["x", "y", "z"]', 'classes = ["z", "x", "y"]')
-    text = text.replace('name = "income"\nrows = "node"\nuse = "number"',
-                        'name = "income"\nrows = "node"\nuse = "ignored"')  # fmt: skip
+    text = text.replace('column = "income"\nlevel = "node"\nuse = "number"',
+                        'column = "income"\nlevel = "node"\nuse = "ignored"')  # fmt: skip
     file.write_text(text, "utf-8")
     ColumnUses.model_validate(tomllib.loads(text))
     edited = build("edited", folder, "--like", str(file))
@@ -294,7 +295,7 @@ def test_arrays_of_new_data_get_the_dtypes_of_an_earlier_build(home, tmp_path):
 def test_a_published_file_can_be_described(home):
     file = shared_data("node_benchmarks/chameleon_filtered.npz")
     facts = expect_success("build", "graphs", "--archive", file, "--dry-run", "--json").json
-    columns = {column["name"]: column for column in facts["files"]["columns"]["columns"]}
+    columns = {column["column"]: column for column in facts["files"]["columns"]["columns"]}
     assert columns["x"]["shape"] == [2325]
     assert facts["files"]["columns"]["task"] == "classification"
     assert facts["counts"]["nodes"] == 890

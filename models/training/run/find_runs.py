@@ -80,7 +80,7 @@ def find_compatible_run(build: Build, home: Home) -> Path | None:
     features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
     if described is None or features is None:
         return None
-    labels = [column.name for column in described.columns if column.use == "label"]
+    labels = [role.column for role in described.columns if role.use == "label"]
     finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
     for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(KmipDataError, OSError):

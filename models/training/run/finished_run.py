@@ -181,11 +181,11 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
     paths = [copy.path for copy in copies if copy.content_digest == card.content_digest]
     required = column_uses_on_card(trained_on.card.statistics)
     assert required is not None, "a build of your own tables"
-    existing_columns = {(column.rows, column.name) for column in described.columns}
+    existing_columns = {(role.level, role.column) for role in described.columns}
     required_columns = {
-        (column.rows, column.name)
-        for column in required.columns
-        if column.use not in {"label", "ignored", "part"}
+        (role.level, role.column)
+        for role in required.columns
+        if role.use not in {"label", "ignored", "part"}
     }
     if paths and required_columns <= existing_columns:
         name = unused_name(f"{card.dataset}-new", home)

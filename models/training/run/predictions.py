@@ -187,7 +187,7 @@ def _target_names(card: Card) -> tuple[str, ...]:
     """Return the names of a build's targets, even if a build of your own tables lacks the values."""
     described = column_uses_on_card(card.statistics)
     if described is not None:
-        return tuple(column.name for column in described.columns if column.use == "label")
+        return tuple(role.column for role in described.columns if role.use == "label")
     column = target_column(card.schema_)
     return () if column is None else tuple(column.fields)
 

@@ -31,6 +31,7 @@ from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
     description_from_findings,
     description_in_folder,
+    kinds_of_features,
 )
 from kmip_data.pipelines.datasets.graphs.edge_directions import add_missing_reverse_edges
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
@@ -247,7 +248,8 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         inferred = params.inferred
         given_parts = {} if params.masks is None else {MASK_SPLIT: params.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
-        statistics = {"files": {**inferred.summary, "columns": columns}}
+        kinds = kinds_of_features(inferred.description, inferred.record_schema)
+        statistics = {"files": {**inferred.summary, "columns": columns}, "kinds": kinds}
         return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 
     def units(self, prepared: Prepared, params: CompletedGraphParams) -> list[Unit]:

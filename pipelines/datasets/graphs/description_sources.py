@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_uses import (
     DESCRIPTION_NAME,
+    ColumnRole,
     ColumnUses,
-    DescribedColumn,
+    Level,
     column_uses_on_card,
     read_column_uses,
 )
 from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import PART_DOC, Column
+from kmip_data.format.schema import PART_DOC, Column, FieldKind, Schema
 from kmip_data.format.targets import target_type_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -54,7 +57,7 @@ def description_from_findings(
     """Describe the columns of tables, and arrays that do not come from tables."""
     params = options.params
     described_columns = list(findings.tables.columns)
-    levels_of_tables = {column.rows for column in described_columns}
+    levels_of_tables = {role.level for role in described_columns}
     for column in columns:
         if column.doc in {PART_DOC, NODE_ID_DOC}:
             continue
@@ -62,9 +65,9 @@ def description_from_findings(
         if is_from_table and column.key in {"node/x", "edge/edge_attr"}:
             continue
         described_columns.append(
-            DescribedColumn(
-                name=column.attribute,
-                rows=column.level,
+            ColumnRole(
+                column=column.attribute,
+                level=cast(Level, column.level),
                 use="array",
                 dtype=column.presented,
                 shape=column.shape,
@@ -73,9 +76,12 @@ def description_from_findings(
         )
     if target is not None and not any(column.use == "label" for column in described_columns):
         name = (*params.label, "y")[0]
-        described_columns.append(DescribedColumn(name=name, rows=target.column.level, use="label"))
+        described_columns.append(
+            ColumnRole(column=name, level=cast(Level, target.column.level), use="label")
+        )
     task = None
     classes: tuple[str, ...] = ()
+    class_names = params.class_name or findings.attributes.class_names
     if target is not None:
         task = target_type_of(target.column)
         if task == "classification":
@@ -86,8 +92,8 @@ def description_from_findings(
         # Files without labels keep the labels of the earlier build, which a model predicts.
         no_values = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
         labels = [column for column in options.described.columns if column.use == "label"]
-        names = {column.name for column in labels}
-        described_columns = [column for column in described_columns if column.name not in names]
+        names = {role.column for role in labels}
+        described_columns = [role for role in described_columns if role.column not in names]
         described_columns += [column.model_copy(update=no_values) for column in labels]
     decimal = params.decimal
     if len(findings.notices.decimal_signs) == 1:
@@ -95,16 +101,31 @@ def description_from_findings(
     return ColumnUses(
         task=task,
         classes=classes,
+        class_names=() if class_names == classes else class_names,
         missing=params.missing,
         decimal=decimal,
         rounded=params.rounded,
         undirected=params.undirected,
-        files=findings.tables.levels,
         columns=tuple(described_columns),
     )
 
 
 def describes_arrays(description: ColumnUses, column: Column) -> bool:
     """True if a description has arrays, and no table columns, at the level of ``column``."""
-    uses = {use.use for use in description.columns if use.rows == column.level}
-    return bool(uses & {"array", "label"}) and not uses & {"number", "category"}
+    uses = {role.use for role in description.columns if role.level == column.level}
+    return bool(uses & {"array", "label"}) and not uses & {"number", "boolean", "category"}
+
+
+def kinds_of_features(description: ColumnUses, schema: Schema) -> dict[str, list[FieldKind]]:
+    """Return the kind of each feature that comes from a table, by key of its column."""
+    kinds_by_key: dict[str, list[FieldKind]] = {}
+    for key in ("node/x", "edge/edge_attr"):
+        roles = [role for role in description.columns if role.level == key.partition("/")[0]]
+        kinds = [kind for role in roles for kind in role.features.values()]
+        if not kinds:
+            continue
+        # Behind the columns of its table, x may have indices of JSON files, which are 0 and 1.
+        width = math.prod(schema.column(key).shape)
+        boolean: FieldKind = "boolean"
+        kinds_by_key[key] = kinds + [boolean] * (width - len(kinds))
+    return kinds_by_key

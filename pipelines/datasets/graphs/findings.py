@@ -8,7 +8,7 @@ from typing import Literal
 
 from kmip_data.arrays import U8, Array
 from kmip_data.columns.attribute_levels import row_form_and_shape
-from kmip_data.columns.column_uses import DescribedColumn, Level
+from kmip_data.columns.column_uses import ColumnRole, Level
 from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
@@ -100,10 +100,10 @@ class Notices:
 
 @dataclass
 class TableUses:
-    """Uses of the columns of all tables, for the description on the card."""
+    """Roles of the columns of all tables."""
 
     levels: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
-    columns: list[DescribedColumn] = field(default_factory=list)
+    columns: list[ColumnRole] = field(default_factory=list)
     key_column: str = ""  #: column with the graph keys; empty if graphs are numbered by row
 
 

@@ -93,13 +93,18 @@ def infer_target_column(
     columns: InferredColumns, options: ReadOptions, findings: Findings
 ) -> InferredTarget:
     """Return the target column; refuse class names that do not match its classes."""
+    is_table = bool(findings.tables.levels)
+    # Tables have the labels themselves, arrays the numbers of their classes.
+    classes = findings.attributes.class_names if is_table else ()
+    if options.described is not None:
+        classes = options.described.classes
     target = infer_target(
         columns.target,
         findings.attributes.component_names["y"],
         columns.targets,
         options.params.task,
-        options.described.classes if options.described else (),
-        is_table=bool(findings.tables.levels),
+        classes,
+        is_table=is_table,
     )
     names = options.params.class_name or findings.attributes.class_names
     _check_class_names(names, target, columns.targets)
@@ -156,7 +161,7 @@ def non_target_columns(
     """
     columns = []
     description = options.described or ColumnUses()
-    missing_arrays = {array.name: array for array in description.columns if array.use == "array"}
+    missing_arrays = {role.column: role for role in description.columns if role.use == "array"}
     for column in inferred.columns():
         if column.key == NODE_ID:
             columns.append(replace(column, doc=NODE_ID_DOC))

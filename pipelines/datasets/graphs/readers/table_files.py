@@ -64,7 +64,7 @@ def read(
     for name in files:
         level = _level_from_name(name) if len(files) > 1 else "edge"
         if options.described is not None and len(files) > 1:
-            level = options.described.files.get(name, level)
+            level = options.described.tables.get(name, level)
         if name.lower().endswith(".json"):
             feature_files.append(read_feature_indices(folder / name, options))
         elif level:

@@ -16,7 +16,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, Notices
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -70,7 +70,7 @@ def read(
     if targets.column_names:
         values = targets.frame
         if are_classes:
-            values = _label_classes(values, options, findings.attributes)
+            findings.attributes.class_names = _class_names(values, options)
         names = [f"label {name}" for name in values]
         graphs[names] = values
         options = options.with_params(label=tuple(names))
@@ -112,32 +112,26 @@ class _Files:
         labels = self.table(f"{level}_labels", rows)
         for name in labels.column_names:
             codes = labels.frame[name].astype(float)
-            codes -= codes.min()
+            lowest = codes.min()
+            codes -= lowest
             if codes.max() >= _MAX_LABELS:
                 raise labels.error_at(codes.argmax(), f"more than {_MAX_LABELS:,} labels")
             count = int(codes.max()) + 1
             self.options.check_memory(8 * rows * count, f"{self.prefix}_{level}_labels.txt")
             for code in range(count):
-                columns[f"label {name} is {code}"] = (codes == code).astype(float)
+                columns[f"label {name} is {lowest + code:g}"] = (codes == code).astype(float)
         return attributes.join(pd.DataFrame(columns, index=attributes.index))
 
 
-def _label_classes(
-    labels: pd.DataFrame, options: ReadOptions, attributes: Attributes
-) -> pd.DataFrame:
-    """Number classes from 0 in the order of their labels; keep the numbers of a regression.
-
-    Labels of a single column become class names, unless they are 0, 1, ….
-    """
-    task = options.params.task
-    if task == "regression":
-        return labels
+def _class_names(labels: pd.DataFrame, options: ReadOptions) -> tuple[str, ...]:
+    """Return the labels of a single column as names of classes, ascending; none if they are 0, 1, …."""
     numbers = sorted(set(labels.iloc[:, 0]))
-    are_names = len(labels.columns) == 1 and numbers != list(range(len(numbers)))
-    # The description has the class names already; multilabel columns have none.
-    if are_names and options.described is None and task != "multilabel":
-        attributes.class_names = tuple(f"{number:g}" for number in numbers)
-    return labels.rank(method="dense").astype(int) - 1
+    are_numbered_from_0 = numbers == list(range(len(numbers)))
+    are_classes = len(labels.columns) == 1 and options.params.task in {None, "classification"}
+    # A description has the names of the classes already.
+    if not are_classes or are_numbered_from_0 or options.described is not None:
+        return ()
+    return tuple(f"{number:g}" for number in numbers)
 
 
 def _sort_and_merge_edges(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:

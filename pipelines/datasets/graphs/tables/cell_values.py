@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, SupportsInt
 
@@ -53,6 +53,10 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 _PLAIN_INTEGER = re.compile(r"[+-]?\d+")
 _IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
 _LISTED_STRINGS = 100  #: strings among numbers that a question lists
+_SHOWN_VALUES = 3
+_MAX_SHOWN_CHARACTERS = 40
+_MAX_EXACT_INTEGER = 2**53
+_BOOLEAN_TEXTS = ("false", "true")
 
 
 @dataclass(frozen=True)
@@ -199,20 +203,6 @@ def is_identifier_column(
         repeated["graph"] = column.table.frame[graph_column]
     distinct = len(filled) - repeated.duplicated().sum()
     return len(column.cells) > 1 and bool(distinct > _IDENTIFIER_FRACTION * len(filled))
-
-
-def distinct_values(column: TableColumn, use: object) -> pd.Series:
-    """Return the distinct values of a column, without those that are missing in this ``use``."""
-    filled = column.cells.dropna()
-    if filled.dtype.kind in "iufb":
-        filled = filled.drop_duplicates()
-        numbers = _replace_missing(filled.to_numpy(np.float64), filled.dtype.kind, column.params)
-        return filled[~np.isnan(numbers)]
-    strings = filled.map(str).drop_duplicates()
-    missing = {*column.params.missing}
-    if use == "number" or (use == "label" and not missing):
-        missing |= MISSING_STRINGS
-    return strings[~strings.str.strip().isin(missing)]
 
 
 def _replace_missing(numbers: F64, kind: str, params: GraphParams) -> F64:
@@ -389,3 +379,75 @@ def check_described_values(
         problem = f"{column.locate(row, 'empty')}, and the description has no missing values of it."
         remedy = "fill it in, remove the line, or set nullable = true in the description"
     raise DamagedInput(problem, next=remedy)
+
+
+class ValueSummary(NamedTuple):
+    """Summary of the values of a column, for its role."""
+
+    values: tuple[str, ...]  #: the first distinct values; longer ones end in an ellipsis
+    distinct: int
+    missing: int
+
+
+def value_texts(column: TableColumn, values: CellValues) -> Array:
+    """Return the values (R,) of a column as text; empty if missing."""
+    if values.numbers is None or values.unit:
+        return values.strings
+    codes, numbers = pd.factorize(values.numbers)  # NaN has the code -1
+    texts = np.array([*_number_texts(column, numbers), ""], object)
+    return texts[codes]
+
+
+def typed_values(column: TableColumn, values: CellValues, typed: Sequence[str]) -> dict[str, str]:
+    """Return typed values by the text of the same value in the column: ``57.0`` by ``57``."""
+    if values.numbers is None or values.unit:
+        return {text.strip(): text for text in typed}
+    if is_boolean_column(column):
+        return {text.strip().lower(): text for text in typed}
+    by_text = {}
+    for text in typed:
+        try:
+            by_text[_number_text(float(text))] = text
+        except ValueError:
+            by_text[text] = text
+    return by_text
+
+
+def summarise_values(column: TableColumn, values: CellValues) -> ValueSummary:
+    """Return the first distinct values of a column, and the numbers of distinct and missing ones."""
+    missing = int(values.is_missing.sum())
+    if values.numbers is None or values.unit:
+        texts = [text for text in pd.unique(values.strings) if text != ""]
+        return ValueSummary(shown_texts(texts), len(texts), missing)
+    numbers = pd.unique(values.numbers[~values.is_missing])
+    texts = _number_texts(column, numbers[:_SHOWN_VALUES])
+    return ValueSummary(shown_texts(texts), len(numbers), missing)
+
+
+def summarise_cells(column: TableColumn) -> ValueSummary:
+    """Return the summary of a column whose cells are ids or parts, as they are written."""
+    filled = column.cells.dropna()
+    distinct = filled.map(str).drop_duplicates().tolist()
+    return ValueSummary(shown_texts(distinct), len(distinct), len(column.cells) - len(filled))
+
+
+def shown_texts(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts that a description shows, shortened if they are long."""
+    shown = []
+    for text in texts[:_SHOWN_VALUES]:
+        is_long = len(text) > _MAX_SHOWN_CHARACTERS
+        shown.append(f"{text[:_MAX_SHOWN_CHARACTERS]}…" if is_long else text)
+    return tuple(shown)
+
+
+def _number_texts(column: TableColumn, numbers: Array) -> list[str]:
+    if is_boolean_column(column):
+        return [_BOOLEAN_TEXTS[int(number)] for number in numbers]
+    return [_number_text(number) for number in numbers.tolist()]
+
+
+def _number_text(number: float) -> str:
+    """Return the shortest text of a number, without a fraction of zero."""
+    if abs(number) < _MAX_EXACT_INTEGER and number == int(number):
+        return f"{number:.0f}"
+    return repr(number)

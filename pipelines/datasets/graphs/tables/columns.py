@@ -1,30 +1,35 @@
-"""Columns of a table: targets, masks, parts and features by key, and how each column is used."""
+"""Columns of a table: the role of each one, decided once, and the values that follow from it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from kmip_data.arrays import Array
-from kmip_data.columns.column_uses import DescribedColumn, Level, Use
+from kmip_data.arrays import F32, Array
+from kmip_data.columns.column_uses import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, register_part_masks
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.cell_values import TableColumn, distinct_values
-from kmip_data.pipelines.datasets.graphs.tables.features import NamedFeatures, read_features
-from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_target
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
+    CellValues,
+    TableColumn,
+    read_values,
+    summarise_cells,
+    summarise_values,
+    value_texts,
+)
+from kmip_data.pipelines.datasets.graphs.tables.features import decide_feature_role, read_features
+from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_targets
+from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table
 
 _SAMPLED_ROWS = 100  #: rows sampled to detect a split column
 _COMMON_PART_NAMES = {"train", "val", "valid", "validation", "test"}
 _LISTED_STRINGS = 20  #: unknown parts that an error lists
-
-Uses = dict[str, dict[str, object]]  #: column -> fields of its :class:`DescribedColumn`
 
 
 def read_columns(
@@ -40,97 +45,148 @@ def read_columns(
     """Return the targets, parts and features of a table by key, (R, …) each.
 
     Skip the columns in ``id_uses``. Record ambiguous columns as questions in ``findings``, along
-    with how each column is used. Masks split the nodes unless ``masks_are_flags``.
+    with the role of each column. Masks split the nodes unless ``masks_are_flags``.
     ``edges_have_targets`` is True if rows of edges repeat the target of their graph.
     """
     params = options.params
     attributes = findings.attributes
     notices = findings.notices
     described = {} if options.described is None else options.described.columns_of_level(level)
-    names = _columns_to_read(table, id_uses, described, params, notices)
     columns = {name: TableColumn(table, name, params, notices) for name in table.column_names}
-    uses: Uses = {name: {"use": use} for name, use in id_uses.items()}
-    values: dict[str, Array] = {}
+    in_order = [*described, *(name for name in columns if name not in id_uses), *columns]
+    names = [name for name in dict.fromkeys(in_order) if name in columns]
 
-    # 1. Targets.
+    # 1. Targets, which depend on the names and values of several columns.
     labels: list[str] = []
+    ignored = {name: reason for name in names if (reason := _reason_given(name, described, params))}
     may_have_labels = level != "edge" or edges_have_targets or bool(params.label)
     if may_have_labels and "y" not in attributes.component_names:
+        available = [name for name in names if name not in id_uses and name not in ignored]
         graph_column = next((name for name, use in id_uses.items() if use == "graph"), "")
-        labels, ignored = find_labels(
-            table, names, level, options, notices, graph_column=graph_column
+        labels, unusable = find_labels(
+            table, available, level, options, notices, graph_column=graph_column
         )
-        names = [name for name in names if name not in ignored]
+        ignored |= unusable
+        # Targets keep the order in which they are given.
+        given_labels = iter(labels)
+        names = [next(given_labels) if name in labels else name for name in names]
+
+    # 2. The role of each column, and what follows from it.
+    targets: list[CellValues] = []
+    masks: dict[str, Array] = {}
+    parts: dict[str, Array] = {}
+    features: list[F32] = []
+    roles: list[ColumnRole] = []
+    for name in names:
+        column = columns[name]
+        use = "label" if name in labels else id_uses.get(name)
+        role, cells = _decide_role(
+            column, level, use, ignored.get(name, ""), described.get(name), options
+        )
+        if role.use == "label":
+            targets.append(cells)
+        elif role.features:
+            features += read_features(column, cells, role)
+        elif role.use == "part" and _is_mask(name, level):
+            masks[name] = table.frame[name].to_numpy()
+        elif role.use == "part":
+            parts[f"{'node' if level == 'node' else 'graph'}/{name}"] = _read_parts(column)
+        elif role.why:
+            is_unnamed = name.startswith(UNNAMED_PREFIX)
+            shown = f"a column without a name in {table.name}" if is_unnamed else name
+            notices.ignored[shown] = role.why
+        roles.append(role)
+
+    # 3. Their arrays by key.
+    values: dict[str, Array] = {}
     if labels:
         attributes.component_names["y"] = tuple(labels)
         attributes.target_level = "node" if level == "node" else "graph"
-        is_single = len(labels) == 1 and params.task != "multilabel"
-        has_class_names = is_single and params.task != "regression"
-        targets = [
-            read_target(columns[name], options.described, has_class_names=has_class_names)
-            for name in labels
-        ]
-        values[attributes.target_key] = targets[0] if is_single else np.stack(targets, axis=1)
-        uses |= {name: {"use": "label"} for name in labels}
-
-    # 2. Masks of nodes.
-    masks = _read_masks(table, names) if level == "node" else {}
+        # The names of classes are those of the description, or of the format's own files.
+        classes = attributes.class_names
+        if options.described is not None:
+            classes = options.described.classes
+        values[attributes.target_key] = read_targets(
+            [columns[name] for name in labels], targets, classes, params
+        )
     values |= register_part_masks(
         masks, len(table.frame), table.name, options, findings, masks_are_flags=masks_are_flags
     )
-    uses |= {name: {"use": "part"} for name in masks}
-
-    # 3. Parts and features.
-    features: NamedFeatures = []
-    for name in names:
-        if name in labels or name in masks:
-            continue
-        parts = _read_parts(table, name)
-        if parts is not None:
-            key = f"{'node' if level == 'node' else 'graph'}/{name}"
-            values[key] = parts
-            attributes.part_keys.append(key)
-            uses[name] = {"use": "part"}
-            continue
-        reason = _reason_to_ignore(name, level, options, is_described=name in described)
-        if reason:
-            columns[name].ignore(reason)
-            continue
-        column_features = read_features(columns[name], described.get(name))
-        features += column_features
-        if column_features:
-            uses[name] = _feature_use(name, column_features, described.get(name), notices)
+    values |= parts
+    attributes.part_keys += parts
     if features:
         attribute = "x" if level == "node" else "edge_attr"
-        values[f"{level}/{attribute}"] = np.stack([array for _, array in features], axis=1)
-        attributes.component_names[attribute] = tuple(name for name, _ in features)
-
+        values[f"{level}/{attribute}"] = np.stack(features, axis=1)
+        fields = [feature for role in roles for feature in role.features]
+        attributes.component_names[attribute] = tuple(fields)
     findings.tables.levels[table.name] = level
-    for name in dict.fromkeys([*names, *table.column_names]):
-        if not name.startswith("\0"):
-            description = _describe_column(columns[name], level, uses.get(name, {}))
-            findings.tables.columns.append(description)
+    findings.tables.columns += [role for role in roles if not role.column.startswith("\0")]
     return values
 
 
-def _columns_to_read(
-    table: Table,
-    id_uses: Mapping[str, Use],
-    described: Mapping[str, DescribedColumn],
-    params: GraphParams,
-    notices: Notices,
-) -> list[str]:
-    """Return the columns without ids and ignored ones, in the order of the description."""
-    columns = dict.fromkeys(name for name in table.column_names if name not in id_uses)
-    names = list(dict.fromkeys([*(name for name in described if name in columns), *columns]))
-    for name in [name for name in names if name in params.ignore]:
-        notices.ignored[name] = "by --set ignore="
-        names.remove(name)
-    for name, column in described.items():
-        if column.use == "ignored" and name in names:
-            notices.ignored[name] = column.why or "by the description"
-            names.remove(name)
-    return names
+def _decide_role(
+    column: TableColumn,
+    level: Level,
+    use: Use | None,
+    reason: str,
+    described: ColumnRole | None,
+    options: ReadOptions,
+) -> tuple[ColumnRole, CellValues]:
+    """Return the role of a column, and its values if it is a target or a feature.
+
+    ``use`` is that of ids and targets, ``None`` for others. The column is ignored for a ``reason``.
+    A ``described`` role is kept; its values are checked when they are read.
+    """
+    name = column.name
+    role = ColumnRole(column=name, level=level, table=column.table.name, use=use or "ignored")
+    if use == "label":
+        values = read_values(column, is_target=True)
+        return role.model_copy(update=summarise_values(column, values)._asdict()), values
+    if use is not None:
+        return role.model_copy(update=summarise_cells(column)._asdict()), CellValues(None)
+
+    # 1. Columns that are left out by an option, the description or the level.
+    if not reason and not _is_mask(name, level) and not _has_parts(column):
+        reason = _reason_to_ignore(name, level, options, is_described=described is not None)
+    if reason:
+        # The examples are written like values of a feature, whose questions are not asked.
+        unasked = TableColumn(column.table, name, column.params, Notices())
+        summary = summarise_values(unasked, read_values(unasked, is_target=False))
+        return role.model_copy(update={"why": reason, **summary._asdict()}), CellValues(None)
+
+    # 2. Parts of a split.
+    if _is_mask(name, level) or _has_parts(column):
+        summary = summarise_cells(column)
+        return role.model_copy(update={"use": "part", **summary._asdict()}), CellValues(None)
+
+    # 3. Features, by their values or as described.
+    questions_before = len(column.notices.questions)
+    values = read_values(column, is_target=False)
+    role = role.model_copy(update=summarise_values(column, values)._asdict())
+    if described is None:
+        # The next question about the column depends on the answer.
+        if len(column.notices.questions) > questions_before:
+            return role, values
+        return decide_feature_role(column, values, role), values
+    categories = described.categories
+    if described.use == "category" and not categories:
+        categories = tuple(sorted({*value_texts(column, values)} - {""}))
+    kept = {
+        "use": described.use,
+        "categories": categories,
+        "nullable": described.nullable,
+        "unit": described.unit,
+    }
+    return role.model_copy(update=kept), values
+
+
+def _reason_given(name: str, described: Mapping[str, ColumnRole], params: GraphParams) -> str:
+    """Return why the user or the description leaves a column out; empty if neither does."""
+    if name in params.ignore:
+        return "by --set ignore="
+    if name in described and described[name].use == "ignored":
+        return described[name].why or "by the description"
+    return ""
 
 
 def _reason_to_ignore(name: str, level: Level, options: ReadOptions, *, is_described: bool) -> str:
@@ -148,74 +204,36 @@ def _reason_to_ignore(name: str, level: Level, options: ReadOptions, *, is_descr
     return ""
 
 
-def _feature_use(
-    name: str, features: NamedFeatures, described: DescribedColumn | None, notices: Notices
-) -> dict[str, object]:
-    """Return the use of a column that became ``features``."""
-    feature = features[0][0]
-    unit = feature.removeprefix(name).removeprefix(" [").removesuffix("]")
-    is_number = feature in {name, f"{name} [{unit}]"}
-    categories = [feature.removeprefix(f"{name}=") for feature, _ in features]
-    return {
-        "use": "number" if is_number else "category",
-        "categories": () if is_number else tuple(categories),
-        "unit": unit if is_number else "",
-        "nullable": name in notices.missing or bool(described and described.nullable),
-    }
+def _is_mask(name: str, level: Level) -> bool:
+    """True for a column of nodes that is named like a mask of a part."""
+    return level == "node" and name in PART_ARRAYS and not is_index_array(name)
 
 
-def _read_masks(table: Table, names: Iterable[str]) -> dict[str, Array]:
-    """Return the masks (N,) of parts among the columns of a table of nodes."""
-    masks = [name for name in names if name in PART_ARRAYS and not is_index_array(name)]
-    return {name: table.frame[name].to_numpy() for name in masks}
-
-
-def _describe_column(
-    column: TableColumn, level: Level, use: Mapping[str, object]
-) -> DescribedColumn:
-    """Describe a column by its use, and a summary of its values."""
-    notices = column.notices
-    described = DescribedColumn(
-        name=column.name, rows=level, use="ignored", why=notices.ignored.get(column.name, "")
-    )
-    described = described.model_copy(update=use)
-    distinct = distinct_values(column, described.use)
-    missing = notices.missing.get(column.name, int(column.cells.isna().sum()))
-    summary = {
-        "values": tuple(map(_format_value, distinct[:3])),
-        "distinct": len(distinct),
-        "missing": missing,
-    }
-    return described.model_copy(update=summary)
-
-
-def _format_value(value: object) -> str:
-    """Format a value for display; booleans are spelled like their class names."""
-    if isinstance(value, bool | np.bool_):
-        return str(value).lower()
-    return str(value)[:40]
-
-
-def _read_parts(table: Table, name: str) -> Array | None:
-    """Return a column of parts as codes (R,); ``None`` for other columns.
+def _has_parts(column: TableColumn) -> bool:
+    """True for a column of parts of a split.
 
     A column has parts if it is called ``split``, if it has a common name of a part, or if it has
     only names of parts, of more than one part: ``te`` among other strings is a language.
     """
-    column = table.frame[name]
-    sample = {str(value).strip().lower() for value in column[:_SAMPLED_ROWS].dropna()} - {""}
+    sampled_cells = column.cells[:_SAMPLED_ROWS].dropna()
+    sample = {str(value).strip().lower() for value in sampled_cells} - {""}
     sampled_codes = {_part_code(string) for string in sample}
     has_common_name = not sample.isdisjoint(_COMMON_PART_NAMES)
     has_only_parts = len(sampled_codes) > 1 and None not in sampled_codes
-    if name != known_columns.PART_NAME and not has_common_name and not has_only_parts:
-        return None
-    strings = column.map(str).str.strip().where(column.notna(), "")
+    return column.name == known_columns.PART_NAME or has_common_name or has_only_parts
+
+
+def _read_parts(column: TableColumn) -> Array:
+    """Return a column of parts as codes (R,); refuse other strings."""
+    cells = column.cells
+    strings = cells.map(str).str.strip().where(cells.notna(), "")
     codes = {string: _part_code(string) for string in strings.unique()}
     unknown = [string for string, code in codes.items() if code is None]
     if unknown:
         listed = ", ".join(map(repr, unknown[:_LISTED_STRINGS]))
         others = f"; unknown are {listed}" if len(unknown) > 1 else ""
-        raise table.error_at(
+        name = column.name
+        raise column.table.error_at(
             strings.isin(unknown).argmax(),
             f"{name!r} is {unknown[0]!r}, not train, val or test{others}",
             f"write train, val or test instead; --set ignore={shlex.quote(name)} if it is not a split",

@@ -1,27 +1,27 @@
-"""Features that a column becomes: numbers, categories and marks of missing values."""
+"""Roles of columns that become features, and the features: numbers, booleans and categories."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
-from kmip_data.columns.column_uses import DescribedColumn
+from kmip_data.columns.column_uses import ColumnRole
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     MISSING_STRINGS,
+    CellValues,
     TableColumn,
     check_described_values,
+    is_boolean_column,
     is_identifier_column,
-    read_values,
+    typed_values,
+    value_texts,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, is_row_index
-
-NamedFeatures = list[tuple[str, F32]]  #: names and values (R,)
 
 _MAX_UNSCALED = 120  #: largest absolute value of a feature that needs no scaling, such as an age
 _DATE = re.compile(
@@ -34,84 +34,120 @@ _DATE = re.compile(
 )
 
 
-def read_features(column: TableColumn, described: DescribedColumn | None = None) -> NamedFeatures:
-    """Return the features of a column; as ``described`` if given.
+def decide_feature_role(column: TableColumn, values: CellValues, role: ColumnRole) -> ColumnRole:
+    """Return the role of a column that may be a feature, by its values.
 
-    Numbers are one feature. If some are missing, they become 0, and a second feature marks them.
-    Strings are one feature for each distinct string. Identifiers, dates and row numbers are
-    ignored.
+    Numbers and booleans are one feature, strings one for each distinct string. Identifiers, dates,
+    prose and row numbers are ignored with a reason. What the values leave open becomes a question.
     """
-    questions_before = len(column.notices.questions)
-    values = read_values(column, is_target=False)
-    # The next question about the column depends on the answer.
-    if described is None and len(column.notices.questions) > questions_before:
-        return []
-    numbers = values.numbers
-    is_nullable = described is not None and described.nullable
-    if described is not None and described.use in {"number", "category"}:
-        strings = values.as_strings()
-        if not is_nullable:
-            check_described_values(column, values.is_missing, strings, "")
-        if described.use == "category":
-            categories = described.categories or tuple(sorted({*strings} - {""}))
-            is_wrong = ~np.isin(strings, [*categories, ""])
-            expected = f"one of the categories {', '.join(categories)[:200]}"
-            check_described_values(column, is_wrong, strings, expected)
-            return _one_hot(column.name, strings, categories)
-        if numbers is None:
-            numbers = pd.to_numeric(pd.Series(strings), errors="coerce").to_numpy(np.float64)
-            is_wrong = np.isnan(numbers) & ~values.is_missing
-            check_described_values(column, is_wrong, strings, "a number")
-        if values.unit != described.unit:
-            expected = f"a number with the unit {described.unit}" if described.unit else "a number"
-            check_described_values(column, strings != "", strings, expected)
-    if numbers is not None:
-        return _number_features(column, numbers, values.unit, is_nullable=is_nullable)
-    return _category_features(column, values.strings)
+    if values.numbers is not None:
+        reason = _reason_to_ignore_numbers(column, values.numbers)
+        if reason:
+            return role.model_copy(update={"why": reason})
+        use = "boolean" if is_boolean_column(column) else "number"
+        nullable = bool(np.isnan(values.numbers).any())
+        return role.model_copy(update={"use": use, "nullable": nullable, "unit": values.unit})
 
-
-def _one_hot(name: str, strings: Array, categories: Iterable[str]) -> NamedFeatures:
-    return [(f"{name}={text}", (strings == text).astype(np.float32)) for text in categories]
-
-
-def _category_features(column: TableColumn, strings: Array) -> NamedFeatures:
-    """Return one feature for each distinct string (R,), unless they are ignored or ambiguous."""
-    name = column.name
-    params = column.params
+    strings = values.strings
     categories, counts = np.unique(strings[strings != ""].astype(str), return_counts=True)
-    reason = ""
-    if not len(categories):
-        reason = "empty"
-    elif name in params.feature:
-        pass
-    elif all(map(_DATE.fullmatch, categories)):
-        reason = f"dates, such as {categories[0]}"
-    elif is_identifier_column(column) or _are_prose_or_lists(categories):
-        reason = f"names or free text, such as {categories[0][:40]!r}"
+    reason = _reason_to_ignore_strings(column, categories)
     if reason:
-        column.ignore(reason)
-        return []
+        return role.model_copy(update={"why": reason})
+    if _ask_about_categories(column, categories, counts):
+        return role
+    nullable = bool((strings == "").any())
+    return role.model_copy(
+        update={"use": "category", "categories": tuple(categories.tolist()), "nullable": nullable}
+    )
+
+
+def read_features(column: TableColumn, values: CellValues, role: ColumnRole) -> list[F32]:
+    """Return the features (R,) of a column, as many as its role has; refuse values that do not fit.
+
+    Missing numbers become 0; a second feature marks them.
+    """
+    texts = value_texts(column, values)
+    if not role.nullable:
+        check_described_values(column, values.is_missing, texts, "")
+    if values.is_missing.any():
+        column.notices.missing[column.name] = int(values.is_missing.sum())
+    if role.use == "category":
+        typed = typed_values(column, values, role.categories)
+        listed = ", ".join(role.categories)[:200]
+        is_wrong = ~np.isin(texts, [*typed, ""])
+        check_described_values(column, is_wrong, texts, f"one of the categories {listed}")
+        return [(texts == text).astype(np.float32) for text in typed]
+
+    numbers = values.numbers
+    if numbers is None:
+        numbers = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(np.float64)
+    is_missing = values.is_missing
+    is_wrong = np.isnan(numbers) & ~is_missing
+    expected = "a number"
+    if role.use == "boolean":
+        is_wrong = ~np.isin(numbers, (0, 1)) & ~is_missing
+        expected = "true or false"
+    check_described_values(column, is_wrong, texts, expected)
+    if values.unit != role.unit:
+        expected = f"a number with the unit {role.unit}" if role.unit else "a number"
+        check_described_values(column, ~is_missing, texts, expected)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = numbers.astype(np.float32)
+    if question := _question_of_precision(column, numbers, rounded):
+        column.add_question(question, f"--set ignore={shlex.quote(column.name)}")
+    largest = float(np.nanmax(np.abs(rounded), initial=0))
+    if largest > _MAX_UNSCALED:
+        column.notices.large_features[column.name] = largest
+    if not role.nullable:
+        return [rounded]
+    return [np.where(is_missing, np.float32(0), rounded), is_missing.astype(np.float32)]
+
+
+def _reason_to_ignore_numbers(column: TableColumn, numbers: F64) -> str:
+    """Return why numbers (R,) are no feature; empty if they are one."""
+    if np.isnan(numbers).all():
+        return "empty"
+    if column.name in column.params.feature:
+        return ""
+    if _has_row_numbers(column):
+        return "the numbers of its rows"
+    return "ids or names of the rows" if _has_ids(column.name, numbers) else ""
+
+
+def _reason_to_ignore_strings(column: TableColumn, categories: Array) -> str:
+    """Return why a column with these distinct strings is no feature; empty if it is one."""
+    if not len(categories):
+        return "empty"
+    if column.name in column.params.feature:
+        return ""
+    if all(map(_DATE.fullmatch, categories)):
+        return f"dates, such as {categories[0]}"
+    if is_identifier_column(column) or _are_prose_or_lists(categories):
+        return f"names or free text, such as {categories[0][:40]!r}"
+    return ""
+
+
+def _ask_about_categories(column: TableColumn, categories: Array, counts: Array) -> bool:
+    """Ask whether strings are missing values, or too many for categories; True if so."""
+    name = column.name
     location = f"{column.table.name}: {name!r}"
     ambiguous = [str(text) for text in categories if text in MISSING_STRINGS]
-    if ambiguous and not params.missing:
+    if ambiguous and not column.params.missing:
         count = int(counts[np.isin(categories, ambiguous)].sum())
         question = (
             f"{location} has {ambiguous[0]!r} in {count:,} rows, a text or a missing value: "
             f"--set missing=none or --set missing={ambiguous[0]}"
         )
         column.add_question(question, "--set missing=none")
-        return []
-    if len(categories) > params.categories:
+        return True
+    if len(categories) > column.params.categories:
         question = (
             f"{location} has {len(categories):,} texts ({', '.join(categories[:3])}, …): leave it out, or "
             f"--set categories={len(categories)}"
         )
         column.add_question(question, f"--set ignore={shlex.quote(name)}")
-        return []
-    missing = int((strings == "").sum())
-    if missing:
-        column.notices.missing[name] = missing
-    return _one_hot(name, strings, categories)
+        return True
+    return False
 
 
 def _are_prose_or_lists(strings: Array) -> bool:
@@ -120,45 +156,6 @@ def _are_prose_or_lists(strings: Array) -> bool:
         "\n" in text for text in strings
     )
     return bool(are_long) or all(text[0] in "[{(" for text in strings)
-
-
-def _number_features(
-    column: TableColumn, numbers: F64, unit: str, *, is_nullable: bool
-) -> NamedFeatures:
-    """Return numbers (R,) as a feature, and a second feature if some are, or may be, missing."""
-    name = column.name
-    is_missing = np.isnan(numbers)
-    if is_missing.all() and not is_nullable:
-        column.ignore("empty")
-        return []
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = numbers.astype(np.float32)
-    if name not in column.params.feature:
-        if _has_row_numbers(column):
-            is_unnamed = name.startswith(UNNAMED_PREFIX)
-            shown = f"a column without a name in {column.table.name}" if is_unnamed else name
-            column.notices.ignored[shown] = "the numbers of its rows"
-            return []
-        if _has_ids(name, numbers):
-            column.ignore("ids or names of the rows")
-            return []
-    question = _question_of_precision(column, numbers, values)
-    if question:
-        column.add_question(question, f"--set ignore={shlex.quote(name)}")
-        return []
-
-    largest = float(np.nanmax(np.abs(values), initial=0))
-    if largest > _MAX_UNSCALED:
-        column.notices.large_features[name] = largest
-    feature = f"{name} [{unit}]" if unit else name
-    if not is_missing.any() and not is_nullable:
-        return [(feature, values)]
-    if is_missing.any():
-        column.notices.missing[name] = int(is_missing.sum())
-    return [
-        (feature, np.where(is_missing, np.float32(0), values)),
-        (f"{name} missing", is_missing.astype(np.float32)),
-    ]
 
 
 def _has_row_numbers(column: TableColumn) -> bool:

@@ -164,9 +164,9 @@ def _ask_for_level_of_target(
         return
     graphs = len(tables["graph"].frame) if "graph" in tables else 0
     candidates = [
-        column.name
-        for column in findings.tables.columns
-        if column.rows == "graph" and column.use == "ignored" and 1 < column.distinct <= graphs / 2
+        role.column
+        for role in findings.tables.columns
+        if role.level == "graph" and role.use == "ignored" and 1 < role.distinct <= graphs / 2
     ]
     if candidates:
         offered = [f"--set label={shlex.quote(name)}" for name in [*candidates, *labels]]

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.column_uses import ColumnUses, Level
+from kmip_data.columns.column_uses import Level
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,
@@ -19,7 +20,8 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     filled_cells,
     is_boolean_column,
     is_identifier_column,
-    read_values,
+    typed_values,
+    value_texts,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
@@ -32,8 +34,8 @@ def find_labels(
     notices: Notices,
     *,
     graph_column: str = "",
-) -> tuple[list[str], set[str]]:
-    """Return the target columns, and columns named like a target that are ignored.
+) -> tuple[list[str], dict[str, str]]:
+    """Return the target columns, and ignored columns that are named like a target, with reasons.
 
     ``graph_column`` has the graph of each row, if there are many.
     """
@@ -41,13 +43,12 @@ def find_labels(
     if params.label:
         labels = [name for name in params.label if name in names]
         if options.described is not None and table.frame[labels].isna().all(axis=None):
-            notices.ignored |= dict.fromkeys(labels, "empty")
-            return [], set(labels)
-        return labels, set()
+            return [], dict.fromkeys(labels, "empty")
+        return labels, {}
 
     named_like_labels = known_columns.matching_names(names, known_columns.LABEL_NAMES)
     candidates = []
-    ignored = set()
+    ignored = {}
     for name in named_like_labels:
         column = TableColumn(table, name, params, notices)
         is_label = known_columns.normalized_name(name) == "label"
@@ -62,8 +63,7 @@ def find_labels(
                 f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
             )
         if reason:
-            column.ignore(reason)
-            ignored.add(name)
+            ignored[name] = reason
         else:
             candidates.append(name)
 
@@ -89,33 +89,54 @@ def find_labels(
     return candidates, ignored
 
 
-def read_target(
-    column: TableColumn, described: ColumnUses | None, *, has_class_names: bool
+def read_targets(
+    columns: Sequence[TableColumn],
+    values: Sequence[CellValues],
+    classes: Sequence[str],
+    params: GraphParams,
+) -> Array:
+    """Return target columns: one, (R,), or several as rows, (R, C); NaN or an empty string if missing.
+
+    A single target has one of the ``classes``, if they are known.
+    """
+    is_single = len(columns) == 1 and params.task != "multilabel"
+    has_class_names = is_single and params.task != "regression"
+    targets = [
+        _read_target(*pair, classes if has_class_names else (), has_class_names=has_class_names)
+        for pair in zip(columns, values, strict=True)
+    ]
+    return targets[0] if is_single else np.stack(targets, axis=1)
+
+
+def _read_target(
+    column: TableColumn,
+    values: CellValues,
+    classes: Sequence[str],
+    *,
+    has_class_names: bool,
 ) -> Array:
     """Return a target column: numbers, NaN if missing; or strings, empty if missing.
 
-    If the target ``has_class_names``, booleans are the strings ``false`` and ``true``, unless the
-    description has numbers for them.
+    If the target ``has_class_names``, booleans are the strings ``false`` and ``true``, unless their
+    ``classes`` are numbers.
     """
     cells = column.cells
-    values = read_values(column, is_target=True)
-    classes = described.classes if described is not None else ()
-    if classes and {"false", "true"}.isdisjoint(classes):
-        has_class_names = False
-    if has_class_names and values.numbers is not None and is_boolean_column(column):
-        codes = np.nan_to_num(values.numbers, nan=2).astype(int)
-        values = CellValues(None, np.array(["false", "true", ""], object)[codes])
     missing = int(values.is_missing.sum())
     if missing:
         column.notices.missing[column.name] = missing
+    are_booleans = has_class_names and values.numbers is not None and is_boolean_column(column)
     if classes:
-        strings = values.as_strings()
-        is_wrong = ~np.isin(strings, [*classes, ""])
-        check_described_values(
-            column, is_wrong, strings, f"one of the classes {', '.join(classes)[:200]}"
-        )
-        if classes != tuple(map(str, range(len(classes)))):
-            return strings
+        texts = value_texts(column, values)
+        typed = typed_values(column, values, classes)
+        if are_booleans and typed.keys().isdisjoint(texts):
+            texts = CellValues(values.numbers).as_strings()
+        listed = ", ".join(classes)[:200]
+        is_wrong = ~np.isin(texts, [*typed, ""])
+        check_described_values(column, is_wrong, texts, f"one of the classes {listed}")
+        if [*classes] != [str(number) for number in range(len(classes))]:
+            return np.array([typed.get(text, "") for text in texts], object)
+    elif are_booleans:
+        return value_texts(column, values)
     if values.numbers is None:
         return values.strings
     if cells.dtype.kind in "iub" and not missing:

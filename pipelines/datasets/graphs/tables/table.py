@@ -117,9 +117,13 @@ class Table:
 
     def zero_padded_codes(self, name: str) -> Array | None:
         """Return a column (R,) as strings if it has codes such as 01067; ``None`` otherwise."""
-        if not (self.may_have_codes and self.text) or self.frame[name].dtype.kind not in "iuf":
+        cells = self.frame[name]
+        if cells.dtype.kind in "iuf":
+            if not (self.may_have_codes and self.text):
+                return None
+            cells = self.as_written(name)
+        elif cells.dtype.kind != "O" or not _are_numbers(cells):
             return None
-        cells = self.as_written(name)
         if cells.dtype.kind in "iu" or not cells.str.fullmatch("0[0-9]+").any():
             return None
         return cells.fillna("").to_numpy(object)
@@ -366,6 +370,13 @@ def unknown_column_error(
     elif close and is_likely_typo(name, close):
         error.correction = (name, close)
     return error
+
+
+def _are_numbers(cells: pd.Series) -> bool:
+    """True if all cells are strings that are numbers, or missing."""
+    strings = cells.dropna()
+    are_strings = all(isinstance(cell, str) for cell in strings)
+    return are_strings and bool(pd.to_numeric(strings, errors="coerce").notna().all())
 
 
 def is_row_index(values: pd.Series) -> bool:
