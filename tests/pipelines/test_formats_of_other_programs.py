@@ -18,6 +18,7 @@ from support.cases import check_each
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import NODE_ID
 from kmip_data.pipelines.formats.pajek import parse_pajek
 
 
@@ -329,6 +330,28 @@ def test_gml_with_repeated_edges_has_them_all(tmp_path):
     got = read_files(folder)
     assert [tuple(edge) for edge in got.first.edge_index.T.tolist()] == [(0, 1), (0, 1), (1, 2)]
     assert got.first.columns["edge/edge_attr"][:, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("suffix", ["gml", "gexf", "net", "graphml", "json"])
+def test_ids_of_nodes_are_the_names_that_a_user_gave_them(tmp_path, suffix):
+    """They key the predictions of nodes, although some formats number the nodes."""
+    for number, names in enumerate((["Ann Lee", "Bob", "7"], ["7", "0", "1"])):
+        graph = nx.DiGraph(nx.path_graph(names))
+        path = write_files(tmp_path / str(number)) / f"g.{suffix}"
+        if suffix == "net":
+            vertices = "".join(f'{row} "{name}"\n' for row, name in enumerate(names, 1))
+            path.write_text(f"*Vertices 3\n{vertices}*Arcs\n1 2\n2 1\n2 3\n3 2\n")
+        elif suffix == "json":
+            path.write_text(json.dumps(nx.node_link_data(graph, edges="links")))
+        else:
+            getattr(nx, f"write_{suffix}")(graph, path)
+        got = read_files(path.parent)
+        ids = got.first.columns[NODE_ID]
+        if ids.ndim == 2:
+            ids = [bytes(row).rstrip(b"\0").decode() for row in ids]
+        assert list(map(str, ids)) == names
+        ends = {(names[source], names[target]) for source, target in got.edges()}
+        assert ends == set(graph.edges)
 
 
 PAJEK = """*Network test

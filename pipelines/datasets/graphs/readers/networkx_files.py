@@ -33,6 +33,8 @@ _EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
 _BYTES_PER_VERTEX = 1_000  #: memory per vertex that Pajek declares by number; a build takes 940
+#: Formats whose ids only connect nodes and edges; a node is called by its label.
+_FORMATS_WITH_INTERNAL_IDS = {"GML", "GEXF", "Pajek"}
 _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
@@ -108,7 +110,8 @@ def read(
             if number:
                 name += f"/{number}"
                 location += f", graph {number} (from 0)"
-            add_graph(graph, name, location, rows)
+            names = _node_names(graph) if file_format in _FORMATS_WITH_INTERNAL_IDS else {}
+            add_graph(graph, name, location, rows, names)
     yield from graphs_from_tables(
         attribute_tables(rows, shown, findings.notices), options, findings
     )
@@ -142,13 +145,25 @@ def _pajek_values_error(path: Path) -> DamagedInput:
     )
 
 
+def _node_names(graph: Any) -> dict[Any, str]:
+    """Return the label of each node if they are distinct; empty otherwise."""
+    names = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
+    distinct = set(names.values())
+    return names if len(distinct) == len(names) and "" not in distinct else {}
+
+
 def add_graph(
-    graph: Any, name: str, location: str, rows: Mapping[Level, list[dict[str, object]]]
+    graph: Any,
+    name: str,
+    location: str,
+    rows: Mapping[Level, list[dict[str, object]]],
+    node_names: Mapping[Any, str] | None = None,
 ) -> None:
     """Append rows for a networkx graph, its nodes and its edges, with the defaults of its file.
 
-    ``location`` is the file or graph that errors name.
+    ``location`` is the file or graph that errors name. ``node_names`` replace the ids of the graph.
     """
+    names = node_names or {node: str(node) for node in graph}
     data = dict(graph.graph)
     node_defaults = data.pop("node_default", {})
     edge_defaults = data.pop("edge_default", {})
@@ -162,7 +177,7 @@ def add_graph(
             **node_defaults,
             **data,
             known_columns.GRAPH_KEY: name,
-            known_columns.NODE_KEY: str(node),
+            known_columns.NODE_KEY: names[node],
         }
         node_row[known_columns.LOCATION_KEY] = f"{location}, node {node}"
         rows["node"].append(node_row)
@@ -176,7 +191,10 @@ def add_graph(
         )
     undirected = not graph.is_directed()
     for source, target, data in edges:
-        ends = {known_columns.SOURCE_KEY: str(source), known_columns.TARGET_KEY: str(target)}
+        ends = {
+            known_columns.SOURCE_KEY: names[source],
+            known_columns.TARGET_KEY: names[target],
+        }
         edge_row = {**edge_defaults, **data, **ends}
         edge_row |= {known_columns.GRAPH_KEY: name, known_columns.UNDIRECTED_KEY: undirected}
         edge_row[known_columns.LOCATION_KEY] = f"{location}, edge from {source} to {target}"
