@@ -55,12 +55,16 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     member is refused; ``UsageError`` if the archive has the data more than once.
     """
     # 1. List the files.
-    max_entries = max(_MAX_ENTRIES, 4 * sum(member.max_count for member in content.members))
+    max_entries = sum(member.max_count for member in content.members)
+    remedy = "join the data in fewer files, or build them in several parts"
+    if content.anchor != "*":  # other files may surround the data
+        max_entries = max(_MAX_ENTRIES, 4 * max_entries)
+        remedy = "give --archive the folder that holds the data itself"
     entries = list(islice(files_in(archive, as_member), max_entries + 1))
     if len(entries) > max_entries:
         raise UsageError(
             f"{archive} holds more than {max_entries:,} files, too many to be searched.",
-            next="give --archive the folder that holds the data itself",
+            next=remedy,
         )
 
     # 2. Try each folder with the anchor.

@@ -29,6 +29,7 @@ from support.attacks.archives import (
 from support.cases import check_each, read_contents
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw import extract
 from kmip_data.pipelines.raw.archives import files_in
 from kmip_data.pipelines.raw.extract import recognise_dataset, write_members
@@ -373,3 +374,25 @@ def _cut(data: bytearray, rng: random.Random) -> bytes:
 def test_randomly_damaged_archives_are_refused(tmp_path):
     for change in (_flip, _cut):
         _mutations(tmp_path, change)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "folder"])
+def test_own_graphs_have_a_limit_of_files_whatever_their_size(tmp_path, kind):
+    content = load_manifest("graphs").content
+    assert content.members[0].max_count == 100_000
+    small = content.members[0].model_copy(update={"max_count": 20})
+    content = content.model_copy(update={"members": (small,)})
+    for count in (20, 21, 90):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"{number}.csv").touch()
+        path = folder
+        if kind != "folder":
+            path = Path(shutil.make_archive(str(folder), kind, folder))
+        if count <= 20:
+            assert len(recognise_dataset(path, content).members) == count
+            continue
+        with pytest.raises(UsageError, match="more than 20 files") as refused:
+            recognise_dataset(path, content)
+        assert "fewer files" in refused.value.next
