@@ -206,7 +206,7 @@ class ModelConfig(StrictModel):
         description="level of the predictions; san: graphs, with layers that halve the channels; none:"
         " level of the targets",
     )
-    head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
+    head_layers: int = Field(default=2, ge=1, le=1_000, description="linear layers of the head")
     head_l2norm: bool = Field(
         default=True, description="scale hidden rows of the head to length 1 (code)"
     )
@@ -273,6 +273,7 @@ class ModelConfig(StrictModel):
     input_layers: int = Field(
         default=0,
         ge=0,
+        le=1_000,
         description="blocks of linear, batch norm, ReLU, rows of length 1 before the first layer"
         " (GraphGym's layers_pre_mp)",
     )

@@ -52,9 +52,11 @@ class LapPEOptions(EigenvectorOptions):
     reader: Literal["deepset", "transformer"] = Field(
         default="deepset", description="map of the eigenpairs of a node, before their sum"
     )
-    layers: int = Field(default=2, ge=1, description="layers of the map")
+    layers: int = Field(default=2, ge=1, le=1_000, description="layers of the map")
     heads: int = Field(default=4, ge=1, description="attention heads of a transformer")
-    post_layers: int = Field(default=0, ge=0, description="layers of a perceptron after the sum")
+    post_layers: int = Field(
+        default=0, ge=0, le=1_000, description="layers of a perceptron after the sum"
+    )
 
 
 class RWSEOptions(PositionalOptions):
@@ -63,7 +65,7 @@ class RWSEOptions(PositionalOptions):
     steps: int = Field(default=20, ge=1, le=MAX_PARAMETER, description="steps of the walk")
     width: int = Field(default=28, ge=1, description="channels")
     reader: Literal["linear", "mlp"] = Field(default="linear", description="map of the column")
-    layers: int = Field(default=3, ge=1, description="layers of a perceptron")
+    layers: int = Field(default=3, ge=1, le=1_000, description="layers of a perceptron")
     norm: bool = Field(default=True, description="batch norm before the map")
 
     @property
@@ -80,10 +82,10 @@ class SignNetOptions(EigenvectorOptions):
         default="mlp",
         description="last perceptron: of all concatenated eigenvectors, or of their sum",
     )
-    layers: int = Field(default=8, ge=2, description="GIN layers for each eigenvector")
+    layers: int = Field(default=8, ge=2, le=1_000, description="GIN layers for each eigenvector")
     hidden: int = Field(default=64, ge=1, description="channels of the GIN layers")
     out: int = Field(default=4, ge=1, description="output channels of the GIN layers")
-    post_layers: int = Field(default=2, ge=1, description="layers of the last perceptron")
+    post_layers: int = Field(default=2, ge=1, le=1_000, description="layers of the last perceptron")
 
 
 class EquivStableOptions(EigenvectorOptions):

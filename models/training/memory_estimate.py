@@ -24,8 +24,8 @@ from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
-from kmip_data.runtime.memory import free_host_memory
-from kmip_data.text import human_bytes
+from kmip_data.runtime.memory import free_host_memory, require_memory
+from kmip_data.text import count_with_noun, human_bytes
 
 #: Copies of the weights: the weights, their gradients, two moments of Adam, and the best so far.
 WEIGHT_COPIES = 5
@@ -62,6 +62,10 @@ def estimate_step_memory(config: RunConfig, data: RunData, device: Device) -> St
     memory.
     """
     requested = config.model.checkpoint_layers
+    # The network is built on the CPU, also for a GPU.
+    require_network_memory(
+        config.model, data.network_sizes, "start a run with a smaller --set model.hidden_dim=N"
+    )
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info()
         return StepMemory(bool(requested), None, int(free))
@@ -78,6 +82,32 @@ def estimate_step_memory(config: RunConfig, data: RunData, device: Device) -> St
         f"A training step on {size} takes about {human_bytes(need)}; {human_bytes(free)} are free.",
         next=memory_saving_options(config, data),
     )
+
+
+def require_network_memory(
+    model: ModelConfig, channels: dict[str, Any], remedy: str, *, copies: int = 1
+) -> None:
+    """Raise ``OutOfResources``, with ``remedy``, if the weights of a network do not fit into memory.
+
+    Called before the network is built, as the system would kill a process that initialises more.
+    """
+    needed = 4 * copies * count_weights(model, channels)
+    sizes = f"{count_with_noun(model.layers, 'layer')} and hidden_dim = {model.hidden_dim}"
+    require_memory(needed, f"A network with {sizes}", remedy)
+
+
+def count_weights(model: ModelConfig, channels: dict[str, Any]) -> int:
+    """Count the weights of a network without memory for them.
+
+    A tensor of more than 2⁶³ bytes, which no device counts, gives that many.
+    """
+    try:
+        with torch.device("meta"):
+            return count_parameters(build_model(model, **channels))
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        return 2**63
 
 
 def is_graph_too_large(
@@ -166,8 +196,7 @@ def step_bytes(
     encoder_values = 4 * size.nodes * (dim + channels["out_channels"])
     if has_edge_features:
         encoder_values += size.edges * dim
-    with torch.device("meta"):
-        weights = count_parameters(build_model(model, **channels))
+    weights = count_weights(model, channels)
     return int(4 * (network_values + encoder_values + WEIGHT_COPIES * weights))
 
 

@@ -21,7 +21,7 @@ class PerformerComponent(MultiHeadComponent):
     )
     head_dim: int = Field(default=64, ge=2, description="channels of a head")
     features: int | None = Field(
-        default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
+        default=None, ge=1, le=2**16, description="random features; none: ⌊head_dim · ln head_dim⌋"
     )
     dropout: Fraction = Field(default=0.0, description="dropout after the output layer")
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")

@@ -24,9 +24,12 @@ from kmip_data.models.training.config.adapt_preset import level_of_column
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
-from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.data.run_data import RunData, with_task_defaults
 from kmip_data.models.training.devices import Device, check_precision, choose_device
-from kmip_data.models.training.memory_estimate import training_memory_error
+from kmip_data.models.training.memory_estimate import (
+    require_network_memory,
+    training_memory_error,
+)
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.find_runs import (
@@ -56,6 +59,10 @@ class OpenedRun:
     @contextlib.contextmanager
     def load_module(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; out-of-memory errors state the batch size."""
+        model = with_task_defaults(self.config, self.data.task).model
+        remedy = f"compare {self.folder / CONFIG_NAME} with the run's source, or use more memory"
+        # The run may be a stranger's; its weights are read next to those that are drawn.
+        require_network_memory(model, self.data.network_sizes, remedy, copies=2)
         module = TrainingModule(self.config, self.data)
         module.is_finished_run = True
         load_weights(module.model, self.folder / WEIGHTS_NAME, self.result.files.get(WEIGHTS_NAME))

@@ -235,7 +235,10 @@ def _train_one(
         run_folder.require_same_settings(run_path, config)
         return resume(run_path, home=home, quiet=quiet, **build_options)
 
-    # 3. Check weights, features and memory before a folder is created.
+    # 3. Check features, memory and weights before a folder is created; memory before any network.
+    check_features(config, data)
+    step_memory = memory_estimate.estimate_step_memory(config, data, device)
+    check_encoders(config, data)
     weights = None
     if config.training.init_from:
         with torch.random.fork_rng(devices=[]):
@@ -244,10 +247,6 @@ def _train_one(
         refuse_edited(source)
         expected = read_result(source).files.get(WEIGHTS_NAME)
         weights = checkpoint.compatible_weights(model, source, expected, log)
-
-    check_features(config, data)
-    step_memory = memory_estimate.estimate_step_memory(config, data, device)
-    check_encoders(config, data)
 
     # 4. Create the folder, in the first process only, and train.
     opened: AbstractContextManager[Path | None] = nullcontext()

@@ -13,7 +13,7 @@ from support.cli import kmip
 from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import SystemConfig
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT, WEIGHTS_NAME, write_checkpoint
@@ -25,6 +25,7 @@ from kmip_data.models.training.run.run_folder import (
     restrict_foreign_config,
 )
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.run.training_module import TrainingModule
 
 
 class Stop(KmipDataError):
@@ -164,6 +165,30 @@ def test_malformed_text_files_end_in_a_kmip_data_error(theirs, tmp_path, subtest
                     code = kmip(*words, "--home", tmp_path).code
                     assert code in ({0} if words == ["runs"] else {2, 4})
         (run / file).write_text(sound)
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize("dim", [10**9, 10**13])  # 10¹³: more bytes than an integer of torch counts
+@pytest.mark.parametrize("command", ["evaluate", "predict", "explore", "resume"])
+def test_a_network_beyond_memory_is_refused_before_it_is_built(
+    command, dim, copies, tmp_path, monkeypatch
+):
+    def build_network(*_arguments, **_options):
+        raise AssertionError("built")
+
+    monkeypatch.setattr(TrainingModule, "__init__", build_network)
+    run = copies[command == "resume"]
+    config = (run / CONFIG_NAME).read_text()
+    assert "hidden_dim = 8\n" in config
+    (run / CONFIG_NAME).write_text(config.replace("hidden_dim = 8\n", f"hidden_dim = {dim}\n"))
+    home = Home(tmp_path / "home")
+    name = shutil.copytree(run, home.runs / "clouds/gps-kmip/run")
+    words = ["train", "--resume", name] if command == "resume" else [command, name]
+    if command == "explore":
+        words += ["--output", tmp_path / "page.html"]
+    done = kmip(*words, "--home", home.path)
+    assert done.code == OutOfResources.exit_code, done.err
+    assert f"layers and hidden_dim = {dim} needs about " in done.err
 
 
 def test_weights_that_are_a_pickle_run_nothing_and_no_pipe_is_waited_for(theirs, tmp_path):
