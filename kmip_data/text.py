@@ -126,6 +126,39 @@ def _secrets_of_address(address: str) -> set[str]:
     return {secret for secret in secrets if len(secret) > 3}
 
 
+#: Message of Python or numpy about untrusted content -> words about the content.
+_PYTHON_PROBLEMS = {
+    r"maximum recursion depth exceeded.*": "it is nested too deeply",
+    r"zip\(\) argument \d+ is (?:shorter|longer) than .*": "lists of it have different lengths",
+    r"(?:not enough|too many) values to unpack.*": "a list of it has another length than expected",
+    r".*(?:int|integer) (?:-?\d+ )?(?:too (?:large|big)|out of bounds).*": "a number of it is too large",
+    r"Exceeds the limit \(\d+ digits\) for integer string conversion.*": "a number of it is too large",
+    r"cannot (?:fit|convert).* (?:into|to) .*integer.*": "a number of it is too large",
+    r".*index (?:-?\d+ )?(?:is )?out of (?:range|bounds).*": "it has fewer values than expected",
+    r".*'\w+' object .*": "it has another structure than expected",
+    r".*(?:indices must be|unhashable type|unsupported operand|not supported between|positional arg).*": (
+        "it has another structure than expected"
+    ),
+    r"'([\w-]+)' codec can't decode byte .*": r"it is not text in \1",
+    r"invalid literal for int\(\) with base 10: (.*)": r"\1 is not a whole number",
+    r"could not convert string to float: (.*)": r"\1 is not a number",
+}
+
+
+def reword_python_problem(problem: str) -> str:
+    """Reword a message of Python's about untrusted content; return any other message unchanged.
+
+    >>> reword_python_problem("zip() argument 2 is shorter than argument 1")
+    'lists of it have different lengths'
+    >>> reword_python_problem("line 3 has two signs")
+    'line 3 has two signs'
+    """
+    for pattern, words in _PYTHON_PROBLEMS.items():
+        if match := re.fullmatch(pattern, problem):
+            return match.expand(words)
+    return problem
+
+
 def timestamp(unix_seconds: float | None = None) -> str:
     """Return a time, by default the current one, as ISO 8601 in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_seconds))

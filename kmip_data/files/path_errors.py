@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.text import human_bytes, is_likely_typo, nearest_name
+from kmip_data.text import human_bytes, is_likely_typo, nearest_name, reword_python_problem
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -163,7 +163,7 @@ def raise_damaged(
     if isinstance(found, Exception):
         cause = found
         check_resources(path, cause)
-        message = getattr(cause, "strerror", None) or str(cause)
+        message = getattr(cause, "strerror", None) or reword_python_problem(str(cause))
         found = " ".join(message.split())[:200] or type(cause).__name__
         if isinstance(cause, KmipDataError) and cause.found:
             found = f"{cause.message} ({cause.found})"

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.path_errors import check_resources, unreadable_error
+from kmip_data.text import reword_python_problem
 
 try:
     from isal import igzip as gzip
@@ -246,7 +247,9 @@ def first_problem(error: Exception) -> str:
     """Describe the first problem of a parsing or validation error in one line."""
     if not isinstance(error, ValidationError):
         lines = str(error).splitlines() or [type(error).__name__]
-        return lines[0][:200]
+        if isinstance(error, KeyError) and error.args:
+            lines = [f"there is no {error.args[0]!r}"]
+        return reword_python_problem(lines[0]).rstrip(".")[:200]
     if error.error_count() > _MAX_PROBLEMS:
         return f"{error.error_count():,} problems"
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.format.split_files import PARTS, part_name
 
 #: Names of label variables, in lower case.
@@ -28,7 +29,9 @@ def matlab_variables(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         return {variable: tuple(shape) for variable, shape, _ in io.whosmat(path)}
     except Exception as error:  # a parser of untrusted bytes
-        raise DamagedInput(f"{path.name} is a damaged MATLAB file: {error}.") from error
+        raise DamagedInput(
+            f"{path.name} is a damaged MATLAB file: {first_problem(error)}."
+        ) from error
 
 
 def matlab_conversion_code(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:

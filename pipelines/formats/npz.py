@@ -13,6 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import Array, DType, format_shape_pattern, shape_matches
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.raw.archives import (
     CHUNK_BYTES,
     convert_archive_errors,
@@ -110,7 +111,7 @@ class ArrayStream:
             )
         # numpy parses the header as a Python literal, which may fail in any of these ways.
         except (ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
-            raise DamagedInput(f"{name} is not an array: {str(error)[:200]}") from error
+            raise DamagedInput(f"{name} is not an array: {first_problem(error)}") from error
 
         size = header.tell() + math.prod(self.shape) * self.dtype.itemsize
         if self.dtype.hasobject or min(self.shape, default=0) < 0 or declared != size:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 
 _TOKEN = re.compile(r'"([^"]*)"|(\S+)')
 _EDGE_SECTIONS = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
@@ -54,7 +55,7 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> 
                 _add_line(graph, section, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
-                f"{name}, line {line_number}: {error}.", next="correct the line"
+                f"{name}, line {line_number}: {first_problem(error)}.", next="correct the line"
             ) from error
     return graph
 

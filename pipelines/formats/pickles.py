@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 
 Value: TypeAlias = Any  #: unchecked value in a pickle
 #: Global, ``module.name`` -> the function called in its place.
@@ -174,7 +175,7 @@ def _convert_refusals(name: str, expected: str) -> Iterator[None]:
             f"{name} is not {expected}, and was not run.", found=str(error)
         ) from error
     except _PARSE_ERRORS as error:
-        problem = f"{type(error).__name__}: {str(error)[:200]}"
+        problem = first_problem(error)
         raise DamagedInput(f"{name} is a damaged pickle ({problem}).") from error
 
 

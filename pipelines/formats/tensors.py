@@ -31,6 +31,7 @@ import numpy as np
 from kmip_data.arrays import Array, format_shape_pattern, shape_matches
 from kmip_data.columns.attribute_levels import concatenated_axis
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.formats.pickles import (
     AllowedGlobals,
     Pending,
@@ -189,7 +190,7 @@ def _open_pickle(
     except (DamagedInput, MemoryError):
         raise
     except Exception as error:
-        raise _damaged_error(path.name, str(error) or type(error).__name__) from error
+        raise _damaged_error(path.name, first_problem(error)) from error
 
 
 def map_file(path: Path) -> mmap.mmap:

@@ -21,7 +21,7 @@ from kmip_data.columns.column_uses import DESCRIPTION_NAME
 from kmip_data.columns.conform_to_schema import conform_record
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.small_files import sha256_file
+from kmip_data.files.small_files import first_problem, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import NO_PART, PART_CODES
@@ -174,7 +174,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise DamagedInput(
                 "The files cannot be read as graphs.",
-                found=f"{type(error).__name__}: {error}",
+                found=first_problem(error),
             ) from error
         if masks is not None:
             np.save(workdir / _MASKS_FILE, masks)

@@ -12,6 +12,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.points.columns import (
     CloudColumns,
     CloudOptions,
@@ -51,7 +52,7 @@ def read_point_columns(path: Path, name: str, options: CloudOptions | None = Non
         else:
             columns = _READERS_WITH_OPTIONS[suffix](path, options or CloudOptions())
     except _READ_ERRORS as error:
-        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        problem = first_problem(error)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {problem}") from error
     if not columns.points:
         raise DamagedInput(f"{name} holds no points.")
@@ -66,7 +67,7 @@ def add_labels(columns: CloudColumns, path: Path, name: str, options: CloudOptio
     try:
         labels = _read_labels(path, options.encoding)
     except _READ_ERRORS as error:
-        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        problem = first_problem(error)
         raise DamagedInput(f"{name} cannot be read as labels of points: {problem}") from error
     if len(labels) != columns.points:
         raise DamagedInput(

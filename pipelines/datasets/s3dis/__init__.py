@@ -20,6 +20,7 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
@@ -282,4 +283,4 @@ def _read_chunk(
             data = inflate_chunk(data, size)
         return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
     except ValueError as error:
-        raise DamagedInput(f"{message}: {error}.") from error
+        raise DamagedInput(f"{message}: {first_problem(error)}.") from error

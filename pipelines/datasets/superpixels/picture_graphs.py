@@ -13,6 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _open_picture(path: Path, name: str) -> Iterator[Image.Image]:
         ) from error
     except Exception as error:  # decoders raise arbitrary errors on damaged files
         raise DamagedInput(
-            f"{name} cannot be read as a picture: {type(error).__name__}: {error}",
+            f"{name} cannot be read as a picture: {first_problem(error)}",
             expected=", ".join(PILLOW_FORMATS),
         ) from error
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.format.split_files import PARTS
 from kmip_data.pipelines.formats.tensors import stream_pickled_tensors
 from kmip_data.pipelines.formats.text import read_lines
@@ -124,7 +125,7 @@ def read_json_rows(path: Path) -> Iterator[RawMolecule]:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise DamagedInput(
-                    f"{path.name}, line {line_number} is not JSON: {error}."
+                    f"{path.name}, line {line_number} is not JSON: {first_problem(error)}."
                 ) from error
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import operator
 import os
+import re
 import tomllib
 
+import numpy as np
 import pytest
 import tomli_w
 import yaml
@@ -158,3 +162,51 @@ def test_the_first_of_several_faults_is_reported():
     assert first_problem(caught.value) == "number: Extra inputs are not permitted"
     assert first_problem(ValueError("one\ntwo")) == "one"
     assert first_problem(KeyError()) == "KeyError"
+
+
+def nested_list(depth):
+    return json.loads("[" * depth + "]" * depth)
+
+
+#: Operations on untrusted values, each of which fails with a message of Python's or numpy's own.
+FAILING = {
+    "zip": lambda: list(zip([1], [], strict=True)),
+    "zip, longer": lambda: list(zip([], [1], strict=True)),
+    "recursion": lambda: nested_list(100_000),
+    "unpack": lambda: (lambda pair: [first for first, second in pair])([(1,)]),
+    "unpack more": lambda: (lambda pair: [first for first, second in pair])([(1, 2, 3)]),
+    "no attribute": lambda: operator.attrgetter("keys")(None),
+    "no index": lambda: None[0],
+    "no number": lambda: operator.add(1, "a"),
+    "list index": lambda: operator.getitem([1], 3),
+    "array index": lambda: np.zeros(2)[5],
+    "text index": lambda: operator.getitem([1], "a"),
+    "unhashable": lambda: {[]: 1},
+    "order": lambda: sorted([1, "a"]),
+    "large": lambda: np.int64(2**70),
+    "large byte": lambda: np.array([300]).astype(np.int64).item().to_bytes(1, "big"),
+    "long text": lambda: int("9" * 5_000),
+    "infinite": lambda: int(float("inf")),
+    "text as integer": lambda: int("seven"),
+    "text as number": lambda: float("seven"),
+    "bytes": lambda: str(b"\xff", "utf-8"),
+    "key": lambda: {}["edges"],
+}
+PYTHON_WORDS = re.compile(
+    r"zip\(|recursion|NoneType|object|attribute|convert|out of|unpack|codec|base 10|\bint\b|\bfloat\b"
+    r"|unhashable|indices|operand|instances|subscript|Error"
+)
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_no_words_of_python_describe_a_file(name):
+    with pytest.raises(Exception) as error:
+        FAILING[name]()
+    words = first_problem(error.value)
+    assert not PYTHON_WORDS.search(words), words
+    assert words
+
+
+@pytest.mark.parametrize("words", ["line 3 has two signs", "it is no list", "1 of 2 objects"])
+def test_words_about_a_file_are_kept(words):
+    assert first_problem(ValueError(words)) == words

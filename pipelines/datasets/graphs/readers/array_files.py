@@ -17,6 +17,7 @@ from kmip_data.arrays import I64, Array, format_shape_pattern
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.columns.target_inference import mask_changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small_files import first_problem
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
@@ -97,7 +98,7 @@ def read(
                     "matrix = scipy.sparse.block_array([[None, matrix], [matrix.T, None]])"
                 )
             raise DamagedInput(
-                f"{file} has no graph: {error}.", expected=_EXPECTED, next=remedy
+                f"{file} has no graph: {first_problem(error)}.", expected=_EXPECTED, next=remedy
             ) from error
 
 

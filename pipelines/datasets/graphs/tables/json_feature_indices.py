@@ -12,6 +12,7 @@ import pandas as pd
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
@@ -70,7 +71,7 @@ def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices:
         lists = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise DamagedInput(
-            f"{path.name} is not JSON: {error}.",
+            f"{path.name} is not JSON: {first_problem(error)}.",
             next="correct the file, or move it out of the folder",
         ) from error
     if not isinstance(lists, dict) or not all(map(_are_indices, lists.values())):
