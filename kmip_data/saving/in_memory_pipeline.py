@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -42,6 +43,12 @@ from kmip_data.pipelines.own_pipeline import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule
+NOT_STORED = "not stored: "  #: begins the notes about columns that are left out
+
+
+def as_arguments(text: str) -> str:
+    """Replace the options of ``kmip-data build`` in a text by arguments of ``kmip_data.save``."""
+    return re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', text)
 
 
 class SpooledGraphs:
@@ -229,9 +236,14 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return 0
 
     def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
-        """Return the kinds of the features, without statistics and notes about files."""
+        """Return the kinds of the features, and a note for each column that is not stored."""
         additions = super().card_additions(prepared, params)
-        return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=())
+        notes = [
+            f"{NOT_STORED}{as_arguments(line)}"
+            for line in params.inferred.summary["ignored"]
+            if line.partition(": ")[0] not in params.ignore
+        ]
+        return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
     def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
         """Return the user's split, one per column of its masks; by default the splits of the graph's masks."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,10 +35,12 @@ from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.in_memory_pipeline import (
+    NOT_STORED,
     IndicesOrMask,
     InMemoryPipeline,
     InMemoryTables,
     SpooledGraphs,
+    as_arguments,
 )
 
 
@@ -166,7 +167,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         except (DamagedInput, UsageError) as error:
             raise _as_call_error(error) from error
     build = Build(folder, card)
-    for problem in feature_problems(build):
+    left_out = [note for note in card.notes if note.startswith(NOT_STORED)]
+    for problem in [*left_out, *feature_problems(build)]:
         warnings.warn(problem, stacklevel=2)
     return build
 
@@ -278,5 +280,5 @@ def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> Spoole
 
 def _as_call_error(error: DamagedInput | UsageError) -> UsageError:
     """Convert an error of a build to one of the call, with arguments in place of options."""
-    remedy = error.next and re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', error.next)
+    remedy = error.next and as_arguments(error.next)
     return UsageError(error.message, expected=error.expected, found=error.found, next=remedy)

@@ -2,8 +2,10 @@
 
 import errno
 import os
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.builds.same import assert_same_data
@@ -481,3 +483,33 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
         kmip_data.save(KarateClub(), tmp_path / "b")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+#: Columns of a table that become no feature.
+NOT_STORED = {
+    "times": pd.date_range("2024-01-01", periods=30, freq="D"),
+    "zoned": pd.date_range("2024-01-01", periods=30, freq="h", tz="UTC"),
+    "durations": [f"2024-01-{day + 1:02d}" for day in range(30)],
+    "names": [f"person {row}" for row in range(30)],
+    "empty": [None] * 30,
+}
+
+
+@pytest.mark.parametrize("column", NOT_STORED)
+@pytest.mark.parametrize("level", ["nodes", "edges"])
+def test_columns_of_pandas_that_are_not_stored_are_a_warning_and_on_the_card(
+    tmp_path, column, level
+):
+    row = np.arange(30)
+    tables = {
+        "nodes": pd.DataFrame({"id": row, "mass": row / 4}),
+        "edges": pd.DataFrame({"source": row, "target": (row * 7 + 3) % 30, "length": row / 8}),
+    }
+    tables[level][column] = NOT_STORED[column]
+    with pytest.warns(UserWarning, match=f"not stored: {column}"):
+        build = kmip_data.save(tables, tmp_path / "warned")
+    assert any(note.startswith(f"not stored: {column}: ") for note in read_card(build.path).notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build = kmip_data.save(tables, tmp_path / "ignored", ignore=column)
+    assert not any(column in note for note in read_card(build.path).notes)
