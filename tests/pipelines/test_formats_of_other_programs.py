@@ -14,10 +14,12 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from support.cases import check_each
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
+from torch_geometric.data import Data
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.pipelines.formats.pajek import parse_pajek
 
@@ -133,6 +135,27 @@ def test_a_given_task_makes_numbers_a_target_and_no_names(tmp_path, task):
     assert read_files(folder).schema.y_column is None
     column = read_files(folder, task=task).schema.y_column
     assert (column.num_classes is None) == (task == "regression")
+
+
+@pytest.mark.parametrize(
+    "given", [{"task": "regression"}, {"task": "classification"}, {"class_name": ("a", "b c")}]
+)
+def test_options_of_a_target_are_refused_where_there_is_none(tmp_path, given):
+    graph = nx.path_graph(12)
+    paths = []
+    for names in ({}, {node: f"Station {node}" for node in graph}):
+        nx.set_node_attributes(graph, names, "label")
+        folder = write_files(tmp_path / str(len(names)))
+        nx.write_graphml(graph, folder / "g.graphml")
+        paths.append(folder)
+    tensors = write_files(tmp_path / "t")
+    data = Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    torch.save(data, tensors / "g.pt")
+    for folder in (*paths, tensors):
+        with pytest.raises(UsageError, match="has no effect: the graphs have no target") as refused:
+            read_files(folder, **given)
+        offers_label = refused.value.next.startswith("--set label=label, ")
+        assert offers_label == (folder == paths[1])
 
 
 GRAPHML = """<graphml{space}>

@@ -48,6 +48,7 @@ from kmip_data.pipelines.datasets.graphs.inference import (
     graphs_per_shard,
     infer_target_column,
     non_target_columns,
+    refuse_options_of_targets,
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
@@ -210,6 +211,8 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         if totals.columns.targets:
             target = infer_target_column(totals.columns, options, findings)
             count_missing_labels(target, findings)
+        else:
+            refuse_options_of_targets(options, findings)
 
         # 4. The schema; SMILES become columns of atoms and bonds.
         stored = [*columns, target.column] if target else columns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +13,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.columns.target_inference import InferredTarget, infer_target, targets_as_numbers
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import (
     NODE_ID,
     PART_DOC,
@@ -150,6 +152,24 @@ def graphs_per_shard(totals: GraphTotals, schema: Schema) -> int:
     if totals.are_molecules:
         size += columns.graphs * smiles_tables.BYTES_PER_MOLECULE
     return columns.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
+
+
+def refuse_options_of_targets(options: ReadOptions, findings: Findings) -> None:
+    """Raise ``UsageError`` for options that describe a target: the files have none."""
+    if options.described is not None:  # its files may come without labels
+        return
+    for key in ("task", "class_name"):
+        value = getattr(options.params, key)
+        if not value:
+            continue
+        values = [value] if isinstance(value, str) else value
+        option = " ".join(f"--set {key}={shlex.quote(text)}" for text in values)
+        reasons = " ".join(findings.notices.ignored.values())
+        labels = re.findall(r"--set label=(?:'[^']*'|\S+)", reasons)
+        remedy = f"leave out {option}"
+        if labels:
+            remedy = f"{labels[0]}, which makes it the target; or {remedy}"
+        raise UsageError(f"{option} has no effect: the graphs have no target.", next=remedy)
 
 
 def non_target_columns(
