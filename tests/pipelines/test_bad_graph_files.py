@@ -357,3 +357,17 @@ def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
     monkeypatch.setattr(pd, "read_csv", read_csv)
     with pytest.raises(OutOfResources, match=r"edges\.csv"):
         read_folder(folder)
+
+
+@pytest.mark.parametrize("ending", [b"6.5E-", b"6.5e+", b"6.5", b"-", b"1 ", b"1 2", b"nan"])
+def test_a_matrix_cut_anywhere_in_its_last_number_is_damaged(tmp_path, ending):
+    """scipy's parser crashed on an exponent without digits at the end of a file."""
+    file = tmp_path / "a.mtx"
+    entries = b"".join(b"%d %d 2.5E-1\n" % (i % 5 + 1, i % 3 + 1) for i in range(9))
+    file.write_bytes(
+        b"%%MatrixMarket matrix coordinate real general\n5 5 11\n" + entries + b"2 4 " + ending
+    )
+    message = expect_refusal(
+        "build", "graphs", "--name", "a", "--archive", file, "--dry-run", code=4
+    )
+    assert "a.mtx has no graph" in message

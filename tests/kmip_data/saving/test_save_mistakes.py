@@ -60,7 +60,7 @@ def test_the_call_in_the_message_works(tmp_path, name):
     [
         ("labels", "label"),
         ("splits", "split"),
-        ("overwite", "overwrite"),
+        ("overwrites", "overwrite"),
         ("classnames", "class_names"),
     ],
 )

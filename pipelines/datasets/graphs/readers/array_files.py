@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +131,14 @@ def _read_matrix_market(path: Path, name: str, options: ReadOptions) -> GraphRec
     if rows != columns or values == "complex":
         raise ValueError(f"{rows:,} x {columns:,} {values} values")
     options.check_memory(_BYTES_PER_ENTRY * entries + 8 * rows, name)
-    edges, weights = _edges_and_weights(sparse.coo_array(io.mmread(path, spmatrix=False)))
+    source: Path | BytesIO = path
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read() != b"\n":
+            # scipy's parser reads past a number that is cut at the end of a file, and crashes.
+            options.check_memory(2 * path.stat().st_size, name)
+            source = BytesIO(path.read_bytes() + b"\n")
+    edges, weights = _edges_and_weights(sparse.coo_array(io.mmread(source, spmatrix=False)))
     check_raw_edges(edges, rows, name)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=rows, columns=weights, edge_index=edges.astype(np.int64))
