@@ -53,13 +53,14 @@ def infer_target(
     described_classes: Sequence[str] = (),
     *,
     is_table: bool = False,
+    minus_one_is_class: bool = False,
 ) -> InferredTarget:
     """Infer task and column of the targets (n,) or (n, C) of all graphs.
 
     ``names`` are the names of the components; ``described_classes`` come from a description, and fix
     the classes. Integers from 0 are classes. In a table, other integers, such as 1 to 5, are names
-    of classes. Raises ``DamagedInput`` if values do not fit the task or the classes, or if several
-    tasks are possible.
+    of classes. -1 is a missing label unless ``minus_one_is_class``. Raises ``DamagedInput`` if values
+    do not fit the task or the classes, or if several tasks are possible.
     """
     if len({y.shape[1:] for y in targets}) > 1:
         raise DamagedInput(f"Graphs differ in their number of labels {', '.join(names)}.")
@@ -68,8 +69,10 @@ def infer_target(
     y = np.concatenate(targets)
     if task == "classification" and y.shape[1:] == (1,):
         y = y[:, 0]
-    integers_are_names = is_table and task in {None, "classification"}
-    class_names = _class_names(y, described_classes, integers_are_names=integers_are_names)
+    lowest_named = None  #: lowest integer that may name a class
+    if is_table and task in {None, "classification"}:
+        lowest_named = NO_CLASS if minus_one_is_class else 1
+    class_names = _class_names(y, described_classes, lowest_named)
     if class_names and task in {"regression", "multilabel"}:
         raise DamagedInput(
             f"The labels {', '.join(names)} are strings, such as {str(class_names[0])!r}, not numbers.",
@@ -134,16 +137,18 @@ def infer_target(
 
 
 def _class_names(
-    y: Array, described_classes: Sequence[str], *, integers_are_names: bool
+    y: Array, described_classes: Sequence[str], lowest_named: int | None
 ) -> tuple[str, ...]:
-    """Return the names of the classes of strings or of integers above 0; empty for other labels."""
+    """Return the names of the classes of strings, or of integers; empty for other labels."""
     if y.ndim != 1:
         return ()
     if y.dtype == object:
         return tuple(described_classes) or tuple(sorted({*y.astype(str)} - {""}))
-    if not integers_are_names:
+    if lowest_named is None:
         return ()
-    names = tuple(described_classes) or _class_names_of_integers(targets_as_numbers(y, ()))
+    names = tuple(described_classes)
+    if not names:
+        names = _class_names_of_integers(targets_as_numbers(y, ()), lowest_named)
     is_numbered_from_0 = names == tuple(map(str, range(len(names))))
     return () if is_numbered_from_0 else names
 
@@ -205,16 +210,20 @@ def _infer_task(labels: Array, axes: int, names: Sequence[str], task: TaskName |
     )
 
 
-def _class_names_of_integers(y: Array) -> tuple[str, ...]:
-    """Return the distinct integers above 0 of labels (n,) as strings, ascending; empty for others."""
+def _class_names_of_integers(y: Array, lowest: int) -> tuple[str, ...]:
+    """Return the distinct integers of labels (n,) as strings, ascending; empty for other numbers.
+
+    Names are needed if no label is 0, or if the ``lowest`` class that is allowed is -1.
+    """
     labels = y[~np.isnan(y)]
-    values = np.unique(labels[labels != NO_CLASS])
-    if not len(values) or values[0] <= 0 or values[-1] > _MAX_CLASS or (values % 1).any():
+    values = np.unique(labels if lowest == NO_CLASS else labels[labels != NO_CLASS])
+    if not len(values) or values[0] < lowest or values[-1] > _MAX_CLASS or (values % 1).any():
         return ()
     # Next to one other value, -1 may be a class: _infer_task asks.
     if len(values) == 1 and len(labels[labels == NO_CLASS]):
         return ()
-    return tuple(f"{value:.0f}" for value in values.tolist())
+    # Numbers from 0 are classes, also if some do not occur.
+    return () if values[0] == 0 else tuple(f"{value:.0f}" for value in values.tolist())
 
 
 def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -> Array:

@@ -416,6 +416,25 @@ LABELS = [
 ]
 
 
+@pytest.mark.parametrize("void", [255, 65_535])
+@pytest.mark.parametrize("classes", [(0, 1, 2), (0, 1), (2, 5, 9), (0,)])
+def test_a_last_label_of_255_is_a_class_or_marks_none(tmp_path, void, classes):
+    labels = [*classes, void, *classes]
+    lines = [f"{at} 0 0 {label}" for at, label in enumerate(labels)]
+    (tmp_path / "a.txt").write_text("x y z label\n" + "\n".join(lines))
+    with pytest.raises(DamagedInput, match=f"{void} may be a class, or mark points") as refusal:
+        read_records(tmp_path / "a.txt", k=1)
+    *as_void, as_class = re.findall("--set classes=([0-9,]+)", refusal.value.next)
+    (record,) = read_records(tmp_path / "a.txt", k=1, classes=as_class)
+    codes = [[*classes, void].index(label) for label in labels]
+    assert record.columns["node/y"].tolist() == codes
+    assert len(as_void) == (len(classes) > 1)
+    for option in as_void:
+        (record,) = read_records(tmp_path / "a.txt", k=1, classes=option)
+        without = [-1 if label == void else code for label, code in zip(labels, codes, strict=True)]
+        assert record.columns["node/y"].tolist() == without
+
+
 @pytest.mark.parametrize(("words", "options", "expected", "dtype"), LABELS)
 def test_labels_are_classes_or_numbers(tmp_path, words, options, expected, dtype):
     lines = [f"{at} 0 0 {word}" for at, word in enumerate(words.split())]

@@ -583,3 +583,88 @@ def test_a_table_of_nodes_without_any_feature_is_a_warning(tmp_path):
     assert not any(
         "features" in line for line in read_files(folder, ignore="note").files["warnings"]
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "advised"),
+    [
+        (["-1", "0", "1"], ["missing", "-1"]),
+        (["-1", "3", "", "5"], ["missing", "-1"]),
+        (["-1.0", "1.0"], ["missing", "none"]),
+    ],
+)
+def test_minus_one_in_a_table_is_a_class_or_missing(tmp_path, labels, advised):
+    labels = labels * 4
+    nodes = "".join(f"n{row},{label}\n" for row, label in enumerate(labels))
+    edges = "".join(f"n{row},n{row - 1}\n" for row in range(1, len(labels)))
+    folder = write_files(
+        tmp_path / "a", nodes_csv=f"node,label\n{nodes}", edges_csv=f"source,target\n{edges}"
+    )
+    with pytest.raises(DamagedInput, match="is -1, a class or a missing label") as refusal:
+        read_files(folder)
+    assert parse_remedy(refusal.value) == {advised[0]: (advised[1],)}
+    filled = sorted({int(float(label)) for label in labels if label})
+    # A class has its name; a missing label has the code -1, and the other numbers name classes.
+    as_class = read_files(folder, missing=("none",))
+    codes = [filled.index(int(float(label))) if label else -1 for label in labels]
+    assert as_class.first.columns["node/y"].tolist() == codes
+    as_missing = read_files(folder, missing=("-1",))
+    is_missing = as_missing.first.columns["node/y"] == -1
+    assert is_missing.tolist() == [label in {"", "-1", "-1.0"} for label in labels]
+
+
+@pytest.mark.parametrize("name", ["label", "class", "target", "y"])
+@pytest.mark.parametrize("values", [("hub", "exit"), ("1", "2"), ("0", "1"), ("7", "7x")])
+def test_a_label_of_few_nodes_that_differs_for_each_is_no_target(tmp_path, name, values):
+    labels = dict(zip((3, 9), values, strict=True))
+    nodes = "".join(f"n{row},{labels.get(row, '')}\n" for row in range(40))
+    edges = "".join(f"n{row},n{row - 1}\n" for row in range(1, 40))
+    folder = write_files(
+        tmp_path / "a", nodes_csv=f"node,{name}\n{nodes}", edges_csv=f"source,target\n{edges}"
+    )
+    got = read_files(folder)
+    assert "y" not in {column.attribute for column in got.schema.columns}
+    [line] = [line for line in got.files["ignored"] if line.startswith(f"{name}: names")]
+    chosen = line.partition("--set label=")[2]
+    assert read_files(folder, label=(chosen,)).schema.column("node/y").num_classes == 2
+
+
+@pytest.mark.parametrize("names", [("spam", "ham", "other"), ("t 0", "t 1", "t 2")])
+def test_one_hot_target_columns_name_the_classes(tmp_path, names):
+    rows = "".join(
+        f"n{row},{','.join(str(int(row % 3 == code)) for code in range(3))}\n" for row in range(9)
+    )
+    edges = "".join(f"n{row},n{row - 1}\n" for row in range(1, 9))
+    folder = write_files(
+        tmp_path / "a",
+        nodes_csv=f"node,{','.join(names)}\n{rows}",
+        edges_csv=f"source,target\n{edges}",
+    )
+    params, [record] = build_in_memory(folder, label=names, task="classification")
+    assert record.columns["node/y"].tolist() == [row % 3 for row in range(9)]
+    assert params.inferred.class_names == names
+
+
+@pytest.mark.parametrize("labels", [(-1, 1), (3, 5, 4), (0, 1), (0, 2)])
+def test_labels_of_a_tudataset_are_named_as_in_its_files(tmp_path, labels):
+    count = 2 * len(labels)
+    of_graphs = [labels[row % len(labels)] for row in range(count)]
+    lines = {
+        "T_A_txt": [f"{2 * row + 1}, {2 * row + 2}" for row in range(count)],
+        "T_graph_indicator_txt": [row // 2 + 1 for row in range(2 * count)],
+        "T_graph_labels_txt": of_graphs,
+        "T_node_labels_txt": [of_graphs[row // 2] for row in range(2 * count)],
+    }
+    files = {name: "".join(f"{line}\n" for line in rows) for name, rows in lines.items()}
+    params, records = build_in_memory(write_files(tmp_path / "a", **files))
+    ascending = sorted(labels)
+    assert [record.columns["graph/y"].item() for record in records] == [
+        ascending.index(label) for label in of_graphs
+    ]
+    names = tuple(map(str, ascending))
+    are_numbered = ascending == list(range(len(labels)))
+    assert params.inferred.class_names == (() if are_numbered else names)
+    fields = params.inferred.record_schema.column("node/x").fields
+    assert fields == tuple(
+        f"label 0 is {value}" for value in range(ascending[0], ascending[-1] + 1)
+    )

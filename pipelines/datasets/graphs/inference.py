@@ -107,6 +107,7 @@ def infer_target_column(
         options.params.task,
         classes,
         is_table=is_table,
+        minus_one_is_class="none" in options.params.missing,
     )
     names = options.params.class_name or findings.attributes.class_names
     _check_class_names(names, target, columns.targets)

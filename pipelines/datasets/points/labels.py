@@ -15,6 +15,8 @@ from kmip_data.errors import DamagedInput
 
 MAX_CLASSES = 65_536
 _MAX_VALUES_SHOWN = 20
+_VOID_LABELS = {255, 65_535}  #: largest integers of a byte and of two, which often mark no class
+_MAX_LISTED_CLASSES = 128  #: classes up to which their labels can be listed in an option
 Task = Literal["classification", "regression"]
 
 
@@ -94,6 +96,8 @@ class LabelStatistics:
             raise DamagedInput(
                 f"No point has a label in {column!r}.", next="--set label_column=none"
             )
+        if count is None and numbers[-1] in _VOID_LABELS and len(numbers) <= _MAX_LISTED_CLASSES:
+            raise _void_error(numbers, column)
         if numbers[0] < 0 or numbers[-1] >= allowed:
             if 1 < len(numbers) <= _MAX_VALUES_SHOWN:
                 remedy = f"--set classes={','.join(map(str, numbers))}"
@@ -130,6 +134,19 @@ class LabelStatistics:
             f"the labels in {column!r} are {_list_values(present)}: "
             f"--set classes={','.join(map(str, present))} makes them {len(present)} classes"
         )
+
+
+def _void_error(numbers: Sequence[int], column: str) -> DamagedInput:
+    """Return the error for a largest label that may mark points without a class."""
+    *others, last = map(str, numbers)
+    remedy = f"--set classes={','.join([*others, last])}"
+    if len(others) > 1:
+        remedy = f"--set classes={','.join(others)} if it marks no class, else {remedy}"
+    return DamagedInput(
+        f"The labels in {column!r} are {_list_values(numbers)}: {last} may be a class, or mark points "
+        "without one.",
+        next=remedy,
+    )
 
 
 def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:

@@ -189,11 +189,11 @@ def is_identifier_column(
     may be repeated from graph to graph, such as names of functions.
     """
     kind = column.cells.dtype.kind
-    if kind in "fb" or (kind in "iu" and not may_be_integers):
+    if kind == "b" or (kind in "iuf" and not may_be_integers):
         return False
     filled = filled_cells(column)
     if kind not in "iu":
-        # Numbers with missing values are read as strings, too.
+        # Numbers with missing values are read as floats or strings.
         numbers = pd.to_numeric(filled.map(str).str.strip(), errors="coerce")
         are_identifiers = may_be_integers and (numbers % 1 == 0).all()
         if numbers.notna().all() and not are_identifiers:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import Level
+from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -24,6 +25,9 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     value_texts,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+
+#: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
+_NAMED_FRACTION = 0.1
 
 
 def find_labels(
@@ -53,14 +57,20 @@ def find_labels(
         column = TableColumn(table, name, params, notices)
         is_label = known_columns.normalized_name(name) == "label"
         reason = ""
-        if filled_cells(column).empty:
+        filled = filled_cells(column)
+        # Whole numbers that name a few nodes are no classes, as texts are not.
+        may_be_integers = is_label or len(filled) <= _NAMED_FRACTION * len(column.cells)
+        if filled.empty:
             reason = "empty"
         elif level == "node" and is_identifier_column(
-            column, may_be_integers=is_label and params.task is None, graph_column=graph_column
+            column,
+            may_be_integers=may_be_integers and params.task is None,
+            graph_column=graph_column,
         ):
             # Values that are nearly all distinct within each graph are names, not classes.
             reason = (
-                f"names, one for nearly every node; a target by --set label={shlex.quote(name)}"
+                "names, a different one for nearly every node that has one; a target by "
+                f"--set label={shlex.quote(name)}"
             )
         if reason:
             ignored[name] = reason
@@ -137,8 +147,30 @@ def _read_target(
             return np.array([typed.get(text, "") for text in texts], object)
     elif are_booleans:
         return value_texts(column, values)
+    elif has_class_names:
+        _ask_about_minus_one(column, values)
     if values.numbers is None:
         return values.strings
     if cells.dtype.kind in "iub" and not missing:
         return cells.to_numpy()
     return values.numbers
+
+
+def _ask_about_minus_one(column: TableColumn, values: CellValues) -> None:
+    """Ask whether -1 among whole numbers is a class or marks a missing label: tables use both."""
+    numbers = values.numbers
+    if numbers is None or "none" in column.params.missing:
+        return
+    is_minus_one = numbers == NO_CLASS
+    others = numbers[~np.isnan(numbers) & ~is_minus_one]
+    if not is_minus_one.any() or (others < NO_CLASS).any() or (others % 1).any():
+        return
+    # Next to a single other value, it is more likely a class.
+    options = ["--set missing=-1", "--set missing=none"]
+    if len(np.unique(others)) < 2:
+        options.reverse()
+    column.add_question(
+        f"{column.locate(is_minus_one.argmax(), '-1')}, a class or a missing label: --set missing=-1 "
+        "for a missing label, --set missing=none for a class, --set task=regression for a number",
+        options[0],
+    )
