@@ -90,6 +90,9 @@ def read(
         if not file_format:
             findings.notices.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
             continue
+        if is_gzip(path) and file.removesuffix(".gz") in files:
+            findings.notices.ignored[file] = "its unpacked file is read"
+            continue
         _refuse_unsupported(path, file, file_format)
         try:
             graphs = _parse_graphs(path, file_format, options)
