@@ -358,6 +358,9 @@ def new_folder(
     with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(folder, quiet=quiet):
+            # A process may have been killed between the two renames below.
+            if marker_content(replaced) is not None and not folder.exists():
+                rename_into_place(replaced, folder)
             # The caller has checked the folder, before waiting for the lock.
             if not replace and folder.is_dir() and any(folder.iterdir()):
                 raise UsageError(

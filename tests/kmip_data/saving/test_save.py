@@ -441,6 +441,20 @@ def test_a_failed_rename_keeps_the_overwritten_build(tmp_path, monkeypatch, fail
     assert read_contents(tmp_path) == contents
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_build_set_aside_by_a_killed_process_comes_back(tmp_path, overwrite):
+    folder = tmp_path / "mine"
+    kmip_data.save(several(), folder)
+    folder.rename(tmp_path / ".mine.replaced")  # as after the first of two renames
+    if overwrite:
+        kmip_data.save(several()[:1], folder, overwrite=True)
+    else:
+        with pytest.raises(UsageError):
+            kmip_data.save(several()[:1], folder)
+    assert len(kmip_data.open(folder)) == (1 if overwrite else 3)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_bytes_do_not_depend_on_the_number_of_shards(tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.pipelines.datasets.graphs.inference.MAX_SHARD_BYTES", 5_000)
     one, two = (
