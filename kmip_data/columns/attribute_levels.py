@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from kmip_data.arrays import Array
+import numpy as np
+
+from kmip_data.arrays import Bools
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
+from kmip_data.strict_model import StrictModel
+
+#: Use of boolean masks: split of a single graph, boolean columns, or attributes as given.
+MaskUse = Literal["split", "flags", "attributes"]
 
 
 def concatenated_axis(name: str) -> int:
@@ -20,21 +28,24 @@ def concatenated_axis(name: str) -> int:
     return -1 if "index" in name or name == "face" else 0
 
 
-def fitting_levels(
-    shape: tuple[int, ...],
-    first_shape: tuple[int, ...],
-    nodes: int,
-    edges: int | None,
-) -> set[str]:
-    """Return the levels that fit an array, given its shape here and in the first graph."""
-    fitting = set()
-    if shape == (nodes, *first_shape[1:]):
-        fitting.add("node")
-    if shape == (edges, *first_shape[1:]):
-        fitting.add("edge")
-    if shape == first_shape:
-        fitting.add("graph")
-    return fitting
+def _fitting_graphs(block: GraphBlock, name: str, first_shape: tuple[int, ...]) -> dict[str, Bools]:
+    """Return for each level the graphs, (G,), in which it fits an attribute.
+
+    The attribute has ``first_shape`` in the first of all graphs.
+    """
+    is_scalar = name in block.scalars
+    rows = block.row_counts[name]
+    has_row_shape = not is_scalar and block.columns[name].shape[1:] == first_shape[1:]
+    has_edges = block.edge_index is not None
+    if is_scalar:
+        is_equal = np.full(len(block), not first_shape)
+    else:
+        is_equal = has_row_shape & (rows == first_shape[0]) if first_shape else rows < 0
+    return {
+        "node": has_row_shape & (rows == block.node_counts),
+        "edge": has_row_shape & has_edges & (rows == block.edge_counts),
+        "graph": is_equal,
+    }
 
 
 def likeliest_level(name: str, axes: int, fitting: set[str]) -> str:
@@ -54,42 +65,49 @@ def row_form_and_shape(level: str, shape: tuple[int, ...]) -> tuple[ItemForm, tu
     return "row", shape
 
 
+class AttributeRules(StrictModel):
+    """Rules by which attributes become columns, known after the last graph."""
+
+    levels: dict[str, str]  #: attribute -> ``node``, ``edge`` or ``graph``
+    mask_use: MaskUse
+    #: key of a graph column -> its form, unless it is a row with a leading axis of one
+    forms: dict[str, ItemForm]
+
+
 @dataclass
 class AttributeLevels:
     """Levels that fit each attribute in all graphs added so far."""
 
-    graphs: int = 0
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: shape in the first graph
     _fitting: dict[str, set[str]] = field(default_factory=dict)
     _problems: dict[str, str] = field(default_factory=dict)  #: attribute without a level -> message
 
-    def add(
-        self,
-        arrays: Mapping[str, Array],
-        nodes: int,
-        edges: int | None,
-        where: str,
-        forms: Mapping[str, ItemForm],
-    ) -> None:
-        """Narrow down the levels by one graph's arrays, of any shape; messages call it ``where``.
+    def add(self, block: GraphBlock, forms: Mapping[str, ItemForm]) -> None:
+        """Narrow down the levels of attributes, whose names have no level, by more graphs.
 
         Attributes in ``forms``, which were strings or Python numbers, belong to the graph.
         """
-        self.graphs += 1
-        for name, array in arrays.items():
-            first_shape = self.shapes.setdefault(name, array.shape)
+        for name in block.columns:
+            if "/" in name:
+                continue
+            first_shape = self.shapes.setdefault(name, block.item_shape(name))
             possible = self._fitting.setdefault(name, {"node", "edge", "graph"})
             if f"graph/{name}" in forms:
                 possible &= {"graph"}
-            else:
-                fitting = fitting_levels(array.shape, first_shape, nodes, edges)
-                # Targets and parts with neither a row per node nor per edge belong to the graph.
-                if not fitting and (name == "y" or name in PART_ARRAYS):
-                    fitting = {"graph"}
-                possible &= fitting
+                continue
+            fitting = _fitting_graphs(block, name, first_shape)
+            # Targets and parts with neither a row per node nor per edge belong to the graph.
+            if name == "y" or name in PART_ARRAYS:
+                fitting["graph"] |= ~np.logical_or.reduce(list(fitting.values()))
+            still_fitting = np.zeros(len(block), bool)
+            for level in possible:
+                still_fitting |= np.logical_and.accumulate(fitting[level])
+            possible &= {level for level, fits in fitting.items() if fits.all()}
             if not possible:
-                shapes = f"{list(array.shape)}, in the first graph {list(first_shape)}"
-                self._problems.setdefault(name, f"{where}: {name} is {shapes}.")
+                number = int(still_fitting.argmin())
+                shape = block.arrays(name)[number].shape
+                shapes = f"{list(shape)}, in the first graph {list(first_shape)}"
+                self._problems.setdefault(name, f"Graph {block.keys[number]}: {name} is {shapes}.")
 
     def levels_by_attribute(self) -> dict[str, str]:
         """Return the level of each attribute; raise ``DamagedInput`` if no level fits one."""

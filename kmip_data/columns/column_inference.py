@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kmip_data.arrays import Array, Integers
+from kmip_data.arrays import Array
 from kmip_data.columns.column_statistics import ColumnStatistics
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import RESERVED_KEYS, Column, EdgeLayout, ItemForm, Schema
-from kmip_data.format.writer import GraphRecord
 
 MAX_NODES = 2**32  #: largest graph of a shard
 
@@ -29,7 +29,6 @@ class InferredColumns:
     longest_key: int = 0
     nodes: int = 0
     edges: int = 0
-    bytes: int = 0  #: bytes of all values in their original dtypes
     targets: list[Array] = field(default_factory=list)
     target: str = ""  #: key of the targets
     #: key of a graph-level column -> its form, unless ``axis``
@@ -38,41 +37,42 @@ class InferredColumns:
     #: in-degree that all nodes of a graph share, or ``None``, for each graph
     _degrees: set[int | None] = field(default_factory=set)
 
-    def add(self, graph: GraphRecord, target: str, forms: Mapping[str, ItemForm]) -> None:
-        """Add one graph, whose targets are in the column ``target`` if it exists.
+    def add(self, block: GraphBlock, target: str, forms: Mapping[str, ItemForm]) -> None:
+        """Add graphs, whose targets are in the column ``target`` if it exists.
 
         ``forms`` has the forms of all graph-level columns so far. Raises ``DamagedInput`` if the
         columns differ from those of earlier graphs.
         """
+        is_first_block = not self.graphs
         self.forms |= forms
-        self.graphs += 1
-        self.nodes += graph.num_nodes
-        self.edges += graph.num_edges
-        self.max_nodes = max(self.max_nodes, graph.num_nodes)
-        self.longest_key = max(self.longest_key, len(graph.key))
-        if graph.edge_index is not None:
-            self._degrees.add(fixed_degree(graph.edge_index, graph.num_nodes))
+        self.graphs += len(block)
+        self.nodes += int(block.node_counts.sum())
+        self.edges += int(block.edge_counts.sum())
+        self.max_nodes = max(self.max_nodes, int(block.node_counts.max()))
+        self.longest_key = max(self.longest_key, *map(len, block.keys))
+        if block.edge_index is not None:
+            self._degrees.add(fixed_degree(block))
 
         # Targets are collected; their task is inferred from all graphs together.
-        values = dict(graph.columns)
+        values = dict(block.columns)
         y = values.pop(target, None)
         is_first_target = y is not None and not self.target
         is_missing_target = y is None and bool(self.target)
-        if self.graphs > 1 and (is_first_target or is_missing_target):
-            raise self._mismatch_error(target or self.target, graph, y)
+        if not is_first_block and (is_first_target or is_missing_target):
+            raise self._mismatch_error(target or self.target, block.keys[0], y)
         if y is not None:
             self.target = target
             self.targets.append(y)
-        self.bytes += sum(array.nbytes for array in values.values()) + 8 * graph.num_edges
 
-        if self.graphs == 1:
+        if is_first_block:
             for key, array in values.items():
                 self._columns[key] = ColumnStatistics(array.dtype, array.shape[1:])
         for key in {**self._columns, **values}:
             column = self._columns.get(key)
             rows = values.get(key)
             if column is None or rows is None or not self._widen_column(key, column, rows):
-                raise self._mismatch_error(key, graph, rows)
+                # The columns of a block are equal, so its first graph differs from earlier ones.
+                raise self._mismatch_error(key, block.keys[0], rows)
             column.add(rows)
 
     def _widen_column(self, key: str, column: ColumnStatistics, rows: Array) -> bool:
@@ -88,7 +88,7 @@ class InferredColumns:
         column.dtype = wider
         return len(kinds) == 1
 
-    def _mismatch_error(self, key: str, graph: GraphRecord, rows: Array | None) -> DamagedInput:
+    def _mismatch_error(self, key: str, graph: str, rows: Array | None) -> DamagedInput:
         level, _, attribute = key.partition("/")
         column = self._columns.get(key)
         expected = "none"
@@ -100,7 +100,7 @@ class InferredColumns:
         if rows is not None:
             found = f"{rows.dtype}, {list(rows.shape[1:])} per {level}"
         return DamagedInput(
-            f"Graph {graph.key}: {attribute!r} differs from the earlier graphs.",
+            f"Graph {graph}: {attribute!r} differs from the earlier graphs.",
             expected=expected,
             found=found,
             next=f"give every graph a {attribute!r} of the same dtype and shape, or none",
@@ -151,12 +151,14 @@ class InferredColumns:
         )
 
 
-def fixed_degree(edge_index: Integers, nodes: int) -> int | None:
-    """Return k if edges (2, E) list k sources of node 0, then of node 1, …; else ``None``."""
-    edges = edge_index.shape[1]
-    if not nodes or not edges or edges % nodes:
+def fixed_degree(block: GraphBlock) -> int | None:
+    """Return k if the edges of each graph list k sources of node 0, then of node 1, …; else ``None``."""
+    nodes = block.node_counts
+    edges = block.edge_counts
+    k = int(edges[0] // max(nodes[0], 1))
+    if not k or not nodes.all() or (edges != k * nodes).any():
         return None
-    k = edges // nodes
-    targets = edge_index[1].reshape(nodes, k)
-    in_order = (targets == np.arange(nodes)[:, None]).all()
+    union = block.union()
+    targets = np.asarray(union.edge_index)[1].reshape(-1, k)
+    in_order = (targets == np.arange(union.num_nodes)[:, None]).all()
     return k if in_order else None

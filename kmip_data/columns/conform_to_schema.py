@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from kmip_data.arrays import Array
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
@@ -35,6 +37,29 @@ def conform_rows(rows: Array, column: Column, where: str) -> Array:
     return stored
 
 
+def conform_block(
+    block: GraphBlock, schema: Schema, target: InferredTarget | None
+) -> Iterator[GraphRecord]:
+    """Yield graphs whose columns have the stored dtypes of a schema, as :func:`conform_record`."""
+    columns = _conform_columns(block.columns, schema, target, f"Graph {block.keys[0]} or later")
+    yield from replace(block, columns=columns).records(schema.k)
+
+
+def _conform_columns(
+    values: Mapping[str, Array], schema: Schema, target: InferredTarget | None, where: str
+) -> dict[str, Array]:
+    columns = {}
+    for column in schema.columns:
+        key = f"{column.level}/{column.attribute}"
+        rows = values[column.key if column.key in values else key]
+        if target is not None and column.key == target.column.key:
+            rows = target.stored_rows(rows)
+        if column.form == "text":
+            rows = np.pad(rows, ((0, 0), (0, column.shape[0] - rows.shape[1])))
+        columns[column.key] = conform_rows(rows, column, where)
+    return columns
+
+
 def conform_record(
     graph: GraphRecord, schema: Schema, target: InferredTarget | None
 ) -> GraphRecord:
@@ -42,17 +67,10 @@ def conform_record(
 
     Graph-level columns have one row. Edges become a neighbour table if the schema has one.
     """
-    columns = {}
+    columns = _conform_columns(graph.columns, schema, target, graph.key)
     for column in schema.columns:
-        key = f"{column.level}/{column.attribute}"
-        rows = graph.columns[column.key if column.key in graph.columns else key]
-        if target is not None and column.key == target.column.key:
-            rows = target.stored_rows(rows)
-        if column.form == "text":
-            rows = np.pad(rows, ((0, 0), (0, column.shape[0] - rows.shape[1])))
-        rows = conform_rows(rows, column, graph.key)
-        columns[column.key] = rows[0] if column.level == "graph" else rows
-
+        if column.level == "graph":
+            columns[column.key] = columns[column.key][0]
     edges = graph.edge_index
     if edges is None or schema.edges != "neighbor":
         return replace(graph, columns=columns)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -17,7 +15,7 @@ import pandas as pd
 from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.columns.attribute_levels import AttributeLevels
+from kmip_data.columns.attribute_levels import MaskUse
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import ItemForm
@@ -29,9 +27,7 @@ from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
     Findings,
-    MaskUse,
     Notices,
-    key_columns_by_level,
 )
 from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -39,6 +35,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
+from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_pipeline import OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
@@ -51,56 +48,24 @@ def as_arguments(text: str) -> str:
     return re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', text)
 
 
-class SpooledGraphs:
-    """Graphs as arrays by attribute, to be read several times, in memory or in a temporary file."""
+@dataclass(frozen=True)
+class SavedGraphs:
+    """Spool of graphs with their attributes, written before the build has a key."""
 
-    def __init__(self, spool: IO[bytes] | None) -> None:
-        self.levels = AttributeLevels()
-        self.forms: dict[str, ItemForm] = {}
-        self._spool = spool
-        self._graphs: list[Any] = []  #: graphs, or their offsets in the file
-        self._digest = hashlib.sha256()
-
-    def add(self, graph: GraphRecord, forms: Mapping[str, ItemForm]) -> None:
-        """Append a graph; ``UsageError`` if its number and string attributes differ from previous graphs."""
-        if self.levels.graphs and forms != self.forms:
-            names = sorted(key.partition("/")[2] for key, _ in forms.items() ^ self.forms.items())
-            raise UsageError(
-                f"Graph {graph.key} has another type than previous graphs in {', '.join(names)}.",
-                next="use a tensor, a number or a string in every graph",
-            )
-        self.forms = dict(forms)
-        title = f"Graph {graph.key}"
-        self.levels.add(graph.columns, graph.num_nodes, _edge_count(graph), title, forms)
-        self._digest.update(f"{graph.key} {graph.num_nodes}\n".encode())
-        arrays = {**graph.columns, "edge_index": np.asarray(graph.edge_index)}
-        for name, array in arrays.items():
-            self._digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-            if array.dtype != object:  # a graph without edges has edge_index None
-                self._digest.update(np.ascontiguousarray(array).data)
-        if self._spool is None:
-            self._graphs.append(graph)
-            return
-        self._graphs.append(self._spool.tell())
-        pickle.dump(graph, self._spool, pickle.HIGHEST_PROTOCOL)
-
-    def graphs_from(self, first: int) -> Iterator[GraphRecord]:
-        """Yield the graphs from position ``first``."""
-        if self._spool is None:
-            yield from self._graphs[first:]
-            return
-        self._spool.seek(self._graphs[first])
-        for _ in self._graphs[first:]:
-            yield pickle.load(self._spool)  # noqa: S301 -- written above
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 (hex) over names, sizes, dtypes and values of all graphs in order."""
-        return self._digest.hexdigest()
+    folder: Path
+    forms: Mapping[str, ItemForm]  #: key of an attribute -> its form, if a number or a string
+    digest: str  #: SHA-256 (hex) over names, sizes, dtypes and values of all graphs in order
 
 
-def _edge_count(graph: GraphRecord) -> int | None:
-    return None if graph.edge_index is None else graph.num_edges
+def update_digest(digest: Any, graph: GraphRecord) -> None:
+    """Add name, size, dtypes and values of a graph to a digest."""
+    digest.update(f"{graph.key} {graph.num_nodes}\n".encode())
+    arrays = dict(graph.columns)
+    if graph.edge_index is not None:
+        arrays["edge_index"] = graph.edge_index
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
 
 
 class InMemoryTables:
@@ -196,44 +161,26 @@ class InMemoryPipeline(OwnGraphsPipeline):
     def __init__(
         self,
         manifest: Manifest,
-        graphs: SpooledGraphs | InMemoryTables,
+        graphs: SavedGraphs | InMemoryTables,
         split: Mapping[str, IndicesOrMask] | None,
     ) -> None:
         super().__init__(manifest)
         self._graphs = graphs
         self._split = None if split is None else _with_part_names(split)
 
-    def read(
-        self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
-    ) -> tuple[Findings, Iterator[GraphRecord]]:
-        """Return the graphs from ``first``, and findings that are complete after the last graph."""
-        graphs = self._graphs
-        if isinstance(graphs, InMemoryTables):
-            findings = Findings()
-            tables = graphs.tables(findings.notices)
-            return findings, islice(graphs_from_tables(tables, options, findings), first, None)
-        findings = Findings(Attributes(forms=dict(graphs.forms)))
-        levels = graphs.levels.levels_by_attribute()
-        is_split_by_masks = self._split is None and graphs.levels.graphs == 1
-        mask_use: MaskUse = "split" if is_split_by_masks else "attributes"
+    def ingest(self, raw: RawCopy, options: ReadOptions, spool: Path) -> Findings:
+        """Spool the graphs of tables, or move the spool of other graphs into its place."""
+        if isinstance(self._graphs, SavedGraphs):
+            self._graphs.folder.rename(spool)
+            return Findings(Attributes(forms=dict(self._graphs.forms)))
+        findings = Findings()
+        tables = self._graphs.tables(findings.notices)
+        spool_graphs(spool, graphs_from_tables(tables, options, findings))
+        return findings
 
-        def keyed_graphs() -> Iterator[GraphRecord]:
-            for graph in graphs.graphs_from(first):
-                title = f"Graph {graph.key}"
-                yield key_columns_by_level(
-                    graph,
-                    levels,
-                    title,
-                    options,
-                    findings,
-                    mask_use=mask_use,
-                )
-
-        return findings, keyed_graphs()
-
-    def file_bytes(self, raw: RawCopy) -> int:
-        """Return 0: there are no files."""
-        return 0
+    def mask_use(self, graphs: int) -> MaskUse:
+        """Return the use of masks: the split of a single graph, unless the user gives one."""
+        return "split" if self._split is None and graphs == 1 else "attributes"
 
     def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
         """Return the kinds of the features, and a note for each column that is not stored."""

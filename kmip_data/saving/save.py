@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
-import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import networkx as nx
 import pandas as pd
@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data, HeteroData
 
 from kmip_data.builds.execution_options import ExecutionOptions
-from kmip_data.builds.files_of_build import foreign_file_notes
+from kmip_data.builds.files_of_build import WORK_FOLDER, foreign_file_notes
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.columns.target_inference import TaskName
@@ -25,12 +25,15 @@ from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, NAME_RULE, is_path_component
+from kmip_data.format.schema import ItemForm
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import record_from_data
@@ -39,8 +42,9 @@ from kmip_data.saving.in_memory_pipeline import (
     IndicesOrMask,
     InMemoryPipeline,
     InMemoryTables,
-    SpooledGraphs,
+    SavedGraphs,
     as_arguments,
+    update_digest,
 )
 
 
@@ -150,17 +154,15 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         **keys,
     }
     params = check_params(GraphParams, values, "graphs")
-    with (
-        atomic_writes.new_folder(folder, "unfinished build", replace=overwrite) as partial,
-        tempfile.TemporaryFile(dir=partial) as spool,
-    ):
+    with atomic_writes.new_folder(folder, "unfinished build", replace=overwrite) as partial:
         try:
+            spool = partial / WORK_FOLDER / "graphs"
             graphs = InMemoryTables.from_objects(dataset) or _spool_graphs(dataset, spool, params)
             pipeline = InMemoryPipeline(manifest, graphs, split)
             raw = RawCopy(partial, {"graphs": graphs.digest}, ())
-            atomic_writes.remove_marker(partial, root=partial)
             options = ExecutionOptions(output=partial, quiet=True, jobs=1)
             plan = BuildPlan(pipeline, params, raw, Home.locate(None), options)
+            atomic_writes.write_marker(partial, atomic_writes.build_marker_content(plan.key))
             card = run_build(plan, pipeline.splits_to_write)
             # Files may have been added to the old build while the new one was written.
             check_new_folder(folder, name, overwrite=overwrite)
@@ -238,8 +240,8 @@ def check_new_folder(folder: Path, name: str, *, overwrite: bool = False) -> Non
         )
 
 
-def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> SpooledGraphs:
-    """Convert all graphs to arrays and keep them: their columns are known only after the last one."""
+def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs:
+    """Write all graphs as arrays to ``spool``: their columns are known only after the last one."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data | HeteroData) else dataset
     if not (hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")):
@@ -248,34 +250,66 @@ def _spool_graphs(dataset: Any, spool: IO[bytes], params: GraphParams) -> Spoole
             expected="Data, a dataset or a list of Data, a networkx graph or pandas tables",
             next="help(kmip_data.save)",
         )
-    # The caller keeps the tensors of a list in memory anyway, and arrays are views of them. Graphs of
-    # any other iterable are spooled to disk, because it may not be possible to read it twice.
-    graphs = SpooledGraphs(None if isinstance(dataset, list | tuple) else spool)
     options = ReadOptions(params)
-    unknown_names = set(params.ignore)
-    for number, data in enumerate(dataset):
-        name = f"{number:08d}" if names is None else names[number]
-        graph, forms = record_from_data(data, name)
-        columns = dict(graph.columns)
-        unknown_names -= columns.keys()
-        for attribute in params.ignore:
-            columns.pop(attribute, None)
-            forms.pop(f"graph/{attribute}", None)
-        target = options.find_label(columns, ("y",), f"Graph {name}")
-        if target not in {"", "y"}:
-            columns["y"] = columns.pop(target)
-            if form := forms.pop(f"graph/{target}", None):
-                forms["graph/y"] = form
-        graphs.add(replace(graph, columns=columns), forms)
-    if not graphs.levels.graphs:
+    attributes: dict[str, None] = {}
+    forms: dict[str, ItemForm] = {}
+    digest = hashlib.sha256()
+
+    def graphs() -> Iterator[GraphRecord]:
+        for number, data in enumerate(dataset):
+            name = f"{number:08d}" if names is None else names[number]
+            graph, graph_forms = record_from_data(data, name)
+            attributes.update(dict.fromkeys(graph.columns))
+            graph, graph_forms = _select_columns(graph, graph_forms, options)
+            if number and graph_forms != forms:
+                raise _other_forms_error(name, graph_forms, forms)
+            forms.update(graph_forms)
+            update_digest(digest, graph)
+            yield graph if isinstance(dataset, list | tuple) else _copy_graph(graph)
+
+    spool_graphs(spool, graphs())
+    if not len(SpooledGraphs(spool)):
         raise UsageError("There is nothing to save: no graph.")
-    if unknown_names:
+    if unknown_names := set(params.ignore) - attributes.keys():
         raise UsageError(
             f"No graph has an attribute {min(unknown_names)!r}.",
-            found=", ".join(graphs.levels.shapes)[:500],
+            found=", ".join(attributes)[:500],
             next="use names of these in ignore=",
         )
-    return graphs
+    return SavedGraphs(spool, forms, digest.hexdigest())
+
+
+def _select_columns(
+    graph: GraphRecord, forms: Mapping[str, ItemForm], options: ReadOptions
+) -> tuple[GraphRecord, dict[str, ItemForm]]:
+    """Return a graph without the ignored attributes, whose target is ``y``; and the forms of it."""
+    ignored = options.params.ignore
+    columns = {name: array for name, array in graph.columns.items() if name not in ignored}
+    forms = {key: form for key, form in forms.items() if key.partition("/")[2] not in ignored}
+    target = options.find_label(columns, ("y",), f"Graph {graph.key}")
+    if target not in {"", "y"}:
+        columns["y"] = columns.pop(target)
+        if form := forms.pop(f"graph/{target}", None):
+            forms["graph/y"] = form
+    return replace(graph, columns=columns), forms
+
+
+def _copy_graph(graph: GraphRecord) -> GraphRecord:
+    """Copy the arrays of a graph: an iterable may reuse the tensors of its previous items."""
+    columns = {name: array.copy() for name, array in graph.columns.items()}
+    edges = None if graph.edge_index is None else graph.edge_index.copy()
+    return replace(graph, columns=columns, edge_index=edges)
+
+
+def _other_forms_error(
+    name: str, forms: Mapping[str, ItemForm], first_forms: Mapping[str, ItemForm]
+) -> UsageError:
+    """Return the error for a graph whose numbers and strings differ from those of previous graphs."""
+    names = sorted({key.partition("/")[2] for key, _ in forms.items() ^ first_forms.items()})
+    return UsageError(
+        f"Graph {name} has another type than previous graphs in {', '.join(names)}.",
+        next="use a tensor, a number or a string in every graph",
+    )
 
 
 def _as_call_error(error: DamagedInput | UsageError) -> UsageError:

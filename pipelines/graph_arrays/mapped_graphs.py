@@ -73,12 +73,12 @@ class MappedGraphs:
         )
         self._arrays: dict[str, Array] = {}
         layout = json.loads((folder / _DTYPES_FILE).read_text("ascii"))
-        for name, (dtype, shape) in layout.items():
+        for column, (name, (dtype, shape)) in enumerate(layout.items()):
             # Map each file once: a unit reads its graphs from the page cache.
             rows = np.empty(0, dtype)
             if (folder / name).stat().st_size:  # an empty file cannot be mapped
                 rows = np.asarray(np.memmap(folder / name, dtype, mode="r"))
-            self._arrays[name] = rows.reshape(-1, *shape)
+            self._arrays[name] = rows.reshape(self._offsets[-1, column], *shape)
 
     def __getitem__(self, row: int) -> dict[str, Array]:
         begins, ends = self._offsets[row : row + 2].tolist()
@@ -86,3 +86,14 @@ class MappedGraphs:
         for (name, array), begin, end in zip(self._arrays.items(), begins, ends, strict=True):
             graph[name] = array[begin:end]
         return graph
+
+    def join(self, start: int, stop: int) -> tuple[dict[str, Array], dict[str, I64]]:
+        """Return the joined rows of graphs ``start`` to ``stop``, and the rows of each, by array."""
+        offsets = self._offsets[start : stop + 1]
+        joined = {}
+        counts = {}
+        for column, (name, array) in enumerate(self._arrays.items()):
+            begin, end = offsets[[0, -1], column].tolist()
+            joined[name] = array[begin:end]
+            counts[name] = np.diff(offsets[:, column])
+        return joined, counts

@@ -24,7 +24,7 @@ from support.graph_files import (
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.pipelines import build
-from kmip_data.pipelines.datasets.graphs.readers import torch_files
+from kmip_data.pipelines.datasets import graphs
 from kmip_data.runtime.memory import peak_host_memory
 
 
@@ -339,7 +339,7 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
     def full(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(torch_files, "key_columns_by_level", full)
+    monkeypatch.setattr(graphs, "key_columns_by_level", full)
     with pytest.raises(OutOfResources, match="no room"):
         read_folder(folder)
     monkeypatch.setattr(np, "frombuffer", full)

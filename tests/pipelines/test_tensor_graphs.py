@@ -384,7 +384,7 @@ REFUSED = {
     "ragged list": (lambda: plain(z=[[1], [2, 3]]), "z is list", 4),
     "ragged": (
         lambda: graphs_with(pair_index=lambda n: torch.zeros(2, n, dtype=torch.long), v=torch.rand),
-        r"graph 1 .*pair_index is \[2, 1\], in the first graph \[2, 0\]",
+        r"Graph 00000001: pair_index is \[2, 1\], in the first graph \[2, 0\]",
         12,
     ),
     "float edges": (

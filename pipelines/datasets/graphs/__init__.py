@@ -1,24 +1,27 @@
 """Your own graphs in common formats, which ``file_formats.py`` lists.
 
-Files are read graph by graph: once to infer the columns, and again for each shard, up to its last
-graph. User documentation: ``docs/graph-files.md``.
+Files are parsed once, into a spool of typed arrays; columns are inferred from it, and shards are
+written from it. User documentation: ``docs/graph-files.md``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import U8, Bools
+from kmip_data.arrays import Bools
 from kmip_data.builds.home import Home
+from kmip_data.columns.attribute_levels import MaskUse
+from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import DESCRIPTION_NAME
-from kmip_data.columns.conform_to_schema import conform_record
+from kmip_data.columns.conform_to_schema import conform_block
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.small_files import first_problem, sha256_file
@@ -33,17 +36,21 @@ from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_in_folder,
     kinds_of_features,
 )
-from kmip_data.pipelines.datasets.graphs.edge_directions import add_missing_reverse_edges
+from kmip_data.pipelines.datasets.graphs.edge_directions import (
+    EdgeCounts,
+    add_reverses_to_block,
+)
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, key_columns_by_level
 from kmip_data.pipelines.datasets.graphs.given_parts import (
     GraphSplitParams,
     find_given_parts,
     labelled_mask,
 )
 from kmip_data.pipelines.datasets.graphs.inference import (
-    accumulate_totals,
+    attribute_rules,
     check_totals,
+    checked_graphs,
     count_missing_labels,
     graphs_per_shard,
     infer_target_column,
@@ -59,12 +66,11 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
+from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.own_pipeline import (
-    KEY_LENGTH,
     OwnPipeline,
     OwnSplitParams,
     divide_at_random,
-    escaped_key,
     random_split_name,
 )
 from kmip_data.pipelines.parameters import check_fold
@@ -86,6 +92,7 @@ class GraphSource(StrictModel):
     )
 
 
+_SPOOL_FOLDER = "graphs"
 _MASKS_FILE = "masks.npy"  #: part of each node, if the files of a single graph give parts
 
 
@@ -137,16 +144,6 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
 
         return store_own_files(home.raw / self.manifest.name, copy_files, quiet=quiet)
 
-    def read(
-        self, folder: Path, members: Sequence[str], options: ReadOptions, first: int = 0
-    ) -> tuple[Findings, Iterator[GraphRecord]]:
-        """Return the graphs from index ``first``, and findings that are complete after the last."""
-        # Imported late: the readers import pandas, which slows the command line.
-        from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
-
-        findings, graphs = read_graphs(folder, members, options)
-        return findings, islice(graphs, first, None)
-
     def resolve(self, params: GraphParams, raw: RawCopy) -> GraphParams:
         """Add the parameters of a description next to the files, which given ones override."""
         described = description_in_folder(raw.path, raw.members)
@@ -158,93 +155,106 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         )
 
     def prepare(self, raw: RawCopy, params: GraphParams, workdir: Path) -> Prepared:
-        """Read all graphs once, and infer schema, target and description."""
-        try:
+        """Read the files once into a spool of typed arrays, and infer everything else from it."""
+        with _convert_reading_errors():
             described = description_in_folder(raw.path, raw.members)
-            inferred, masks = self._infer(ReadOptions(params, described, self.memory_limit), raw)
-        except DamagedInput as error:
-            error.next = error.next or "repair or replace the file"
-            raise
-        except UsageError:
-            raise
-        except MemoryError as error:
-            raise OutOfResources(
-                f"Memory ran out while the files were read: {error}.",
-                next="close other programs, or use a machine with more memory",
-            ) from error
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise DamagedInput(
-                "The files cannot be read as graphs.",
-                found=first_problem(error),
-            ) from error
+            options = ReadOptions(params, described, self.memory_limit)
+            spool = workdir / _SPOOL_FOLDER
+            findings = self.ingest(raw, options, spool)
+            graphs = SpooledGraphs(spool)
+            inferred = self._infer(graphs, findings, options, list(raw.members))
+        masks = findings.attributes.masks
         if masks is not None:
             np.save(workdir / _MASKS_FILE, masks)
-        facts = {
-            "members": list(raw.members),
-            "inferred": inferred.model_dump(mode="json"),
-            "masks": None if masks is None else str(workdir / _MASKS_FILE),
-        }
-        return Prepared(raw.path, facts)
+        return Prepared(workdir, {"inferred": inferred.model_dump(mode="json")})
+
+    def ingest(self, raw: RawCopy, options: ReadOptions, spool: Path) -> Findings:
+        """Read all graphs of the files into a new folder; return the findings of the reader."""
+        # Imported late: the readers import pandas, which slows the command line.
+        from kmip_data.pipelines.datasets.graphs.file_formats import read_graphs
+
+        members = list(raw.members)
+        file_bytes = sum((raw.path / name).stat().st_size for name in members)
+        findings, graphs = read_graphs(raw.path, members, options)
+        spool_graphs(spool, checked_graphs(graphs, findings, options, file_bytes))
+        return findings
+
+    def mask_use(self, graphs: int) -> MaskUse:
+        """Return the use of boolean masks in the attributes of this many graphs."""
+        return "split" if graphs == 1 else "flags"
 
     def complete(self, params: GraphParams, prepared: Prepared) -> CompletedGraphParams:
         """Return the parameters with the schema and everything else inferred from the files."""
-        facts = prepared.facts
-        inferred = InferredGraphs.model_validate_json(json.dumps(facts["inferred"]))
-        masks = np.load(facts["masks"]) if facts["masks"] else None
+        inferred = InferredGraphs.model_validate_json(json.dumps(prepared.facts["inferred"]))
+        masks = None
+        if (prepared.path / _MASKS_FILE).exists():
+            masks = np.load(prepared.path / _MASKS_FILE, allow_pickle=False)
         return CompletedGraphParams.from_params(params, inferred=inferred, masks=masks)
 
-    def _infer(self, options: ReadOptions, raw: RawCopy) -> tuple[InferredGraphs, U8 | None]:
-        """Return what the schema, the shards and the card depend on, and the parts of nodes."""
+    def _infer(
+        self,
+        graphs: SpooledGraphs,
+        findings: Findings,
+        options: ReadOptions,
+        members: Sequence[str],
+    ) -> InferredGraphs:
+        """Return what the schema, the shards and the card depend on, and complete ``findings``."""
         params = options.params
 
-        # 1. Read all graphs once, one at a time; later steps only use their columns and counts.
-        findings, graphs = self.read(raw.path, list(raw.members), options)
-        totals = accumulate_totals(graphs, findings, options, self.file_bytes(raw))
-        check_totals(totals, findings, list(raw.members))
+        # 1. Columns and counts of all graphs, and the levels of attributes.
+        rules = attribute_rules(graphs, findings, self.mask_use(len(graphs)))
+        edge_counts = EdgeCounts(params.undirected)
+        inferred = InferredColumns()
+        are_molecules = False
+        for spooled in graphs.blocks():
+            block = key_columns_by_level(spooled, rules, options, findings)
+            if block.edge_index is not None:
+                edge_counts.add(block.union())
+            if params.undirected:
+                block, unequal = add_reverses_to_block(block)
+                edge_counts.unequal_reverses += unequal
+            block, are_molecules = smiles_tables.drop_smiles(block)
+            inferred.add(block, findings.attributes.target_key, findings.attributes.forms)
+        check_totals(inferred, findings, members)
 
         # 2. Columns except the target.
-        columns = non_target_columns(totals.columns, options, findings)
-        findings.notices.missing.update(totals.columns.missing_values())
+        columns = non_target_columns(inferred, options, findings)
+        findings.notices.missing.update(inferred.missing_values())
 
         # 3. The target, whose type depends on the labels of all graphs.
         target = None
-        if totals.columns.targets:
-            target = infer_target_column(totals.columns, options, findings)
+        if inferred.targets:
+            target = infer_target_column(inferred, options, findings)
             count_missing_labels(target, findings)
         else:
             refuse_options_of_targets(options, findings)
 
         # 4. The schema; SMILES become columns of atoms and bonds.
         stored = [*columns, target.column] if target else columns
-        schema = totals.columns.schema(stored, directed=not params.undirected)
-        if totals.are_molecules:
+        schema = inferred.schema(stored, directed=not params.undirected)
+        if are_molecules:
             schema = smiles_tables.molecule_schema(schema, self.manifest.name)
 
         # 5. The summary for the card; bonds are unknown until shards are built.
-        edge_summary = totals.edge_counts.summary()
-        if totals.are_molecules:
-            edge_summary = smiles_tables.EDGE_SUMMARY
+        edge_summary = smiles_tables.EDGE_SUMMARY if are_molecules else edge_counts.summary()
         warnings = [*findings.notices.warnings]
-        if totals.edge_counts.warning:
-            warnings.insert(0, totals.edge_counts.warning)
+        if edge_counts.warning:
+            warnings.insert(0, edge_counts.warning)
         # Given names come first, then the names in the files, then labels that are strings.
         class_names: tuple[str, ...] = ()
         if target is not None:
             class_names = findings.attributes.class_names or target.class_names
-        inferred = InferredGraphs(
+        return InferredGraphs(
             record_schema=schema,
+            attributes=rules,
             target=target,
             class_names=params.class_name or class_names,
-            graphs=totals.columns.graphs,
-            graphs_per_shard=graphs_per_shard(totals, schema),
+            graphs=inferred.graphs,
+            graphs_per_shard=graphs_per_shard(inferred, schema, are_molecules=are_molecules),
+            are_molecules=are_molecules,
             description=description_from_findings(findings, columns, target, options),
             summary=summarise_files(edge_summary, warnings, findings, schema.columns),
         )
-        return inferred, findings.attributes.masks
-
-    def file_bytes(self, raw: RawCopy) -> int:
-        """Return the total size of the files in bytes."""
-        return sum((raw.path / name).stat().st_size for name in raw.members)
 
     def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
         """Return the summary of the files for the card, its warnings as notes, and given splits."""
@@ -266,23 +276,32 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of one unit, with molecules made from SMILES."""
         inferred = params.inferred
-        rows = set(unit.selection["rows"])
-        first = min(rows)
-        members = prepared.facts["members"]
-        described = description_in_folder(prepared.path, members)
-        options = ReadOptions(params, described, self.memory_limit, inferred)
-        _, graphs = self.read(prepared.path, members, options, first)
-        numbered = enumerate(islice(graphs, max(rows) + 1 - first), first)
-        unit_graphs = (graph for row, graph in numbered if row in rows)
-        if params.undirected:
-            unit_graphs = (add_missing_reverse_edges(graph)[0] for graph in unit_graphs)
-        skip_errors = params.on_error == "skip"
-        for name, graph in smiles_tables.build_molecules(unit_graphs, skip_errors=skip_errors):
-            key = escaped_key(name, KEY_LENGTH)
-            if isinstance(graph, DamagedInput):
-                yield self.stop_or_skip(key, graph, params)
-                continue
-            yield conform_record(replace(graph, key=key), inferred.record_schema, inferred.target)
+        blocks = self._blocks(prepared, unit, params)
+        if not inferred.are_molecules:
+            for block in blocks:
+                yield from conform_block(block, inferred.record_schema, inferred.target)
+            return
+        for key, molecule in smiles_tables.build_molecules(
+            blocks,
+            inferred.record_schema,
+            inferred.target,
+            skip_errors=params.on_error == "skip",
+        ):
+            if isinstance(molecule, DamagedInput):
+                yield self.stop_or_skip(key, molecule, params)
+            else:
+                yield molecule
+
+    def _blocks(
+        self, prepared: Prepared, unit: Unit, params: CompletedGraphParams
+    ) -> Iterator[GraphBlock]:
+        """Yield the graphs of one unit, whose columns have the level in their key."""
+        rules = params.inferred.attributes
+        findings = Findings(Attributes(forms=dict(rules.forms)))
+        graphs = SpooledGraphs(prepared.path / _SPOOL_FOLDER)
+        for spooled in graphs.blocks(unit.selection["rows"]):
+            block = key_columns_by_level(spooled, rules, ReadOptions(params), findings)
+            yield add_reverses_to_block(block)[0] if params.undirected else block
 
     def default_splits(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
         """Return a split for each fold of the masks; masks are not stored, so add all splits now."""
@@ -342,6 +361,28 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             codes[labelled[rows]] = PART_CODES[name]
         options = params.model_dump(exclude={"split_rule", "fold"})
         return Split(random_split_name(params), "random", options, part_codes=codes)
+
+
+@contextlib.contextmanager
+def _convert_reading_errors() -> Iterator[None]:
+    """Convert the exceptions of parsers to errors of the files."""
+    try:
+        yield
+    except DamagedInput as error:
+        error.next = error.next or "repair or replace the file"
+        raise
+    except UsageError:
+        raise
+    except MemoryError as error:
+        raise OutOfResources(
+            f"Memory ran out while the files were read: {error}.",
+            next="close other programs, or use a machine with more memory",
+        ) from error
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise DamagedInput(
+            "The files cannot be read as graphs.",
+            found=first_problem(error),
+        ) from error
 
 
 PIPELINE = OwnGraphsPipeline

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, U64, Array, Bools
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.format.writer import GraphRecord
 
 #: Edges of a graph that are checked for reverse edges; larger graphs are sampled by node pair.
@@ -29,8 +30,13 @@ class EdgeCounts:
     #: Edges whose attributes differ from their reverse's, if reverse edges are added.
     unequal_reverses: int = 0
 
-    def add(self, edge_index: Array, nodes: int) -> None:
-        """Count the edges (2, E) of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
+    def add(self, graph: GraphRecord) -> None:
+        """Count the edges of a graph, or of a union of graphs.
+
+        Memory is bounded: 8 bytes an edge, and 200 MB.
+        """
+        edge_index = np.asarray(graph.edge_index)
+        nodes = graph.num_nodes
         is_loop = edge_index[0] == edge_index[1]
         has_edge = np.zeros(nodes, bool)
         for ends in edge_index:
@@ -128,6 +134,12 @@ def add_missing_reverse_edges(graph: GraphRecord) -> tuple[GraphRecord, int]:
             differs = (forward != backward) & ((forward == forward) | (backward == backward))  # noqa: PLR0124 -- NaN
             unequal |= differs.any(axis=tuple(range(1, array.ndim)))
     return replace(graph, edge_index=index, columns=columns), 2 * int(unequal.sum())
+
+
+def add_reverses_to_block(block: GraphBlock) -> tuple[GraphBlock, int]:
+    """Insert the missing reverse of each edge as :func:`add_missing_reverse_edges`."""
+    union, unequal = add_missing_reverse_edges(block.union())
+    return block.with_edges_of(union), unequal
 
 
 def _match_reverses(edges: Array) -> tuple[Bools, I64]:

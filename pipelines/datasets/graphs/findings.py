@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+
+import numpy as np
 
 from kmip_data.arrays import U8, Array
-from kmip_data.columns.attribute_levels import row_form_and_shape
+from kmip_data.columns.attribute_levels import AttributeRules, row_form_and_shape
 from kmip_data.columns.column_uses import ColumnRole, Level
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
 from kmip_data.columns.target_inference import TaskName
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
-
-#: Use of boolean masks: split of a single graph, boolean columns, or attributes as given.
-MaskUse = Literal["split", "flags", "attributes"]
 
 
 @dataclass
@@ -144,62 +142,85 @@ def register_part_masks(
 
 
 def key_columns_by_level(
-    graph: GraphRecord,
-    levels: Mapping[str, str],
-    where: str,
-    options: ReadOptions,
-    findings: Findings,
-    *,
-    mask_use: MaskUse,
-) -> GraphRecord:
-    """Rename the columns of a graph from attributes to keys, by the level of each attribute.
+    block: GraphBlock, rules: AttributeRules, options: ReadOptions, findings: Findings
+) -> GraphBlock:
+    """Rename the attributes of graphs to keys of columns, by the level of each attribute.
 
     Strings and Python numbers must have their form in ``findings`` already. Targets keep their axes;
     those of a graph with several rows are a column like any other.
     """
     attributes = findings.attributes
-    attributes.are_tensors = True
     columns: dict[str, Array] = {}
-    masks = {}
-    for attribute, array in graph.columns.items():
-        if attribute in PART_ARRAYS and mask_use != "attributes":
-            masks[attribute] = array
+    masks = []
+    for attribute, rows in block.columns.items():
+        if "/" in attribute:  # a column whose level the reader knows
+            columns[attribute] = rows
             continue
-        if options.described is not None and attribute not in levels:
-            continue  # not in the description
-        level = levels[attribute]
+        attributes.are_tensors = True
+        if attribute in PART_ARRAYS and rules.mask_use != "attributes":
+            masks.append(attribute)
+            continue
+        level = rules.levels[attribute]
         key = f"{level}/{attribute}"
-        if attribute == "y" and _are_targets(array, level):
-            columns |= _target_columns(array, level, options, attributes)
+        shape = block.item_shape(attribute)
+        if attribute == "y" and _are_targets(shape, level):
+            columns |= _target_columns(rows, shape, level, options, attributes)
             continue
         if attribute == "y":
-            attributes.graph_target_size = array.size if level == "graph" else 0
-        rows = array
+            attributes.graph_target_size = rows.size if level == "graph" else 0
         if level == "graph" and key not in attributes.forms:
-            attributes.forms[key], _ = row_form_and_shape(level, array.shape)
-        if level == "graph" and attributes.forms[key] != "axis":
-            rows = array[None]
-        columns[key] = rows
-    columns |= register_part_masks(
-        masks, graph.num_nodes, where, options, findings, masks_are_flags=mask_use == "flags"
-    )
-    return replace(graph, columns=columns)
+            attributes.forms[key], _ = row_form_and_shape(level, shape)
+        if level == "graph" and attributes.forms[key] == "text":
+            columns[key] = block.padded_text(attribute)
+        elif level == "graph" and attributes.forms[key] != "axis":
+            columns[key] = rows.reshape(len(block), *shape)
+        else:
+            columns[key] = rows
+    columns |= _mask_columns(block, masks, rules, options, findings)
+    return replace(block, columns=columns)
 
 
-def _are_targets(y: Array, level: str) -> bool:
+def _mask_columns(
+    block: GraphBlock,
+    masks: Sequence[str],
+    rules: AttributeRules,
+    options: ReadOptions,
+    findings: Findings,
+) -> dict[str, Array]:
+    """Register the split that masks give, or return them as flags of the nodes of many graphs."""
+    arrays_by_graph = zip(*(block.arrays(mask) for mask in masks), strict=True)
+    flags: dict[str, list[Array]] = {}
+    for number, arrays in enumerate(arrays_by_graph):
+        graph_flags = register_part_masks(
+            dict(zip(masks, arrays, strict=True)),
+            int(block.node_counts[number]),
+            f"Graph {block.keys[number]}",
+            options,
+            findings,
+            masks_are_flags=rules.mask_use == "flags",
+        )
+        for key, rows in graph_flags.items():
+            flags.setdefault(key, []).append(rows)
+    return {key: np.concatenate(rows) for key, rows in flags.items()}
+
+
+def _are_targets(shape: tuple[int, ...], level: str) -> bool:
     """True for a number or a row of numbers, for each node or for the graph."""
     if level == "graph":
-        return y.ndim < 2 or (y.ndim == 2 and len(y) == 1)
-    return level == "node" and y.ndim <= 2
+        return len(shape) < 2 or (len(shape) == 2 and shape[0] == 1)
+    return level == "node" and len(shape) <= 2
 
 
 def _target_columns(
-    y: Array, level: str, options: ReadOptions, attributes: Attributes
+    rows: Array,
+    shape: tuple[int, ...],
+    level: str,
+    options: ReadOptions,
+    attributes: Attributes,
 ) -> dict[str, Array]:
     """Return the targets of nodes (N,) or (N, C), or those of a graph: (), (C,) or (1, C)."""
     name = (*options.params.label, "y")[0]
-    rows = y
-    if level == "graph" and y.ndim < 2 and y.shape != (1,):
+    if level == "graph" and len(shape) < 2 and shape != (1,):
         attributes.forms.setdefault("graph/y", "row")
-        rows = y[None]
+        rows = rows.reshape(-1, *shape)
     return attributes.add_targets(name, rows, level, options.params.task, keep_target_shape=True)

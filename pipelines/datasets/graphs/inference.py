@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kmip_data.arrays import Array
+from kmip_data.columns.attribute_levels import AttributeLevels, AttributeRules, MaskUse
 from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.columns.target_inference import InferredTarget, infer_target, targets_as_numbers
@@ -24,15 +25,12 @@ from kmip_data.format.schema import (
 )
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
-from kmip_data.pipelines.datasets.graphs.edge_directions import (
-    EdgeCounts,
-    add_missing_reverse_edges,
-)
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
+from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 
 #: Memory besides the columns: row pointers, counts and codes of a split.
@@ -41,37 +39,45 @@ _BYTES_PER_EDGE = 64
 _MAX_EXPANSION = 128  #: maximum array bytes per file byte of a regular file: SMILES need about 100
 
 
-@dataclass
-class GraphTotals:
-    """Columns and counts accumulated over all graphs."""
+def checked_graphs(
+    graphs: Iterable[GraphRecord], findings: Findings, options: ReadOptions, file_bytes: int
+) -> Iterator[GraphRecord]:
+    """Yield graphs under the keys of their records, unless they need more memory than allowed.
 
-    edge_counts: EdgeCounts
-    columns: InferredColumns = field(default_factory=InferredColumns)
-    are_molecules: bool = False  #: True if SMILES become graphs only when a shard is built
+    ``file_bytes`` is the size of the raw files, 0 if the graphs are in memory.
+    """
+    total_bytes = 0
+    for number, graph in enumerate(graphs):
+        values = bytes_of_graph(graph)
+        total_bytes += values
+        key = escaped_key(graph.key, KEY_LENGTH)
+        # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
+        options.check_memory(
+            total_bytes - _MAX_EXPANSION * file_bytes, "A copy of the values that the files repeat"
+        )
+        # The values, their checks, and the labels of all graphs so far.
+        targets = graph.columns.get(findings.attributes.target_key or "y")
+        labels = 0 if targets is None else targets.nbytes * number
+        per_edge = _BYTES_PER_EDGE * (1 + options.params.undirected)
+        sizes = _BYTES_PER_NODE * graph.num_nodes + per_edge * graph.num_edges
+        options.check_memory(
+            3 * labels + 2 * values + sizes, f"The graph {key} of {graph.num_nodes:,} nodes"
+        )
+        yield replace(graph, key=key)
 
 
-def accumulate_totals(
-    graphs: Iterator[GraphRecord], findings: Findings, options: ReadOptions, file_bytes: int
-) -> GraphTotals:
-    """Read every graph once, without keeping it in memory."""
-    totals = GraphTotals(EdgeCounts(options.params.undirected))
-    for graph in graphs:
-        _check_graph_memory(graph, totals.columns, options, file_bytes)
-        if graph.edge_index is not None:
-            totals.edge_counts.add(graph.edge_index, graph.num_nodes)
-        record = graph
-        if options.params.undirected:
-            record, unequal = add_missing_reverse_edges(graph)
-            totals.edge_counts.unequal_reverses += unequal
-        record, totals.are_molecules = smiles_tables.drop_smiles(record)
-        record = replace(record, key=escaped_key(graph.key, KEY_LENGTH))
-        totals.columns.add(record, findings.attributes.target_key, findings.attributes.forms)
-    return totals
+def attribute_rules(graphs: SpooledGraphs, findings: Findings, mask_use: MaskUse) -> AttributeRules:
+    """Return the rules by which attributes, whose names have no level, become columns."""
+    levels = AttributeLevels()
+    for block in graphs.blocks():
+        levels.add(block, findings.attributes.forms)
+    return AttributeRules(
+        levels=levels.levels_by_attribute(), mask_use=mask_use, forms=findings.attributes.forms
+    )
 
 
-def check_totals(totals: GraphTotals, findings: Findings, files: Sequence[str]) -> None:
+def check_totals(columns: InferredColumns, findings: Findings, files: Sequence[str]) -> None:
     """Refuse files without a graph, and labels that match neither the graph nor its nodes."""
-    columns = totals.columns
     if not columns.graphs:
         raise DamagedInput("The files have no graph.", found=", ".join(files)[:500])
     labels = findings.attributes.graph_target_size
@@ -145,12 +151,11 @@ def _present_as_tensors(
     return replace(target, column=column)
 
 
-def graphs_per_shard(totals: GraphTotals, schema: Schema) -> int:
+def graphs_per_shard(columns: InferredColumns, schema: Schema, *, are_molecules: bool) -> int:
     """Return the number of graphs that fill a shard on average, at least one."""
-    columns = totals.columns
     counts = (columns.graphs, columns.nodes, columns.edges)
     size = int(np.dot(counts, bytes_per_graph_node_edge(schema)))
-    if totals.are_molecules:
+    if are_molecules:
         size += columns.graphs * smiles_tables.BYTES_PER_MOLECULE
     return columns.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
 
@@ -233,21 +238,4 @@ def _check_class_names(
         expected=f"a name for each class, or none; {', '.join(target.column.fields) or target.column.doc}",
         found=f"labels {', '.join(shown)}",
         next=step,
-    )
-
-
-def _check_graph_memory(
-    graph: GraphRecord, columns: InferredColumns, options: ReadOptions, file_bytes: int
-) -> None:
-    """Check the memory for a graph: its values, their checks, and the labels of all graphs."""
-    values = sum(array.nbytes for array in graph.columns.values())
-    labels = sum(array.nbytes for array in columns.targets[-1:]) * columns.graphs
-    # A tensor may repeat one stored number: 180 kB can become 160 GB of shards.
-    repeated = columns.bytes - _MAX_EXPANSION * file_bytes
-    options.check_memory(repeated, "A copy of the values that the files repeat")
-    per_edge = _BYTES_PER_EDGE * (1 + options.params.undirected)
-    sizes = _BYTES_PER_NODE * graph.num_nodes + per_edge * graph.num_edges
-    options.check_memory(
-        3 * labels + 2 * values + sizes,
-        f"The graph {escaped_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
     )

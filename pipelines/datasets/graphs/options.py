@@ -9,18 +9,17 @@ from typing import Any
 
 from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.pipelines.datasets.graphs.parameters import GraphParams, InferredGraphs
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.text import human_bytes, nearest_name
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for one pass over the files."""
+    """Options for reading the files."""
 
     params: GraphParams
     described: ColumnUses | None = None  #: column uses that the files must match
     memory: int | None = None  #: memory limit in bytes; ``None``: no limit
-    inferred: InferredGraphs | None = None  #: ``None`` in the first pass, which infers it
 
     def with_params(self, **changes: Any) -> ReadOptions:
         """Return a copy with changed parameters, such as ``header="no"``."""

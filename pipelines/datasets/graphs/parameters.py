@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, InstanceOf
 
+from kmip_data.columns.attribute_levels import AttributeRules
 from kmip_data.columns.column_uses import ColumnUses
 from kmip_data.columns.target_inference import InferredTarget, TaskName
 from kmip_data.format.schema import Schema
@@ -23,10 +24,12 @@ class InferredGraphs(StrictModel):
     """Columns, classes and shard size inferred from all graphs of the raw files."""
 
     record_schema: Schema
+    attributes: AttributeRules
     target: InferredTarget | None
     class_names: tuple[str, ...]
     graphs: int
     graphs_per_shard: int
+    are_molecules: bool  #: True if SMILES become graphs when shards are built
     summary: dict[str, Any]  #: summary of the files for the card
     description: ColumnUses
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kmip_data.columns.column_uses import Use
+from kmip_data.columns.conform_to_schema import conform_block
+from kmip_data.columns.graph_block import GraphBlock
+from kmip_data.columns.target_inference import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
 _EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
 _MAX_CHARACTERS = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _LISTED_ROWS = 10  #: rows that an error lists
-#: Column of a record without atoms yet: its SMILES and location, or "" and an error message.
-SMILES = "smiles"
+_DEFAULT_COLUMN = "smiles"
+#: Columns of a record without atoms yet, as bytes: its SMILES and location, or "" and an error.
+_SMILES = "text/smiles"
+_LOCATION = "text/location"
 BYTES_PER_MOLECULE = 2_048  #: approximate size of a molecule in a shard; a shard has 30,000
 #: Edge summary for the card; bonds are unknown until shards are built.
 EDGE_SUMMARY = {"directed": "no: a bond joins its atoms both ways"}
@@ -46,10 +51,10 @@ def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
     if len(heads) > 1:
         return False
     name, head = next(iter(heads.items()))
-    if _is_smi(name) or params.smiles != SMILES:
+    if _is_smi(name) or params.smiles != _DEFAULT_COLUMN:
         return True
     lines = head.decode("utf-8", "replace").lower().splitlines()
-    return SMILES in re.split('[\t,; "\ufeff]', lines[0] if lines else "")
+    return _DEFAULT_COLUMN in re.split('[\t,; "\ufeff]', lines[0] if lines else "")
 
 
 def _is_smi(name: str) -> bool:
@@ -99,13 +104,16 @@ def read(
     # 2. Yield the rows.
     for row, cell in enumerate(smiles):
         values = {key: rows[row : row + 1] for key, rows in columns.items()}
-        values[SMILES] = np.array([cell, table.location(row)])
+        location = table.location(row)
         try:
             _check_smiles(table, row, smiles_column, cell)
         except DamagedInput as error:
             if params.on_error == "stop":
                 raise
-            values[SMILES] = np.array(["", error.message])
+            cell = ""  # noqa: PLW2901 -- a row that is skipped
+            location = error.message
+        values[_SMILES] = np.frombuffer(cell.encode(), np.uint8)
+        values[_LOCATION] = np.frombuffer(location.encode(), np.uint8)
         yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
 
 
@@ -123,7 +131,7 @@ def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:
 
 def _find_smiles_column(table: Table, params: GraphParams) -> str:
     """Return the column of SMILES; by default the first one if columns have no names."""
-    if not table.has_names and params.smiles == SMILES:
+    if not table.has_names and params.smiles == _DEFAULT_COLUMN:
         return table.column_names[0]
     for name in table.column_names:
         if name.lower() == params.smiles.lower():
@@ -168,10 +176,10 @@ def _find_key_column(table: Table, excluded: Collection[str], given_column: str)
     return ""
 
 
-def drop_smiles(graph: GraphRecord) -> tuple[GraphRecord, bool]:
-    """Return a graph without its SMILES; True if it is a molecule without atoms yet."""
-    columns = {key: values for key, values in graph.columns.items() if key != SMILES}
-    return replace(graph, columns=columns), SMILES in graph.columns
+def drop_smiles(block: GraphBlock) -> tuple[GraphBlock, bool]:
+    """Return graphs without their SMILES; True if they are molecules without atoms yet."""
+    columns = {key: rows for key, rows in block.columns.items() if key not in {_SMILES, _LOCATION}}
+    return replace(block, columns=columns), len(columns) < len(block.columns)
 
 
 def molecule_schema(schema: Schema, dataset: str) -> Schema:
@@ -182,39 +190,44 @@ def molecule_schema(schema: Schema, dataset: str) -> Schema:
 
 
 def build_molecules(
-    graphs: Iterable[GraphRecord], *, skip_errors: bool
+    blocks: Iterable[GraphBlock],
+    schema: Schema,
+    target: InferredTarget | None,
+    *,
+    skip_errors: bool,
 ) -> Iterator[tuple[str, GraphRecord | DamagedInput]]:
-    """Yield each graph by its key, with atoms and bonds if it has SMILES.
+    """Yield each molecule by its key, with its atoms and bonds and the columns of its table.
 
     With ``skip_errors``, yield the error of a row that is not a molecule. Otherwise, raise one error
     for all such rows after the last graph.
     """
     errors: list[DamagedInput] = []
-    for graph in graphs:
-        try:
-            molecule = _add_atoms(graph)
-        except DamagedInput as error:
-            if skip_errors:
-                yield graph.key, error
-            else:
-                errors.append(error)
-            continue
-        if not errors:
-            yield graph.key, molecule
+    columns = tuple(column for column in schema.columns if column.level == "graph")
+    table_schema = replace(schema, columns=columns)
+    for block in blocks:
+        rows = conform_block(block, table_schema, target)
+        texts = (block.text(_SMILES), block.text(_LOCATION))
+        for row, smiles, location in zip(rows, *texts, strict=True):
+            try:
+                molecule = _molecule(row, smiles, location)
+            except DamagedInput as error:
+                if skip_errors:
+                    yield row.key, error
+                else:
+                    errors.append(error)
+                continue
+            if not errors:
+                yield row.key, molecule
     if errors:
         raise _join_errors(errors)
 
 
-def _add_atoms(graph: GraphRecord) -> GraphRecord:
-    """Return a molecule with atoms and bonds; raise ``DamagedInput`` if RDKit refuses it."""
-    columns = dict(graph.columns)
-    if SMILES not in columns:
-        return graph
-    smiles, location = columns.pop(SMILES).tolist()
+def _molecule(row: GraphRecord, smiles: str, location: str) -> GraphRecord:
+    """Return the molecule of a table's row; raise ``DamagedInput`` if RDKit refuses it."""
     if not smiles:
         raise DamagedInput(location)
     try:
-        return molecule_from_smiles(smiles).record(graph.key, **columns)
+        return molecule_from_smiles(smiles).record(row.key, **row.columns)
     except RefusedSmilesError as error:
         problem = f"{location}: RDKit refuses {smiles[:200]!r}: {error}."
         raise DamagedInput(problem) from error

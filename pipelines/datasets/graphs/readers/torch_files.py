@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array, shape_matches
-from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PART_CODES, part_name
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
-    MaskUse,
     Notices,
-    key_columns_by_level,
 )
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -108,49 +105,30 @@ def read(
 
     Files called train, val and test are parts.
     """
-    # The level of an attribute depends on all graphs.
-    inferred = options.inferred
-    if inferred is None:
-        levels, graphs = _infer_levels(folder, files, options, findings)
-    else:
-        levels = {column.attribute: column.level for column in inferred.record_schema.columns}
-        graphs = inferred.graphs
-    mask_use: MaskUse = "flags" if graphs > 1 else "split"
-
     parts = [PART_CODES.get(part_name(Path(file).stem) or "") for file in files]
     if None not in parts:
         findings.attributes.part_keys.append("graph/file")
-    for file, where, graph in _read_graphs(folder, files, options, findings):
-        record = key_columns_by_level(graph, levels, where, options, findings, mask_use=mask_use)
-        if None not in parts:
+    names: set[str] = set()
+    for file, graph in _read_graphs(folder, files, options, findings):
+        names |= graph.columns.keys()
+        if None in parts:
+            yield graph
+        else:
             code = np.array([parts[files.index(file)]], np.uint8)
-            record = replace(record, columns={**record.columns, "graph/file": code})
-        yield record
-
-
-def _infer_levels(
-    folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
-) -> tuple[dict[str, str], int]:
-    """Return the level of each attribute, inferred from its rows, and the number of graphs."""
-    levels = AttributeLevels()
-    for _, where, graph in _read_graphs(folder, files, options, findings):
-        levels.add(
-            graph.columns, graph.num_nodes, graph.num_edges, where, findings.attributes.forms
-        )
+            yield replace(graph, columns={**graph.columns, "graph/file": code})
     for name in options.params.ignore:
         if name not in findings.notices.ignored:
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
-                found=", ".join(levels.shapes)[:500],
+                found=", ".join(sorted(names))[:500],
                 next="--set ignore= with one of these attributes",
             )
-    return levels.levels_by_attribute(), levels.graphs
 
 
 def _read_graphs(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
-) -> Iterator[tuple[str, str, GraphRecord]]:
-    """Yield the file, the location and the graph, whose columns are attributes."""
+) -> Iterator[tuple[str, GraphRecord]]:
+    """Yield the file and the graph, whose columns are attributes."""
     for file in files:
         prefix = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
         number = 0
@@ -161,7 +139,7 @@ def _read_graphs(
                 for item in _split_into_graphs(value, file, findings.notices):
                     where = f"{file}, graph {number} (from 0)"
                     graph = _convert_graph(item, f"{prefix}{number:08d}", where, options, findings)
-                    yield file, where, graph
+                    yield file, graph
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.found or ""):
