@@ -304,10 +304,29 @@ def format_parameters(parameters: Mapping[str, object]) -> str:
     return ", ".join(shown)
 
 
+def list_names(names: Iterable[str], max_characters: int = 500, *, separator: str = ", ") -> str:
+    """Return as many whole names as fit, and the number of the others.
+
+    >>> list_names(["source", "target", "weight"], 12)
+    'source, and 2 more'
+    """
+    names = list(names)
+    shown = [name[:max_characters] for name in names[:1]]
+    length = len(separator.join(shown))
+    for name in names[1:]:
+        length += len(separator) + len(name)
+        if length > max_characters:
+            break
+        shown.append(name)
+    listed = separator.join(shown)
+    others = len(names) - len(shown)
+    return f"{listed}{separator}and {others:,} more" if others else listed
+
+
 def human_bytes(count: float) -> str:
     """Format a number of bytes in decimal units: ``3 kB``, ``1.7 GB``."""
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
         count /= 1000
-    return f"{count:.1f} TB"
+    return "1,000 TB or more"

@@ -14,7 +14,7 @@ from kmip_data.cli.shared.output import (
     labelled_values_of_build,
 )
 from kmip_data.errors import UsageError
-from kmip_data.text import count_with_noun, parameters_as_options
+from kmip_data.text import count_with_noun, list_names, parameters_as_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,7 +154,7 @@ def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
             if len(value) > _MAX_LISTED:
                 yield label, f"and {len(value) - _MAX_LISTED:,} more, on the card"
             continue
-        yield label, ", ".join(value)[:500] or "none" if isinstance(value, list) else value
+        yield label, list_names(value, 500) or "none" if isinstance(value, list) else value
 
 
 def _target_fact(card: Card) -> tuple[str, str]:

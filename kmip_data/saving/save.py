@@ -46,6 +46,7 @@ from kmip_data.saving.in_memory_pipeline import (
     as_arguments,
     update_digest,
 )
+from kmip_data.text import list_names
 
 
 def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs

@@ -170,13 +170,16 @@ def _files_below(folder: Path) -> Iterator[ArchiveEntry]:
 
 def _zip_members(path: Path) -> Iterator[ArchiveEntry]:
     with zipfile.ZipFile(path) as archive:
+        # Some programs of Windows write backslashes between folders, and then no slash.
+        has_slashes = any("/" in name for name in archive.namelist())
         for info in archive.infolist():
-            if info.filename.endswith("/"):
+            name = info.filename if has_slashes else info.filename.replace("\\", "/")
+            if name.endswith("/"):
                 continue
             is_regular = stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
             yield ArchiveEntry(
                 archive=path,
-                name=info.filename.removeprefix("./"),
+                name=name.removeprefix("./"),
                 size=info.file_size,
                 open=partial(archive.open, info),
                 problem="" if is_regular else _NOT_A_REGULAR_FILE,

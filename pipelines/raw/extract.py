@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, MemberPattern
 from kmip_data.pipelines.raw.archives import ArchiveEntry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
+from kmip_data.text import list_names
 
+#: Lock of Excel, copy of an editor, and files of Windows.
+_LEFTOVER = re.compile(r"~\$.*|.*~|desktop\.ini|thumbs\.db", re.IGNORECASE)
 _MAX_ENTRIES = 100_000  #: limit of files in an archive, including other files
 
 
@@ -76,9 +80,10 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
         if not miscounted:
             complete.append(SelectedMembers(archive, as_member, root, members))
     if len(complete) > 1:
-        folders = ", ".join(ascii(selection.root or "./") for selection in complete)
+        folders = list_names(ascii(selection.root or "./") for selection in complete)
+        wanted = "files" if "*" in content.anchor else content.anchor
         raise UsageError(
-            f"{archive} holds {content.anchor} in {len(complete)} folders: {folders}.",
+            f"{archive} has {wanted} in {len(complete)} folders: {folders}.",
             next="give --archive the folder that is meant",
         )
     if not complete:
@@ -154,12 +159,14 @@ def _member_error(entry: ArchiveEntry, problem: str) -> DamagedInput:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    # Match component by component: "*" must match neither sub-folders nor hidden files.
+    # Match component by component: "*" must match neither sub-folders, nor hidden files, nor those
+    # that editors and offices leave next to a file.
     if name.count("/") != pattern.count("/"):
         return False
     for component, wanted in zip(name.split("/"), pattern.split("/"), strict=True):
-        hidden = component.startswith(".") and not wanted.startswith(".")
-        if hidden or not fnmatch.fnmatchcase(component, wanted):
+        is_hidden = component.startswith(".") and not wanted.startswith(".")
+        is_leftover = component != wanted and _LEFTOVER.fullmatch(component) is not None
+        if is_hidden or is_leftover or not fnmatch.fnmatchcase(component, wanted):
             return False
     return True
 

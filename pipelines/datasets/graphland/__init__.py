@@ -38,6 +38,7 @@ from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.graph_arrays.reverse_edges import edges_in_both_directions
 from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
+from kmip_data.text import list_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -321,7 +322,7 @@ def _read_column(table: pd.DataFrame, name: str, file: str) -> F32:
     """Return the finite numbers of a column, float32 (N,), NaN if missing."""
     if name not in table:
         raise DamagedInput(
-            f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500]
+            f"{file} has no column {name!r}.", found=list_names(map(str, table), 500)
         )
     try:
         with np.errstate(over="ignore"):

@@ -23,6 +23,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import refuse_matrices
 from kmip_data.pipelines.formats.file_heads import decompressed_head
+from kmip_data.text import list_names
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
@@ -71,7 +72,7 @@ def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
     if len(heads) > 1 and all(map(table_files.is_text, heads.values())):
         return DamagedInput(
             "No file name has the word edges.",
-            found=", ".join(heads)[:500],
+            found=list_names(heads, 500),
             next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
         )
     remedy = OTHER_FORMATS_REMEDY

@@ -32,6 +32,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
+from kmip_data.text import list_names
 
 #: Memory besides the columns: row pointers, counts and codes of a split.
 _BYTES_PER_NODE = 32
@@ -79,7 +80,7 @@ def attribute_rules(graphs: SpooledGraphs, findings: Findings, mask_use: MaskUse
 def check_totals(columns: InferredColumns, findings: Findings, files: Sequence[str]) -> None:
     """Refuse files without a graph, and labels that match neither the graph nor its nodes."""
     if not columns.graphs:
-        raise DamagedInput("The files have no graph.", found=", ".join(files)[:500])
+        raise DamagedInput("The files have no graph.", found=list_names(files, 500))
     labels = findings.attributes.graph_target_size
     if columns.graphs == 1 and labels > 1:
         raise DamagedInput(

@@ -51,7 +51,7 @@ class ReadOptions:
             close = nearest_name(given_names[0], names) or likely[0]
             raise UsageError(
                 f"{where} has no {given_names[0]!r}.",
-                found=", ".join(names)[:500],
+                found=list_names(names, 500),
                 next=f"one of these: --set label={shlex.quote(close)}",
             )
         return ""

@@ -14,6 +14,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.columns import CloudColumns, comparable_name
+from kmip_data.text import list_names
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
 _MAX_EXACT_FLOAT64 = 2**53  #: float64 represents all integers up to this
@@ -154,7 +155,7 @@ def _missing_column_error(
     problem = f"has no column {column_name!r}"
     if duplicates:
         problem = f"has {len(duplicates)} columns called {column_name!r}"
-    return DamagedInput(f"{name} {problem}, only {', '.join(names)[:500]}.", next=remedy)
+    return DamagedInput(f"{name} {problem}, only {list_names(names, 500)}.", next=remedy)
 
 
 def _suggest_position(columns: CloudColumns) -> str:

@@ -29,7 +29,7 @@ from support.attacks.archives import (
 from support.cases import check_each, read_contents
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.manifest import load_manifest
+from kmip_data.manifest import Content, load_manifest
 from kmip_data.pipelines.raw import extract
 from kmip_data.pipelines.raw.archives import files_in
 from kmip_data.pipelines.raw.extract import recognise_dataset, write_members
@@ -169,6 +169,45 @@ def test_a_folder_may_hold_anything_else_and_is_only_read(tmp_path):
     assert_unpacks(tmp_path / "mine", tmp_path / "target")
     assert [(path, path.lstat()[:7]) for path in sorted((tmp_path / "mine").rglob("*"))] == before
     assert (tmp_path / "target" / "index.txt").stat().st_nlink == 1  # a copy, not a link
+
+
+@pytest.mark.parametrize(
+    "name", ["~$0.bin", "0.bin~", "desktop.ini", "Thumbs.db", ".~lock.0.bin#", ".DS_Store"]
+)
+def test_files_that_offices_and_editors_leave_are_passed_over(tmp_path, name):
+    content = Content.model_validate(
+        {
+            "anchor": "*",
+            "max_total_bytes": 100,
+            "members": [{"pattern": "*", "max_bytes": 9, "max_count": 9}],
+        }
+    )
+    (tmp_path / "mine").mkdir()
+    for member in ("nodes.csv", name):
+        (tmp_path / "mine" / member).write_bytes(b"x")
+    assert [*recognise_dataset(tmp_path / "mine", content).members] == ["nodes.csv"]
+
+
+def test_folders_of_a_zip_may_be_separated_by_backslashes(tmp_path):
+    members = {name.replace("/", "\\"): data for name, data in GOOD.items()}
+    good_zip(tmp_path / "a.zip", members=members)
+    assert_unpacks(tmp_path / "a.zip", tmp_path / "target")
+
+
+def test_data_in_two_folders_are_named_in_words(tmp_path):
+    """A pattern such as * is none."""
+    content = Content.model_validate(
+        {
+            "anchor": "*",
+            "max_total_bytes": 100,
+            "members": [{"pattern": "*", "max_bytes": 9, "max_count": 9}],
+        }
+    )
+    for folder in ("a", "b"):
+        (tmp_path / "mine" / folder).mkdir(parents=True)
+        (tmp_path / "mine" / folder / "nodes.csv").write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"mine has files in 2 folders: 'a/', 'b/'\."):
+        recognise_dataset(tmp_path / "mine", content)
 
 
 # --- what is refused --------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from kmip_data.pipelines.formats.file_heads import decompressed_head, first_memb
 from kmip_data.pipelines.formats.matlab import matlab_conversion_code, matlab_variables
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
+from kmip_data.text import list_names
 
 _EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
@@ -118,7 +119,7 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
     return DamagedInput(
         f"{path.name} is a file of MATLAB.",
         expected=_EXPECTED,
-        found=", ".join(f"{variable} {list(shape)}" for variable, shape in shapes.items())[:500],
+        found=list_names([f"{variable} {list(shape)}" for variable, shape in shapes.items()], 500),
         next=matlab_conversion_code(path, shapes),
     )
 

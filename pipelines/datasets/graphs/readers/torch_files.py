@@ -29,6 +29,7 @@ from kmip_data.pipelines.formats.tensors import (
     stream_items,
 )
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
+from kmip_data.text import list_names
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
@@ -170,7 +171,7 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
         raise DamagedInput(
-            f"{file} holds a dict with {', '.join(map(str, parts))[:200]}, not the attributes of a graph.",
+            f"{file} holds a dict with {list_names(map(str, parts), 200)}, not the attributes of a graph.",
             expected=_EXPECTED,
             next=f"a file for each in one folder: torch.save(data[{parts[0]!r}], '{parts[0]}.pt')",
         )
