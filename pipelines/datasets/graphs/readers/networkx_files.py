@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element, ElementTree, ParseError, parse, tostring
+from xml.etree.ElementTree import Element, ElementTree, ParseError, fromstring, tostring
 
 from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
+from kmip_data.text import list_names
 
 _EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
@@ -35,6 +36,7 @@ _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for e
 _BYTES_PER_VERTEX = 1_000  #: memory per vertex that Pajek declares by number; a build takes 940
 #: Formats whose ids only connect nodes and edges; a node is called by its label.
 _FORMATS_WITH_INTERNAL_IDS = {"GML", "GEXF", "Pajek"}
+_BLOCK_BYTES = 2**20
 _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
@@ -80,9 +82,8 @@ def read(
     """Yield the graphs of all files, in memory; undirected edges get their reverse."""
     import networkx as nx
 
-    size = sum((folder / file).stat().st_size for file in files)
-    shown = ", ".join(files)[:200]
-    options.check_memory(_BYTES_PER_FILE_BYTE * size, shown)
+    size = 0
+    shown = list_names(files, 200)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file
@@ -95,8 +96,12 @@ def read(
             continue
         _refuse_unsupported(path, file, file_format)
         try:
-            graphs = _parse_graphs(path, file_format, options)
+            data = _read_bytes(path, size, options)
+            size += len(data)
+            graphs = _parse_graphs(data, file, file_format, options)
         except (
+            EOFError,
+            InflateError,
             ParseError,
             nx.NetworkXError,
             ValueError,
@@ -108,7 +113,7 @@ def read(
             problem = f"{file} cannot be read as {file_format}: {error or type(error).__name__}"
             raise DamagedInput(problem, next=_REMEDY) from error
         for number, graph in enumerate(graphs):
-            name = str(Path(file).with_suffix(""))
+            name = str(Path(re.sub(r"\.gz$", "", file)).with_suffix(""))
             location = file
             if number:
                 name += f"/{number}"
@@ -121,13 +126,9 @@ def read(
 
 
 def _refuse_unsupported(path: Path, file: str, file_format: str) -> None:
-    """Refuse Pajek's vertex values, gzip and Graphviz, with the code that converts them."""
+    """Refuse Pajek's vertex values and Graphviz, with the code that converts them."""
     if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
         raise _pajek_values_error(path)
-    if is_gzip(path):
-        raise DamagedInput(
-            f"{file} is {file_format}, gzipped.", next=f"gunzip -k {shlex.quote(file)}"
-        )
     if file_format == "DOT":
         graphml = str(Path(file).with_suffix(".graphml"))
         raise DamagedInput(
@@ -204,31 +205,42 @@ def add_graph(
         rows["edge"].append(edge_row)
 
 
-def _parse_graphs(path: Path, file_format: str, options: ReadOptions) -> list[Any]:
+def _read_bytes(path: Path, size_of_others: int, options: ReadOptions) -> bytes:
+    """Return the bytes of a file, which may be gzipped; check the memory as they grow."""
+    blocks = []
+    size = size_of_others
+    with open_gzip(path) if is_gzip(path) else path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            size += len(block)
+            options.check_memory(_BYTES_PER_FILE_BYTE * size, path.name)
+            blocks.append(block)
+    return b"".join(blocks)
+
+
+def _parse_graphs(data: bytes, file: str, file_format: str, options: ReadOptions) -> list[Any]:
     """Return the networkx graphs of a file."""
-    encoding = options.params.encoding
+    name = Path(file).name
     if file_format == "JSON":
-        return _parse_json(path)
+        return _parse_json(data)
     if file_format == "GML":
-        return [_parse_gml(decode_text(path.read_bytes(), path.name, encoding))]
+        return [_parse_gml(decode_text(data, name, options.params.encoding))]
     if file_format == "Pajek":
-        text = decode_text(path.read_bytes(), path.name, encoding)
 
         def check_vertices(count: int) -> None:
-            options.check_memory(_BYTES_PER_VERTEX * count, path.name)
+            options.check_memory(_BYTES_PER_VERTEX * count, name)
 
-        return [parse_pajek(text, path.name, check_vertices)]
-    if b"<!DOCTYPE" in decompressed_head(path, _HEAD_BYTES):
-        raise DamagedInput(f"{path.name} declares a document type.", next=_REMEDY)
-    return _parse_gexf(path) if file_format == "GEXF" else _parse_graphml(path)
+        return [parse_pajek(decode_text(data, name, options.params.encoding), name, check_vertices)]
+    if b"<!DOCTYPE" in data[:_HEAD_BYTES]:
+        raise DamagedInput(f"{name} declares a document type.", next=_REMEDY)
+    return _parse_gexf(data) if file_format == "GEXF" else _parse_graphml(data, name)
 
 
-def _parse_gexf(path: Path) -> list[Any]:
+def _parse_gexf(data: bytes) -> list[Any]:
     """Return the graph of a GEXF file of any version; edges without a weight have weight 1."""
     import networkx as nx
 
     reader = nx.readwrite.gexf.GEXFReader(version="1.2draft")
-    root = _parse_xml(path, reader.NS_GEXF, reader.NS_VIZ)
+    root = _parse_xml(data, reader.NS_GEXF, reader.NS_VIZ)
     for graph in root.iter(f"{{{reader.NS_GEXF}}}graph"):
         # networkx does not know the default of the format.
         graph.attrib.setdefault("timeformat", "double")
@@ -236,17 +248,17 @@ def _parse_gexf(path: Path) -> list[Any]:
     graph = reader(BytesIO(tostring(root)))
     # Gephi leaves out weights of 1, the default of the schema. A graph without weights gets none.
     if any("weight" in edge.attrib for edge in root.iter(f"{{{reader.NS_GEXF}}}edge")):
-        for *_, data in graph.edges(data=True):
-            data.setdefault("weight", 1.0)
+        for *_, attributes in graph.edges(data=True):
+            attributes.setdefault("weight", 1.0)
     return [graph]
 
 
-def _parse_graphml(path: Path) -> list[Any]:
+def _parse_graphml(data: bytes, name: str) -> list[Any]:
     """Return the graphs of a GraphML file; refuse nested graphs."""
     import networkx as nx
 
     reader = nx.readwrite.GraphMLReader()
-    reader.xml = ElementTree(_parse_xml(path, reader.NS_GRAPHML, ""))
+    reader.xml = ElementTree(_parse_xml(data, reader.NS_GRAPHML, ""))
     keys, defaults = reader.find_graphml_keys(reader.xml)
     graphs = reader.xml.findall(f"{{{reader.NS_GRAPHML}}}graph")
     if not graphs:
@@ -254,7 +266,7 @@ def _parse_graphml(path: Path) -> list[Any]:
     for graph in graphs:
         if graph.find(f"*//{{{reader.NS_GRAPHML}}}graph") is not None:
             raise DamagedInput(
-                f"{path.name} has a graph inside a node, which networkx leaves out.",
+                f"{name} has a graph inside a node, which networkx leaves out.",
                 next="move its nodes and edges into the outer graph",
             )
         _direct_mixed_edges(graph, "edgedefault", "directed")
@@ -298,9 +310,9 @@ def _parse_gml(text: str) -> Any:
     return nx.parse_gml(_GML_GRAPH.sub(r"\g<0> multigraph 1 ", text, count=1), label="id")
 
 
-def _parse_xml(path: Path, namespace: str, viz: str) -> Element:
+def _parse_xml(data: bytes, namespace: str, viz: str) -> Element:
     """Return the root of an XML file of any version, in these namespaces, with stripped values."""
-    root = parse(path).getroot()  # noqa: S314 -- document types are refused
+    root = fromstring(data)  # noqa: S314 -- document types are refused
     root_namespace = root.tag.rpartition("}")[0]
     for element in root.iter():
         prefix, _, name = element.tag.rpartition("}")
@@ -315,12 +327,12 @@ def _parse_xml(path: Path, namespace: str, viz: str) -> Element:
     return root
 
 
-def _parse_json(path: Path) -> list[Any]:
+def _parse_json(data: bytes) -> list[Any]:
     """Return the graphs of a JSON file: one object of networkx, or a list of them."""
     import networkx as nx
 
     graphs = []
-    values = json.loads(path.read_bytes().decode("utf-8-sig"))
+    values = json.loads(data.decode("utf-8-sig"))
     for value in values if isinstance(values, list) else [values]:
         keys = list(value) if isinstance(value, dict) else []
         layout = next((key for key in _JSON_READERS if key in keys), None)
@@ -332,12 +344,12 @@ def _parse_json(path: Path) -> list[Any]:
             _unify_end_types(value, options["edges"])
         graph = getattr(nx, _JSON_READERS[layout])(value, **options)
         if layout == "elements":  # drop Cytoscape's copies of ids
-            for _, data in graph.nodes(data=True):
-                data.pop("value", None)
-                data.pop("name", None)
-            for *_, data in graph.edges(data=True):
-                data.pop("source", None)
-                data.pop("target", None)
+            for _, attributes in graph.nodes(data=True):
+                attributes.pop("value", None)
+                attributes.pop("name", None)
+            for *_, attributes in graph.edges(data=True):
+                attributes.pop("source", None)
+                attributes.pop("target", None)
         graphs.append(graph)
     return graphs
 
