@@ -20,6 +20,7 @@ from kmip_data.arrays import F32, I32, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.pipelines.formats.file_heads import is_gzip
+from kmip_data.text import list_names
 
 MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000
 
@@ -89,7 +90,7 @@ def read_columns(
                 raise DamagedInput(
                     f"{path.name} does not have the expected columns.",
                     expected=", ".join(columns),
-                    found=", ".join(header)[:500],
+                    found=list_names(header, 500),
                 )
             positions = [header.index(name) for name in columns]
             for row in reader:
@@ -187,18 +188,3 @@ def _bad_line_error(
         f"{name}, line {first_line + index}: not {expected}.",
         found=repr(lines[index][:80].decode("latin-1")),
     )
-
-
-def strip_separator_lines(text: str) -> tuple[str, int]:
-    """Strip trailing lines of separators, which spreadsheets write; also return their number."""
-    num_stripped = 0
-    end = len(text)
-    while end:
-        start = text.rfind("\n", 0, end - 1) + 1
-        line = text[start:end].strip(" \t\n")
-        if line.strip(",; \t"):
-            break
-        num_stripped += bool(line)
-        end = start
-    # Blank lines are skipped later, with the comments.
-    return text[:end] if num_stripped else text, num_stripped

@@ -8,6 +8,29 @@ from typing import Literal, NamedTuple
 
 DecimalSign = Literal[".", ","]
 
+#: Words among numbers that pandas reads as missing.
+MISSING_WORDS = frozenset(
+    [
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "<NA>",
+        "N/A",
+        "NA",
+        "n/a",
+        "NULL",
+        "null",
+        "None",
+        "NaN",
+        "nan",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "-1.#IND",
+        "1.#QNAN",
+        "-1.#QNAN",
+    ]
+)
 _THOUSANDS_SEPARATORS = ",. '\u2019\xa0\u202f"
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 #: Number with or without groups of three digits, and with a comma or a point.

@@ -27,7 +27,7 @@ from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import inference
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables import text_tables
+from kmip_data.pipelines.datasets.graphs.tables.read_table import read_text_file
 
 
 def test_tables_of_edges_nodes_and_graphs_are_read(tmp_path):
@@ -105,9 +105,9 @@ def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
     for shift in range(8):
         text = b"1" * (2**20 - shift) + b",1000,2\n"
         path = write_files(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
-        assert not text_tables.text_may_have_codes(path, options)
+        assert read_text_file(path, options) == (text, False)
         path.write_bytes(text.replace(b",1000", b",0100"))
-        assert text_tables.text_may_have_codes(path, options)
+        assert read_text_file(path, options)[1]
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):

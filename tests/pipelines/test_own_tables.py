@@ -696,12 +696,11 @@ def test_columns_parsed_together_are_those_parsed_alone(monkeypatch):
     rng = np.random.default_rng(0)
     words = ["1", "01", " 2", "x", "2.50", "-0", "+3", "9223372036854775808"]
     frame = pd.DataFrame({f"c{number}": rng.choice(words, 7) for number in range(9)})
-    text = frame.to_csv(index=False, header=False)
-    options = {"header": None, "skipinitialspace": False, "keep_default_na": False}
+    text = frame.to_csv(index=False, header=False).encode()
 
     def columns_of(cells: int) -> list[list[object]]:
         monkeypatch.setattr(table_module, "_MAX_PARSED_CELLS", cells)
-        table = Table("a.csv", frame, text=text, csv_options=options)
+        table = Table("a.csv", frame, text=text, separator=",")
         return [table.as_written(name).tolist() for name in rng.permutation(frame.columns)]
 
     order = rng.bit_generator.state
@@ -709,3 +708,33 @@ def test_columns_parsed_together_are_those_parsed_alone(monkeypatch):
     for cells in (14, 21, 1_000):
         rng.bit_generator.state = order
         assert columns_of(cells) == alone
+
+
+#: Matrix of a path -> edges by position of the names.
+MATRICES = {
+    ",1,2,3,4\n1,0,1,0,0\n2,0,0,1,0\n3,0,0,0,1\n4,0,0,0,0\n": ["1", "2", "3", "4"],
+    "id,b,a,d,c\nb,0,1,0,0\na,0,0,1,0\nd,0,0,0,1\nc,0,0,0,0\n": ["b", "a", "d", "c"],
+    "a;b;c;d\n0;1;0;0\n0;0;1;0\n0;0;0;1\n0;0;0;0\n": ["a", "b", "c", "d"],
+    "node\t7\t8\t9\t10\n7\t\t1\t\t\n8\t\t\t1\t\n9\t\t\t\t1\n10\t\t\t\t\n": ["7", "8", "9", "10"],
+}
+
+
+def test_a_matrix_is_read_with_names_of_any_kind_in_the_first_line_alone_or_twice(tmp_path):
+    folders = number_folders(tmp_path)
+
+    def check(case):
+        text, names = case
+        got = read_files(write_files(next(folders), matrix_csv=text))
+        assert (got.first.num_nodes, got.edges()) == (len(names), PATH)
+
+    check_each(check, MATRICES.items())
+    # Three rows of three numbers are edges with weights if a diagonal cell is not 0.
+    with pytest.raises(DamagedInput, match="no columns named like the ends"):
+        read_files(write_files(next(folders), list_csv="a,b,c\n1,2,3\n2,3,4\n3,4,5\n"))
+
+
+@pytest.mark.parametrize("text", ["A,B\nA,C\nB,C\n", "A,B,C\nC,A,B\nB,C,A\n", "A B\nB A\nA B\n"])
+def test_options_that_name_the_ends_show_that_the_first_line_has_names(tmp_path, text):
+    folder = write_files(tmp_path / "t", list_txt=text)
+    got = read_files(folder, source="A", target="B")
+    assert got.first.num_edges == 2

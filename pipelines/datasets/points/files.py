@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -23,7 +24,7 @@ from kmip_data.pipelines.datasets.points.columns import (
 from kmip_data.pipelines.datasets.points.las import read_las
 from kmip_data.pipelines.datasets.points.pcd import read_pcd
 from kmip_data.pipelines.datasets.points.ply import read_ply
-from kmip_data.pipelines.datasets.points.text import read_labels, read_text
+from kmip_data.pipelines.datasets.points.text_clouds import read_labels, read_text
 
 #: Column layouts of laser scans: nuScenes, KITTI, and others.
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
@@ -35,7 +36,8 @@ LABEL = "label"  #: column name of labels from a separate file
 LABEL_SUFFIXES = (".label", ".labels", ".seg")
 _LABEL_STEM_SUFFIXES = ("_label", "_labels", "-label", "-labels", ".label", ".labels")
 _READ_ERRORS = (
-    OSError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, TokenError, struct.error
+    OSError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, TokenError, struct.error,
+    csv.Error,
 )  # fmt: skip
 
 

@@ -67,8 +67,8 @@ def read(
     """Yield the molecules in row order, as SMILES without atoms yet."""
     # Imported late: tables import pandas, which the other functions of this module do not need.
     from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
+    from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
     from kmip_data.pipelines.datasets.graphs.tables.table import check_column_options
-    from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
     # 1. Read the table and find its columns.
     name = files[0]

@@ -14,7 +14,7 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
-    is_matrix,
+    matrix_cells,
     tables_from_matrix,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     FeatureIndices,
     read_feature_indices,
 )
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
+from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 
 _EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
 #: Level of the rows -> words in the file name. The first existing level gives the order of graphs.
@@ -86,8 +86,9 @@ def read(
             tables[level] = read_table(
                 folder / names[0], level, options, findings.notices, is_only_table=is_only_table
             )
-    if is_only_table and is_matrix(tables["edge"]):
-        tables = tables_from_matrix(tables["edge"])
+    cells = matrix_cells(tables["edge"]) if is_only_table else None
+    if cells is not None:
+        tables = tables_from_matrix(tables["edge"], cells)
     yield from graphs_from_tables(
         tables, options, findings, feature_files, is_only_table=is_only_table
     )

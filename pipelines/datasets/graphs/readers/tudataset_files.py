@@ -22,8 +22,8 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
+from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import read_table
 
 _EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _MANDATORY_SUFFIXES = ("_A.txt", "_graph_indicator.txt")

@@ -1,4 +1,4 @@
-"""Adjacency matrices as tables: node names in the first line and in the first column."""
+"""Adjacency matrices as tables: node names in the first line, and mostly in the first column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kmip_data.columns.column_uses import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
-from kmip_data.pipelines.datasets.graphs.tables.text_tables import detect_separator
+from kmip_data.pipelines.formats.delimited import guess_separator, split_rows
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
 #: Part of the files that is sampled to detect several matrices.
@@ -22,13 +22,24 @@ _SAMPLED_BYTES = 2**16
 _SAMPLED_LINES = 20
 
 
-def is_matrix(table: Table) -> bool:
-    """True if rows and columns have the same names."""
-    names = table.column_names[1:]
-    if not table.has_names or len(table.frame) != len(names) or not names:
-        return False
-    rows = table.frame.iloc[:, 0].map(lambda value: str(value).strip())
-    return tuple(rows) == names
+def matrix_cells(table: Table) -> pd.DataFrame | None:
+    """Return the cells of an adjacency matrix; ``None`` for another table.
+
+    Rows and columns have the same names. If rows have none, as many numbers as there are columns,
+    with zeros for a node and itself, tell a matrix from a list of edges.
+    """
+    names = table.column_names
+    frame = table.frame
+    if not table.has_names or not len(frame):
+        return None
+    rows = frame.iloc[:, 0].map(lambda value: str(value).strip())
+    if tuple(rows) == names[1:]:
+        return frame.iloc[:, 1:]
+    if len(frame) != len(names) or len(names) < 3 or known_columns.matching_end_pairs(names):
+        return None
+    if not all(frame[name].dtype.kind in "iufb" for name in frame):
+        return None
+    return None if np.diagonal(frame.to_numpy(np.float64)).any() else frame
 
 
 def refuse_matrices(folder: Path, files: Sequence[str]) -> None:
@@ -57,15 +68,14 @@ def _looks_like_matrix(head: bytes) -> bool:
     lines = head.decode("latin-1").splitlines()[:_SAMPLED_LINES]
     if len(lines) < 4:
         return False
-    separator = detect_separator(lines[:-1])  # the last line may be cut off
-    first, *rows = [line.split(separator) for line in lines[:-1]]
-    names = [row[0] for row in rows]
+    lines = lines[:-1]  # the last line may be cut off
+    first, *rows = split_rows(lines, guess_separator(lines), strict=False)
+    names = [row[0] for row in rows if row]
     return len(first) > 2 and names == first[1 : 1 + len(names)]
 
 
-def tables_from_matrix(table: Table) -> dict[Level, Table]:
+def tables_from_matrix(table: Table, cells: pd.DataFrame) -> dict[Level, Table]:
     """Return the nodes and edges of a matrix; edges have weights unless all weights are 1."""
-    cells = table.frame.iloc[:, 1:]
     for name in cells:
         if cells[name].dtype.kind not in "iufb" and cells[name].notna().any():
             raise DamagedInput(
@@ -74,7 +84,7 @@ def tables_from_matrix(table: Table) -> dict[Level, Table]:
             )
     weights = cells.fillna(0).to_numpy(np.float64)
     source, target = weights.nonzero()
-    names = np.array(table.column_names[1:], object)
+    names = np.array(list(map(str, cells)), object)
     edges = pd.DataFrame(
         {known_columns.SOURCE_KEY: names[source], known_columns.TARGET_KEY: names[target]}
     )

@@ -17,6 +17,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.written_numbers import (
+    MISSING_WORDS,
     DecimalSign,
     Quantity,
     is_written_number,
@@ -26,29 +27,6 @@ from kmip_data.pipelines.formats.written_numbers import (
 )
 from kmip_data.text import count_with_noun
 
-#: Strings that pandas reads as missing.
-MISSING_STRINGS = frozenset(
-    [
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "<NA>",
-        "N/A",
-        "NA",
-        "n/a",
-        "NULL",
-        "null",
-        "None",
-        "NaN",
-        "nan",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "-1.#IND",
-        "1.#QNAN",
-        "-1.#QNAN",
-    ]
-)
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 _PLAIN_INTEGER = re.compile(r"[+-]?\d+")
 _IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
@@ -134,8 +112,8 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
     distinct = set(pd.unique(strings)) - {""}
     user_missing = set(params.missing)
     # Among numbers, NA is never a value; among strings, the user decides what is missing.
-    missing_among_numbers = MISSING_STRINGS | user_missing
-    missing_among_strings = user_missing or MISSING_STRINGS
+    missing_among_numbers = MISSING_WORDS | user_missing
+    missing_among_strings = user_missing or MISSING_WORDS
     filled = np.where(np.isin(strings, list(missing_among_numbers)), "", strings)
 
     distinct_filled = distinct - missing_among_numbers
@@ -163,7 +141,7 @@ def is_boolean_column(column: TableColumn) -> bool:
     if cells.dtype.kind in "iuf":
         return False
     distinct = {str(value).strip() for value in cells.dropna().unique()}
-    distinct -= MISSING_STRINGS | {"", *column.params.missing}
+    distinct -= MISSING_WORDS | {"", *column.params.missing}
     return bool(distinct) and _are_booleans(distinct)
 
 
@@ -177,7 +155,7 @@ def filled_cells(column: TableColumn) -> pd.Series:
     if cells.dtype.kind in "iufb":
         return cells
     strings = cells.map(str).str.strip()
-    return cells[~strings.isin({"", *(column.params.missing or MISSING_STRINGS)})]
+    return cells[~strings.isin({"", *(column.params.missing or MISSING_WORDS)})]
 
 
 def is_identifier_column(
@@ -244,7 +222,7 @@ def _needs_decimal_sign(column: TableColumn) -> bool:
 
 def _point_may_separate_thousands(table: Table) -> bool:
     """True if decimal commas are shown by another column, or common next to its separator."""
-    return table.csv_options.get("sep") == ";" or table.has_decimal_commas
+    return table.separator == ";" or table.has_decimal_commas
 
 
 def _split_units(column: TableColumn, strings: Array) -> tuple[Array, str]:

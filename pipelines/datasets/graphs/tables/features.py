@@ -12,7 +12,6 @@ from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_uses import ColumnRole
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
-    MISSING_STRINGS,
     CellValues,
     TableColumn,
     check_described_values,
@@ -22,6 +21,8 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     value_texts,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, is_row_index
+from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
+from kmip_data.text import list_names
 
 _MAX_UNSCALED = 120  #: largest absolute value of a feature that needs no scaling, such as an age
 _DATE = re.compile(
@@ -73,7 +74,7 @@ def read_features(column: TableColumn, values: CellValues, role: ColumnRole) -> 
         column.notices.missing[column.name] = int(values.is_missing.sum())
     if role.use == "category":
         typed = typed_values(column, values, role.categories)
-        listed = ", ".join(role.categories)[:200]
+        listed = list_names(role.categories, 200)
         is_wrong = ~np.isin(texts, [*typed, ""])
         check_described_values(column, is_wrong, texts, f"one of the categories {listed}")
         return [(texts == text).astype(np.float32) for text in typed]
@@ -131,7 +132,7 @@ def _ask_about_categories(column: TableColumn, categories: Array, counts: Array)
     """Ask whether strings are missing values, or too many for categories; True if so."""
     name = column.name
     location = f"{column.table.name}: {name!r}"
-    ambiguous = [str(text) for text in categories if text in MISSING_STRINGS]
+    ambiguous = [str(text) for text in categories if text in MISSING_WORDS]
     if ambiguous and not column.params.missing:
         count = int(counts[np.isin(categories, ambiguous)].sum())
         question = (

@@ -98,8 +98,7 @@ def graphs_from_tables(
         nodes = NodeIndices(
             tables["node"], edges, ends, node_column, groups["node"], first_row=first_row(params)
         )
-        has_features = "node/x" in columns["node"] or bool(feature_files)
-        _warn_of_nodes(tables["node"], id_uses["node"], ends, notices, has_features=has_features)
+        _warn_of_nodes(tables["node"], id_uses["node"], ends, columns["node"], notices)
 
     # 4. Graph by graph.
     names = groups[first_level]
@@ -243,12 +242,16 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
 
 
 def _warn_of_nodes(
-    nodes: Table, uses: Mapping[str, Use], ends: Array, notices: Notices, *, has_features: bool
+    nodes: Table,
+    uses: Mapping[str, Use],
+    ends: Array,
+    values: Mapping[str, Array],
+    notices: Notices,
 ) -> None:
     """Warn of rows that may be notes, and of a table without features."""
     id_column = next((name for name, use in uses.items() if use == "id"), "")
     _warn_of_footnotes(nodes, id_column, ends, notices)
-    if not has_features:
+    if "node/x" not in values:
         _warn_of_missing_features(nodes, uses, notices)
 
 

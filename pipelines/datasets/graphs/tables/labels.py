@@ -25,6 +25,7 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     value_texts,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.text import list_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
 _NAMED_FRACTION = 0.1
@@ -140,7 +141,7 @@ def _read_target(
         typed = typed_values(column, values, classes)
         if are_booleans and typed.keys().isdisjoint(texts):
             texts = CellValues(values.numbers).as_strings()
-        listed = ", ".join(classes)[:200]
+        listed = list_names(classes, 200)
         is_wrong = ~np.isin(texts, [*typed, ""])
         check_described_values(column, is_wrong, texts, f"one of the classes {listed}")
         if [*classes] != [str(number) for number in range(len(classes))]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,14 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.formats.delimited import parse_rows
 from kmip_data.pipelines.formats.written_numbers import (
     DecimalSign,
     is_written_number,
     shown_decimal_signs,
     split_unit,
 )
-from kmip_data.text import is_likely_typo, nearest_name
+from kmip_data.text import is_likely_typo, list_names, nearest_name
 
 UNNAMED_PREFIX = "Unnamed: "  #: begins the names of columns without a name, as in pandas
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
@@ -45,8 +45,8 @@ class Table:
     row_word: str = "line"  #: word for a row in messages
     has_names: bool = True  #: False if columns are numbered from 0
     lines_without_row: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
-    text: str = ""  #: rows as they are written
-    csv_options: Mapping[str, Any] = field(default_factory=dict)  #: options of ``pandas.read_csv``
+    text: bytes = b""  #: rows as they are written
+    separator: str = ""  #: separator of their cells
     may_have_codes: bool = False  #: True if it may have codes such as 001, which are not integers
     locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them
     #: First column -> columns that were last parsed as strings
@@ -65,7 +65,7 @@ class Table:
     @property
     def column_list(self) -> str:
         """Names of the file's columns, for messages."""
-        return ", ".join(name for name in self.column_names if not name.startswith("\0"))[:1_000]
+        return list_names([name for name in self.column_names if not name.startswith("\0")], 1_000)
 
     def location(self, row: SupportsInt) -> str:
         """Return the file and line of a row, for messages."""
@@ -185,8 +185,8 @@ class Table:
         frame = self._parsed.get(first)
         if frame is None:
             columns = range(first, min(first + width, len(self.column_names)))
-            options = {**self.csv_options, "dtype": str, "usecols": columns, "na_values": []}
-            frame = pd.read_csv(io.BytesIO(self.text.encode()), **options)
+            options = {"dtype": str, "usecols": columns, "na_values": []}
+            frame = parse_rows(self.text, self.separator, **options)
             self._parsed.clear()
             if width > 1:
                 self._parsed[first] = frame
@@ -247,7 +247,7 @@ def check_column_options(
             if name in inputs:
                 raise UsageError(
                     f"The column {name!r} is the input, so --set {key}={name} has no effect.",
-                    found=", ".join(names)[:1_000],
+                    found=list_names(names, 1_000),
                     next=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
                 )
             if name == "none" or name in names:
@@ -257,7 +257,7 @@ def check_column_options(
                     continue
                 raise DamagedInput(
                     f"No table has the column {name!r} of the description.",
-                    found=", ".join(names)[:1_000],
+                    found=list_names(names, 1_000),
                     next=f"add a column {name!r}: a model needs it",
                 )
             likely = (
@@ -360,7 +360,7 @@ def unknown_column_error(
         columns = [tables[0].column_list or "none"]
     error = UsageError(
         problem,
-        found="; ".join(columns)[:1_000],
+        found=list_names(columns, 1_000, separator="; "),
         next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
     listed_names = name.split(",")

@@ -1,0 +1,260 @@
+"""Delimited text: comments, separator, widths and rows of tables and point clouds.
+
+Texts are bytes of UTF-8 with LF, which pandas parses in a quarter of the memory of a string.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import I64
+from kmip_data.pipelines.formats.text import decode_text
+from kmip_data.pipelines.formats.written_numbers import is_written_number
+
+BLANKS = " "  #: separator: any number of blanks and tabs
+MIXED = "mixed"  #: separator: any mix of tabs, semicolons, commas and blanks
+SAMPLED_ROWS = 100  #: first rows, which determine separator and names
+_SEPARATORS = ("\t", ";", ",", "|", BLANKS)  #: in order of preference
+_TO_BLANKS = bytes.maketrans(b"\t;,", b"   ")
+_TO_BLANKS_TEXT = str.maketrans("\t;,", "   ")
+#: Comments and blank lines.
+_LINE_WITHOUT_ROW = re.compile(rb"^[ \t]*(?:(?:[#%]|//).*)?(?:\n|\Z)", re.MULTILINE)
+_BEGINNINGS_WITHOUT_ROW = (b"#", b"%", b"//", b" ", b"\t", b"\n")
+#: First line with which Excel names the separator.
+_SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class DelimitedText:
+    """Rows of a text, without comments and blank lines."""
+
+    data: bytes
+    lines_without_row: list[int] = field(default_factory=list)  #: ascending, from 1
+    comments: dict[int, str] = field(default_factory=dict)  #: line number -> comment
+    separator: str = ""  #: separator that the file itself names
+    stripped_lines: int = 0  #: lines of separators at the end, which spreadsheets write
+
+    def sample_rows(self) -> list[str]:
+        """Return the first rows; a quoted cell may continue in the next."""
+        head = self.data[: 2**16]
+        while head.count(b"\n") < SAMPLED_ROWS and len(head) < len(self.data):
+            head = self.data[: 4 * len(head)]
+        rows = head.decode("utf-8", "replace").split("\n", SAMPLED_ROWS)[:SAMPLED_ROWS]
+        return [row for row in rows if row.strip()]
+
+    def first_row(self) -> bytes:
+        """Return the first line, and the lines over which a quoted cell of it continues."""
+        end = 0
+        while end < len(self.data):
+            end = self.data.find(b"\n", end) + 1 or len(self.data)
+            if self.data.count(b'"', 0, end) % 2 == 0:
+                break
+        return self.data[:end]
+
+    def comments_above(self) -> list[str]:
+        """Return the comments above the first row, without their marks."""
+        comments = []
+        for position, line in enumerate(self.lines_without_row, 1):
+            if position != line:
+                break
+            comments.append(self.comments.get(line, "").lstrip("#/%").strip())
+        return [comment for comment in comments if comment]
+
+
+def read_delimited(data: bytes, name: str, encoding: str = "") -> DelimitedText:
+    """Find the rows of a text in any encoding, with any line ends.
+
+    Raises ``DamagedInput`` if the encoding is unknown.
+    """
+    if not data.isascii() or b"\r" in data:
+        data = decode_text(data, name, encoding).encode()
+    separator = ""
+    lines_before = 0
+    if match := _SEPARATOR_LINE.match(data):
+        separator = match[1].decode("latin-1")
+        data = data[match.end() :]
+        lines_before = 1
+    data, stripped_lines = _strip_separator_lines(data)
+    data, lines_without_row, comments = _remove_comments(data, lines_before)
+    if data and not data.endswith(b"\n"):
+        data += b"\n"
+    return DelimitedText(data, lines_without_row, comments, separator, stripped_lines)
+
+
+def _strip_separator_lines(data: bytes) -> tuple[bytes, int]:
+    """Strip trailing lines of separators; also return their number."""
+    num_stripped = 0
+    end = len(data)
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        line = data[start:end].strip(b" \t\n")
+        if line.strip(b",; \t"):
+            break
+        num_stripped += bool(line)
+        end = start
+    # Blank lines are skipped later, with the comments.
+    return (data[:end] if num_stripped else data), num_stripped
+
+
+def _remove_comments(data: bytes, lines_before: int) -> tuple[bytes, list[int], dict[int, str]]:
+    """Remove comments and blank lines, except inside quoted cells.
+
+    Return the rows, the numbers of the other lines, and the comments by line. ``lines_before`` lines
+    precede the data in the file.
+    """
+    lines_without_row = list(range(1, lines_before + 1))
+    comments: dict[int, str] = {}
+    if not data.startswith(_BEGINNINGS_WITHOUT_ROW) and not any(
+        b"\n" + beginning in data for beginning in _BEGINNINGS_WITHOUT_ROW
+    ):
+        return data, lines_without_row, comments
+    pieces: list[bytes] = []
+    start = 0
+    line = 1 + lines_before
+    quotes = 0
+    for match in _LINE_WITHOUT_ROW.finditer(data):
+        if match.end() == match.start():
+            continue
+        piece = data[start : match.start()]
+        quotes += piece.count(b'"')
+        line += piece.count(b"\n")
+        pieces.append(piece)
+        start = match.start()
+        # Inside quotes, the line is part of a cell.
+        if quotes % 2:
+            continue
+        if comment := match.group().strip():
+            comments[line] = comment.decode("utf-8", "replace")
+        lines_without_row.append(line)
+        line += 1
+        start = match.end()
+    pieces.append(data[start:])
+    return b"".join(pieces), lines_without_row, comments
+
+
+def guess_separator(rows: Sequence[str], *, may_be_mixed: bool = False) -> str:
+    """Return the separator that splits all rows into equally many cells.
+
+    Of several, it is the first whose cells below the names have no other separator unless they are
+    numbers, as in ``1,5 2,5``; otherwise the first of tab, ``;``, ``,``, ``|`` and blank.
+    """
+    candidates: list[str] = []
+    with_row_names: list[str] = []  # the first row is shorter, because rows begin with a name
+    for separator in _SEPARATORS:
+        cells = list(split_rows(rows, separator, strict=False))
+        first, *others = map(len, cells)
+        if len(rows) == SAMPLED_ROWS:
+            others = others[:-1]  # a quoted cell may continue after the sample
+        if first > 1 and {*others} <= {first}:
+            candidates.append(separator)
+            has_names = not any(map(is_written_number, cells[0]))
+            if all(_is_single_cell(cell) for row in cells[has_names:] for cell in row):
+                return separator
+        elif first > 0 and {*others} == {first + 1}:
+            with_row_names.append(separator)
+    if may_be_mixed and _prefer_mixed(rows, candidates):
+        return MIXED
+    if candidates or with_row_names:
+        return (candidates or with_row_names)[0]
+    return max(_SEPARATORS, key=lambda separator: _regularity(rows, separator))
+
+
+def _is_single_cell(cell: str) -> bool:
+    """True for a number, and for a text without any separator."""
+    return is_written_number(cell) or not any(separator in cell for separator in _SEPARATORS)
+
+
+def _prefer_mixed(rows: Sequence[str], candidates: Sequence[str]) -> bool:
+    """True if all separators together give rows of equal width, and more numbers than one alone."""
+    widths = {len(row) for row in split_rows(rows, MIXED, strict=False)}
+    return (
+        len(widths) == 1
+        and widths != {1}
+        and all(
+            _fraction_of_numbers(rows, MIXED) > _fraction_of_numbers(rows, separator)
+            for separator in candidates[:1]
+        )
+    )
+
+
+def _fraction_of_numbers(rows: Sequence[str], separator: str) -> float:
+    cells = [cell for row in split_rows(rows, separator, strict=False) for cell in row]
+    return sum(map(is_written_number, cells)) / max(len(cells), 1)
+
+
+def _regularity(rows: Sequence[str], separator: str) -> int:
+    """Return the number of rows that have the most common width, if it is more than one cell."""
+    widths = [len(row) for row in split_rows(rows, separator, strict=False)]
+    return max((widths.count(width) for width in {*widths} - {1}), default=0)
+
+
+def split_rows(lines: Iterable[str], separator: str, *, strict: bool = True) -> Iterator[list[str]]:
+    """Yield the cells of each row; a quoted cell may contain separators and line breaks."""
+    if separator == MIXED:
+        lines = (line.translate(_TO_BLANKS_TEXT) for line in lines)
+    if separator in {BLANKS, MIXED}:
+        lines = (line.strip(" \t\n").replace("\t", " ") for line in lines)
+    delimiter = BLANKS if separator == MIXED else separator
+    lines = iter(lines)
+    for line in lines:
+        if '"' in line:
+            quoted = csv.reader(
+                itertools.chain([line], lines),
+                delimiter=delimiter,
+                skipinitialspace=True,
+                strict=strict,
+            )
+            cells = next(quoted)
+        else:
+            cells = line.rstrip("\n").split(delimiter)
+        if delimiter == BLANKS:
+            yield [cell for cell in cells if cell]
+        else:
+            yield [cell.strip() for cell in cells]
+
+
+def count_cells(data: bytes, separator: str) -> I64:
+    """Return the number of cells of each row."""
+    if b'"' in data:
+        lines = io.StringIO(data.decode())
+        return np.fromiter(map(len, split_rows(lines, separator)), np.int64)
+    characters = np.frombuffer(data, np.uint8)
+    is_end = characters == ord("\n")
+    if separator not in {BLANKS, MIXED}:
+        positions = np.flatnonzero(is_end | (characters == ord(separator)))
+        return np.diff(np.flatnonzero(is_end[positions]), prepend=-1)
+    is_blank = is_end.copy()
+    for blank in b" \t;," if separator == MIXED else b" \t":
+        is_blank |= characters == blank
+    begins_cell = ~is_blank
+    begins_cell[1:] &= is_blank[:-1]
+    starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
+    return np.add.reduceat(begins_cell, starts, dtype=np.int64)
+
+
+def parse_rows(data: bytes, separator: str, **options: Any) -> pd.DataFrame:
+    """Parse rows into columns numbered from 0, with further ``options`` of pandas."""
+    if not data:
+        return pd.DataFrame()
+    if separator == MIXED:
+        data = data.translate(_TO_BLANKS)
+    defaults: dict[str, Any] = {
+        "sep": r"\s+" if separator in {BLANKS, MIXED} else separator,
+        "header": None,
+        "index_col": False,
+        "keep_default_na": False,
+        "na_values": [""],
+        "skipinitialspace": True,
+        "low_memory": False,
+    }
+    frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **{**defaults, **options})
+    return frame

@@ -1,0 +1,95 @@
+"""One reader of delimited text: tables of nodes and clouds of points with the same cells are equal."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from support.cases import check_each
+from support.own_graphs import number_folders, read_files, write_files
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.points.columns import CloudOptions
+from kmip_data.pipelines.datasets.points.files import read_point_columns
+
+NUMBERS = [[1.5, 2.5, 3.25], [-1.25, 0.5, 7], [0.125, 12, -3.5], [4, 5, 6]]
+
+
+def both(folder, data, *, header=None):
+    """Return the numbers (rows, columns) that a table of nodes and a cloud of points have."""
+    options = CloudOptions(header=header)
+    (folder.parent / "cloud.txt").write_bytes(data)
+    columns = read_point_columns(folder.parent / "cloud.txt", "cloud.txt", options)
+    points = np.column_stack(list(columns.values.values())).astype(float)
+    write_files(folder, edges_csv="source,target\n0,1\n1,2\n", nodes_csv=data)
+    (record,) = read_files(folder).records
+    return points, record.columns["node/x"]
+
+
+def written(numbers, separator, decimal, quote=""):
+    """Return the lines of numbers in a notation."""
+    rows = [
+        [f"{quote}{number:g}{quote}".replace(".", decimal) for number in row] for row in numbers
+    ]
+    return [separator.join(row) for row in rows]
+
+
+SEPARATORS = ["\t", ";", ",", "|", " ", "   ", ", ", "; "]
+
+
+def test_both_kinds_of_text_have_the_written_numbers(tmp_path):
+    """Separators, decimal signs, names, line ends, byte order marks, quotes and comments."""
+    folders = number_folders(tmp_path)
+
+    def check(case):
+        separator, decimal, header, end, encoding, quote = case
+        if decimal == separator.strip() and not quote:
+            return
+        lines = written(NUMBERS, separator, decimal, quote)
+        if header:
+            lines.insert(
+                0, separator.join(f"{quote}{name}{quote}" for name in ("x", "height", "z"))
+            )
+        lines[1:1] = ["", "# made here", "% 1 2"]
+        data = end.join([*lines, ""]).encode(encoding)
+        for numbers in both(next(folders), data):
+            np.testing.assert_allclose(numbers, NUMBERS, rtol=1e-6)
+
+    layouts = [
+        *itertools.product(SEPARATORS, [".", ","], [True, False], ["\n"], ["utf-8"], [""]),
+        *itertools.product([";", " "], [","], [True], ["\n", "\r\n", "\r"], ["utf-8-sig", "utf-16"], ["", '"']),
+    ]  # fmt: skip
+    check_each(check, layouts)
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", ",", "|"])
+@pytest.mark.parametrize("last", [3.5, None])
+def test_an_empty_cell_is_missing_where_it_stands(tmp_path, separator, last):
+    """No cell moves into an empty column, at the end neither."""
+    rows = [[1, 2, None, 7], [4, 5, 6.5, last], [8, 9, None, 1]]
+    lines = [separator.join("" if cell is None else f"{cell:g}" for cell in row) for row in rows]
+    points, features = both(tmp_path / "t", "\n".join([*lines, ""]).encode())
+    np.testing.assert_array_equal(points, np.array(rows, float))
+    expected = np.nan_to_num(np.array(rows, float))
+    np.testing.assert_array_equal(features[:, [0, 1, 2, 4]], expected)
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", ",", " "])
+def test_a_line_of_another_width_is_named(tmp_path, separator):
+    lines = written(NUMBERS, separator, ".")
+    lines[2] = lines[2].rpartition(separator)[0]
+    data = "\n".join(["# by hand", *lines]).encode()
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(DamagedInput, match="line 4"):
+        read_point_columns(tmp_path / "a.txt", "a.txt", CloudOptions())
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=data)
+    with pytest.raises(DamagedInput, match="line 4"):
+        read_files(folder)
+
+
+@pytest.mark.parametrize("mark", ["sep=;", '"sep=;"', "SEP=;"])
+def test_the_line_with_which_excel_names_the_separator_is_followed(tmp_path, mark):
+    data = "\n".join([mark, "x;height;z", *written(NUMBERS, ";", ",")]).encode()
+    for numbers in both(tmp_path / "t", data):
+        np.testing.assert_allclose(numbers, NUMBERS, rtol=1e-6)
