@@ -274,7 +274,7 @@ def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs
     if unknown_names := set(params.ignore) - attributes.keys():
         raise UsageError(
             f"No graph has an attribute {min(unknown_names)!r}.",
-            found=", ".join(attributes)[:500],
+            found=list_names(attributes, 500),
             next="use names of these in ignore=",
         )
     return SavedGraphs(spool, forms, digest.hexdigest())

@@ -121,7 +121,7 @@ def read(
         if name not in findings.notices.ignored:
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
-                found=", ".join(sorted(names))[:500],
+                found=list_names(sorted(names), 500),
                 next="--set ignore= with one of these attributes",
             )
 
