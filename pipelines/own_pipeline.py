@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
-import numpy as np
-from numpy.random import PCG64, Generator
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.path_errors import (
@@ -25,11 +22,10 @@ from kmip_data.files.path_errors import (
 )
 from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import SkippedRecord
-from kmip_data.graphs.split_rules import count_of_fraction
 from kmip_data.pipelines.base import Pipeline, RawCopy, RecordTable, Split
-from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
+from kmip_data.pipelines.own_split import OwnSplitParams, own_split
+from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
 from kmip_data.strict_model import StrictModel
 
@@ -76,38 +72,6 @@ class OwnTextParams(OwnParams):
         return value
 
 
-class OwnSplitParams(BaseSplitParams):
-    """Split parameters of a user's own files."""
-
-    random_rules: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
-    rule_of_part_sizes: ClassVar[str | None] = "random"
-
-    split_rule: str = Field(
-        default="given",
-        pattern="^(given|random|stratified)$",
-        description="given: folders named train, val and test, else random; random: records drawn at "
-        "random; stratified: drawn with equal class fractions",
-    )
-    val_fraction: float = Field(
-        default=0.1,
-        ge=0,
-        lt=1,
-        description="fraction of records in val",
-    )
-    test_fraction: float = Field(
-        default=0.1,
-        ge=0,
-        lt=1,
-        description="fraction of records in test",
-    )
-
-    @model_validator(mode="after")
-    def _check_train_is_not_empty(self) -> Self:
-        if self.val_fraction + self.test_fraction >= 1:
-            raise ValueError("val_fraction and test_fraction leave nothing to train with")
-        return self
-
-
 DEFAULT_MEMORY = 2**32  #: default memory limit for reading a user's own files
 P = TypeVar("P", bound=OwnParams)
 
@@ -121,6 +85,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     Source: ClassVar[type[StrictModel]]
     memory_limit: int | None = None  #: for reading the files, in bytes
     ignored_files: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
+    divides_nodes: ClassVar[bool] = False  #: True if a split divides the nodes of a single graph
 
     def import_files(
         self,
@@ -165,45 +130,14 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         return params.class_name
 
     def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
-        """Divide records by the folders of their files, or else at random.
+        """Divide records by the parts given in the files, or else at random."""
+        groups = [self.group_of_record(key) for key in records.keys]
+        divides_nodes = self.divides_nodes and len(groups) == 1
+        return own_split(records, params, groups, self.manifest.name, divides_nodes=divides_nodes)
 
-        Every part is in source order, and train is never empty.
-        """
-        by_folder = parts_by_folder(records.keys) if params.split_rule == "given" else {}
-        if by_folder:
-            if by_folder["val"]:
-                return Split("folders", "given", {}, by_folder, note="by the folders of the files")
-            options = params.model_dump(include={"split_seed", "val_fraction"})
-            name = f"folders-val{params.val_fraction:g}-seed{params.split_seed}"
-            note = (
-                f"by the folders of the files; val is {params.val_fraction:.0%} of train, at random"
-            )
-            parts = by_folder | self._draw_val(by_folder["train"], records.keys, params)
-            return Split(name, "given", options, parts, note=note)
-        parts = {
-            part: rows.tolist()
-            for part, rows in divide_at_random(len(records.keys), params).items()
-        }
-        name = random_split_name(params)
-        return Split(name, "random", params.model_dump(exclude={"split_rule"}), parts)
-
-    def file_of_record(self, key: str) -> str:
-        """Return the name of a record's file; all records of a file stay in one part."""
+    def group_of_record(self, key: str) -> str:
+        """Return the name of a record's group: records of a group stay in one part."""
         return key
-
-    def _draw_val(
-        self, train: Sequence[int], keys: Sequence[str], params: OwnSplitParams
-    ) -> dict[str, list[int]]:
-        """Move the records of randomly drawn files from ``train`` to val; return both parts."""
-        files = sorted({self.file_of_record(keys[row]) for row in train})
-        order = Generator(PCG64(params.split_seed)).permutation(len(files))
-        size = min(count_of_fraction(len(files), params.val_fraction or 0), len(files) - 1)
-        val_files = {files[position] for position in order[:size]}
-        parts: dict[str, list[int]] = {"train": [], "val": []}
-        for row in train:
-            part = "val" if self.file_of_record(keys[row]) in val_files else "train"
-            parts[part].append(row)
-        return parts
 
     def damage_remedy(self) -> None:
         """Return ``None``: there is no other copy to use."""
@@ -270,45 +204,6 @@ def parse_class_count(classes: str, max_classes: int) -> int:
     if not 2 <= count <= max_classes or len(set(values)) < len(values):
         raise ValueError(f"classes are 2 to {max_classes}, or distinct values such as 2,6,9")
     return count
-
-
-def divide_at_random(total: int, params: OwnSplitParams) -> dict[str, I64]:
-    """Draw the parts of ``total`` records; return the positions of each part in source order."""
-    test = count_of_fraction(total, params.test_fraction) if params.test_fraction else 0
-    # Test is drawn first, so val is a fraction of the remaining records.
-    val_fraction = params.val_fraction / (1 - params.test_fraction)
-    val = count_of_fraction(total - test, val_fraction) if val_fraction else 0
-
-    order = Generator(PCG64(params.split_seed)).permutation(total)
-    rows = {
-        "train": order[test + val :],
-        "val": order[test : test + val],
-        "test": order[:test],
-    }
-    return {part: np.sort(rows[part]) for part in PARTS}
-
-
-def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
-    """Return the records of each part if folders named after parts hold all of them; else nothing.
-
-    There must be a folder for train, and one more.
-    """
-    parts: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        folder, slash, _ = key.partition("/")
-        part = part_name(folder.lower()) if slash else None
-        parts.setdefault(part or "", []).append(row)
-    if len(parts) < 2 or not {"train"} <= parts.keys() <= {*PARTS}:
-        return {}
-    return {part: parts.get(part, []) for part in PARTS}
-
-
-def random_split_name(params: OwnSplitParams) -> str:
-    """Return the name of a random split."""
-    name = f"random-seed{params.split_seed}"
-    if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
-        name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
-    return name
 
 
 _MAX_SHOWN = 8  #: number of files listed by an error

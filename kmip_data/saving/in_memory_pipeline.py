@@ -29,14 +29,13 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
     Notices,
 )
-from kmip_data.pipelines.datasets.graphs.given_parts import GraphSplitParams
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
-from kmip_data.pipelines.own_pipeline import OwnSplitParams
+from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule

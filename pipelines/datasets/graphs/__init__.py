@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import Bools
 from kmip_data.builds.home import Home
 from kmip_data.columns.attribute_levels import MaskUse
 from kmip_data.columns.column_inference import InferredColumns
@@ -27,9 +25,8 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.small_files import first_problem, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.schema import Schema
-from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.format.writer import GraphRecord, SkippedRecord
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
     description_from_findings,
@@ -42,11 +39,6 @@ from kmip_data.pipelines.datasets.graphs.edge_directions import (
 )
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, key_columns_by_level
-from kmip_data.pipelines.datasets.graphs.given_parts import (
-    GraphSplitParams,
-    find_given_parts,
-    labelled_mask,
-)
 from kmip_data.pipelines.datasets.graphs.inference import (
     attribute_rules,
     check_totals,
@@ -69,11 +61,8 @@ from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_f
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.own_pipeline import (
     OwnPipeline,
-    OwnSplitParams,
-    divide_at_random,
-    random_split_name,
 )
-from kmip_data.pipelines.parameters import check_fold
+from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
@@ -103,6 +92,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
+    divides_nodes = True
 
     def schema(self, params: CompletedGraphParams) -> Schema:
         """Return the schema inferred from the files."""
@@ -307,60 +297,6 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         """Return a split for each fold of the masks; masks are not stored, so add all splits now."""
         folds = 1 if params.masks is None else params.masks[:1].size
         return [GraphSplitParams(fold=fold) for fold in range(folds)]
-
-    def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
-        """Split graphs, or the nodes of a single graph, as given in the files or at random.
-
-        Graphs and nodes without a label are in no part.
-        """
-        # 1. Find the parts given in the files: a code for each graph or node, if any.
-        rule, level, codes = find_given_parts(records, params)
-        folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
-        fold = params.fold if isinstance(params, GraphSplitParams) else 0
-        check_fold(self.manifest.name, fold, folds, drawn=codes is None)
-
-        label_level = records.label_column.level if records.label_column else level
-        divides_nodes = len(records.keys) == 1 and label_level == "node"
-        is_labelled = labelled_mask(records, divides_nodes=divides_nodes)
-
-        # 2. Without given parts, divide at random.
-        if codes is None and divides_nodes:
-            return self._draw_nodes(is_labelled, params)
-        if codes is None:
-            drawn = super().split(records, params, raw_folder)
-            parts = {
-                name: [row for row in rows if is_labelled[row]]
-                for name, rows in drawn.parts.items()
-            }
-            return replace(drawn, parts=parts)
-
-        # 3. Use the given parts of graphs, or of the nodes of a single graph.
-        if level == "graph":
-            parts = {
-                name: np.flatnonzero((codes == code) & is_labelled).tolist()
-                for name, code in PART_CODES.items()
-            }
-            return Split(rule, "given", {}, parts)
-        if not divides_nodes:
-            raise UsageError(
-                f"{rule!r} divides nodes, but graphs are to be divided.",
-                next="--split-rule random, or a column of parts of graphs",
-            )
-        name = rule
-        if folds > 1:
-            codes = codes.T[fold]
-            name += f"-fold{fold}"
-        codes = np.where(is_labelled, codes, np.uint8(NO_PART))
-        return Split(name, "given", {"fold": fold}, part_codes=codes)
-
-    def _draw_nodes(self, is_labelled: Bools, params: OwnSplitParams) -> Split:
-        """Divide the labelled nodes of a single graph at random."""
-        codes = np.full(len(is_labelled), NO_PART, np.uint8)
-        labelled = np.flatnonzero(is_labelled)
-        for name, rows in divide_at_random(len(labelled), params).items():
-            codes[labelled[rows]] = PART_CODES[name]
-        options = params.model_dump(exclude={"split_rule", "fold"})
-        return Split(random_split_name(params), "random", options, part_codes=codes)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,7 @@ from kmip_data.columns.target_inference import NO_CLASS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
-from kmip_data.graphs.split_rules import grouped_split
-from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split, Unit
+from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, cloud_from_columns
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
@@ -39,7 +38,6 @@ from kmip_data.pipelines.domains.point_clouds import (
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
-    OwnSplitParams,
     OwnTextParams,
     escaped_key,
     files_below,
@@ -365,32 +363,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
             return SkippedRecord(key, f"{len(x)} points, too few for k = {params.k}")
         return record
 
-    def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
-        """Split by folder, else at random, keeping the blocks of a cloud together.
-
-        Blocks of a single cloud are split individually.
-        """
-        split = super().split(records, params, raw_folder)
-        if split.rule == "given":
-            return split
-        # Blocks of one cloud overlap by half, so separating them would leak test data.
-        clouds = {row: self.file_of_record(key) for row, key in enumerate(records.keys)}
-        if len(set(clouds.values())) in {1, len(clouds)}:
-            return split
-        val = len(split.parts["val"])
-        test = len(split.parts["test"])
-        seed = params.split_seed
-        # Draw the test clouds first, then the validation clouds from the rest.
-        rest_and_test = grouped_split(list(clouds), [], clouds, val=test, seed=seed)
-        parts = grouped_split(
-            rest_and_test["train"], rest_and_test["val"], clouds, val=val, seed=seed
-        )
-        return replace(
-            split, parts=parts, note="clouds are kept together, because their blocks overlap"
-        )
-
-    def file_of_record(self, key: str) -> str:
-        """Return the name of the cloud of a record key."""
+    def group_of_record(self, key: str) -> str:
+        """Return the name of a record's cloud, of which blocks overlap by half."""
         return re.sub(r"/\d{6}$", "", key)
 
     def folder_name_pieces(self, params: CompletedPointParams) -> list[str]:

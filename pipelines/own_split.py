@@ -1,0 +1,257 @@
+"""Splits of your own data: given in the files, or drawn at random by groups."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from pydantic import Field, model_validator
+
+from kmip_data.arrays import U8, Array, Bools
+from kmip_data.columns.target_inference import NO_CLASS
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import PART_DOC
+from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
+from kmip_data.graphs.split_rules import count_of_fraction, grouped_split
+from kmip_data.pipelines.base import RecordTable, Split
+from kmip_data.pipelines.parameters import BaseSplitParams, check_fold
+from kmip_data.text import is_likely_typo, nearest_name
+
+
+class OwnSplitParams(BaseSplitParams):
+    """Split parameters of a user's own files."""
+
+    random_rules: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
+    rule_of_part_sizes: ClassVar[str | None] = "random"
+
+    split_rule: str = Field(
+        default="given",
+        pattern="^(given|random|stratified)$",
+        description="given: folders named train, val and test, else random; random: records drawn at "
+        "random; stratified: drawn with equal class fractions",
+    )
+    val_fraction: float = Field(
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="fraction of records in val",
+    )
+    test_fraction: float = Field(
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="fraction of records in test",
+    )
+
+    @model_validator(mode="after")
+    def _check_train_is_not_empty(self) -> Self:
+        if self.val_fraction + self.test_fraction >= 1:
+            raise ValueError("val_fraction and test_fraction leave nothing to train with")
+        return self
+
+
+class GraphSplitParams(OwnSplitParams):
+    """Parameters of a split."""
+
+    random_rules: ClassVar[tuple[str, ...]] = ("random", "stratified")
+    rule_of_part_sizes: ClassVar[str | None] = None
+
+    split_rule: str = Field(
+        default="given",
+        description="given: the masks or column of parts, otherwise random; random: graphs, or nodes of a single "
+        "graph, divided at random; stratified: drawn with equal class fractions; or the name of a column "
+        "of parts",
+    )
+    fold: int = Field(
+        default=0,
+        ge=0,
+        le=9_999,
+        description="index of the split if masks have several columns, from 0",
+    )
+
+
+def own_split(
+    records: RecordTable,
+    params: OwnSplitParams,
+    groups: Sequence[str],
+    dataset: str,
+    *,
+    divides_nodes: bool,
+) -> Split:
+    """Divide the records, or the nodes of a single graph, as given in the files or at random.
+
+    The files give parts by masks, by a column or by the names of their folders. Records without a
+    label are in no part. Records of one group are in one part; ``groups`` has the group of each.
+    """
+    # 1. Parts in the files: a code for each record or node, if any.
+    rule, level, codes = _given_parts(records, params)
+    folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
+    fold = params.fold if isinstance(params, GraphSplitParams) else 0
+    check_fold(dataset, fold, folds, drawn=codes is None)
+    label_level = records.label_column.level if records.label_column else level
+    divides_nodes = divides_nodes and label_level == "node"
+    is_labelled = _labelled_mask(records, divides_nodes=divides_nodes)
+    if codes is not None:
+        if divides_nodes == (level == "graph"):
+            raise UsageError(
+                f"{rule!r} divides {level}s, but {'nodes' if divides_nodes else 'graphs'} are to be "
+                "divided.",
+                next="--split-rule random, or a column of parts of them",
+            )
+        name = rule
+        if folds > 1:
+            codes = codes.T[fold]
+            name += f"-fold{fold}"
+        codes = np.where(is_labelled, codes, np.uint8(NO_PART))
+        options = {"fold": fold} if divides_nodes else {}
+        return _split_from_codes(Split(name, "given", options), codes, divides_nodes=divides_nodes)
+
+    # 2. Folders named after parts, of which val may be missing.
+    by_folder = parts_by_folder(records.keys) if params.split_rule == "given" else {}
+    if by_folder:
+        return _split_by_folder(by_folder, groups, params)
+
+    # 3. Parts drawn at random among the labelled items.
+    drawn_items = np.flatnonzero(is_labelled)
+    item_groups = None if divides_nodes else [groups[item] for item in drawn_items.tolist()]
+    fractions = {"val": params.val_fraction, "test": params.test_fraction}
+    codes = np.full(len(is_labelled), NO_PART, np.uint8)
+    codes[drawn_items] = draw_parts(len(drawn_items), fractions, params.split_seed, item_groups)
+    options = params.model_dump(exclude={"split_rule", "fold"})
+    drawn = Split(_random_split_name(params), "random", options)
+    if item_groups and 1 < len(set(item_groups)) < len(item_groups):
+        drawn = replace(drawn, note="records of the same file are kept together")
+    return _split_from_codes(drawn, codes, divides_nodes=divides_nodes)
+
+
+def draw_parts(
+    total: int, fractions: Mapping[str, float], seed: int, groups: Sequence[str] | None
+) -> U8:
+    """Draw the part of each of ``total`` items; return codes (total,).
+
+    Items of a group are in one part, unless there is a single group, or one for each item. Train is
+    not empty.
+    """
+    # 1. Sizes: test first, so val is a fraction of the remaining items.
+    test_fraction = fractions.get("test", 0)
+    test = count_of_fraction(total, test_fraction) if test_fraction else 0
+    val_fraction = fractions["val"] / (1 - test_fraction)
+    val = count_of_fraction(total - test, val_fraction) if val_fraction else 0
+
+    # 2. Single items.
+    codes = np.full(total, PART_CODES["train"], np.uint8)
+    if groups is None or len(set(groups)) in {0, 1, total}:
+        order = Generator(PCG64(seed)).permutation(total)
+        codes[order[:test]] = PART_CODES["test"]
+        codes[order[test : test + val]] = PART_CODES["val"]
+        return codes
+
+    # 3. Whole groups: test, then val of the rest.
+    group_of_item = dict(enumerate(groups))
+    rest = list(group_of_item)
+    for part, size in (("test", test), ("val", val)):
+        if not size:
+            continue
+        divided = grouped_split(rest, [], group_of_item, val=size, seed=seed)
+        codes[divided["val"]] = PART_CODES[part]
+        rest = divided["train"]
+    return codes
+
+
+def _split_from_codes(split: Split, codes: U8, *, divides_nodes: bool) -> Split:
+    """Return a split of nodes by their codes, or of records by their positions."""
+    if divides_nodes:
+        return replace(split, part_codes=codes)
+    parts = {part: np.flatnonzero(codes == code).tolist() for part, code in PART_CODES.items()}
+    return replace(split, parts=parts)
+
+
+def _split_by_folder(
+    by_folder: dict[str, list[int]], groups: Sequence[str], params: OwnSplitParams
+) -> Split:
+    """Return the split that the folders give; val is drawn from train if no folder has it."""
+    if by_folder["val"]:
+        return Split("folders", "given", {}, by_folder, note="by the folders of the files")
+    train = np.array(by_folder["train"])
+    train_groups = [groups[row] for row in by_folder["train"]]
+    codes = draw_parts(len(train), {"val": params.val_fraction}, params.split_seed, train_groups)
+    parts = dict(by_folder)
+    for part in ("train", "val"):
+        parts[part] = train[codes == PART_CODES[part]].tolist()
+    return Split(
+        f"folders-val{params.val_fraction:g}-seed{params.split_seed}",
+        "given",
+        params.model_dump(include={"split_seed", "val_fraction"}),
+        parts,
+        note=f"by the folders of the files; val is {params.val_fraction:.0%} of train, at random",
+    )
+
+
+def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
+    """Return the rule, and the level and codes of the parts it names; no codes if it is random."""
+    # Only a single graph can be divided by parts of nodes.
+    columns = {}
+    for column in records.columns:
+        if column.doc == PART_DOC and (len(records.keys) == 1 or column.level == "graph"):
+            columns[column.attribute] = column
+    names = [*records.given_parts, *columns]
+    rule = params.split_rule
+    if rule == "given":
+        rule = next(iter(names), "random")
+    if rule in records.given_parts:
+        return rule, "node", records.given_parts[rule]
+    if rule in columns:
+        return rule, columns[rule].level, records.read_column(columns[rule].key)
+    if rule != "random":
+        rules = [*names, "random", "stratified"]
+        close = nearest_name(rule, rules)
+        step = "one of these rules, or the parts in a column split of the files"
+        # Another rule is another experiment: suggest it only for a likely typo.
+        if close and is_likely_typo(rule, close):
+            step = f"--split-rule {shlex.quote(close)}"
+        raise UsageError(
+            f"There is no rule or column of parts {rule!r}.",
+            expected=", ".join(rules),
+            next=step,
+        )
+    return rule, "graph", None
+
+
+def _labelled_mask(records: RecordTable, *, divides_nodes: bool) -> Bools:
+    """Return the mask of labelled nodes (N,) of a single graph, or of labelled graphs (G,)."""
+    label = records.label_column
+    if label is None or (label.level == "node" and not divides_nodes):
+        return np.ones(records.node_counts[0] if divides_nodes else len(records.keys), bool)
+    y: Array = records.read_column(label.key)
+    y = y.reshape(len(y), -1)
+    is_labelled: Bools = ~np.isnan(y)
+    if label.low == NO_CLASS:
+        is_labelled &= y != NO_CLASS
+    return np.asarray(is_labelled.any(axis=1))
+
+
+def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
+    """Return the records of each part if folders named after parts hold all of them; else nothing.
+
+    There must be a folder for train, and one more.
+    """
+    parts: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        folder, slash, _ = key.partition("/")
+        part = part_name(folder.lower()) if slash else None
+        parts.setdefault(part or "", []).append(row)
+    if len(parts) < 2 or not {"train"} <= parts.keys() <= {*PARTS}:
+        return {}
+    return {part: parts.get(part, []) for part in PARTS}
+
+
+def _random_split_name(params: OwnSplitParams) -> str:
+    """Return the name of a random split."""
+    name = f"random-seed{params.split_seed}"
+    if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
+        name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
+    return name
