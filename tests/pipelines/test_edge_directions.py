@@ -145,7 +145,8 @@ def test_directions_of_a_large_graph_are_estimated_from_a_sample(monkeypatch):
     for share in (0, 0.5, 1):
         counts = edge_directions.EdgeCounts(adds_reverse_edges=False)
         again = edges[::-1, : int(share * edges.shape[1])]
-        counts.add(np.concatenate([edges, again], axis=1), 10_000)
+        index = np.concatenate([edges, again], axis=1)
+        counts.add(GraphRecord(key="a", num_nodes=10_000, edge_index=index))
         assert 500 < counts.checked_edges < 4_000
         expected = 2 * share / (1 + share)
         assert abs(counts.with_reverse / counts.checked_edges - expected) < (

@@ -239,8 +239,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             attributes=rules,
             target=target,
             class_names=params.class_name or class_names,
-            graphs=inferred.graphs,
-            graphs_per_shard=graphs_per_shard(inferred, schema, are_molecules=are_molecules),
+            counts=(inferred.graphs, inferred.nodes, inferred.edges),
             are_molecules=are_molecules,
             description=description_from_findings(findings, columns, target, options),
             summary=summarise_files(edge_summary, warnings, findings, schema.columns),
@@ -257,9 +256,8 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
 
     def units(self, prepared: Prepared, params: CompletedGraphParams) -> list[Unit]:
         """Return a unit for each shard of about 64 MiB."""
-        inferred = params.inferred
-        positions = params.positions_to_build(inferred.graphs)
-        return units_of_rows(positions, inferred.graphs_per_shard, "graphs")
+        positions = params.positions_to_build(params.inferred.counts[0])
+        return units_of_rows(positions, graphs_per_shard(params.inferred), "graphs")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: CompletedGraphParams

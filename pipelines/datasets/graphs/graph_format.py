@@ -22,8 +22,10 @@ class GraphReader(Protocol):
         """Yield the graphs of all ``files`` in ``folder``; complete ``findings`` by the last graph.
 
         Keys of columns begin with ``node/``, ``edge/`` or ``graph/``: a row for each node, for each
-        edge, or for the graph. Graphs and their order must be reproducible: the files are read once
-        for the schema, and for each shard up to its last graph.
+        edge, or for the graph. A name without a level is an attribute, whose level is inferred from
+        its rows in all graphs. Columns of bytes begin with ``text/``, and are read only by the format.
+        The files are read once, and graphs are written to a spool; an array must not change after
+        its graph was yielded.
 
         Call ``options.check_memory`` with the peak memory of reading, in bytes, before allocating: the
         bytes of a large array, or the file's size times the bytes that its parser takes for each.

@@ -20,7 +20,6 @@ from kmip_data.format.schema import (
     PART_DOC,
     Column,
     ItemForm,
-    Schema,
     bytes_per_graph_node_edge,
 )
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
@@ -28,7 +27,7 @@ from kmip_data.pipelines.datasets.graphs.description_sources import describes_ar
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
+from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, InferredGraphs
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
@@ -152,13 +151,13 @@ def _present_as_tensors(
     return replace(target, column=column)
 
 
-def graphs_per_shard(columns: InferredColumns, schema: Schema, *, are_molecules: bool) -> int:
+def graphs_per_shard(inferred: InferredGraphs) -> int:
     """Return the number of graphs that fill a shard on average, at least one."""
-    counts = (columns.graphs, columns.nodes, columns.edges)
-    size = int(np.dot(counts, bytes_per_graph_node_edge(schema)))
-    if are_molecules:
-        size += columns.graphs * smiles_tables.BYTES_PER_MOLECULE
-    return columns.graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
+    graphs = inferred.counts[0]
+    size = int(np.dot(inferred.counts, bytes_per_graph_node_edge(inferred.record_schema)))
+    if inferred.are_molecules:
+        size += graphs * smiles_tables.BYTES_PER_MOLECULE
+    return graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
 
 
 def refuse_options_of_targets(options: ReadOptions, findings: Findings) -> None:

@@ -27,8 +27,7 @@ class InferredGraphs(StrictModel):
     attributes: AttributeRules
     target: InferredTarget | None
     class_names: tuple[str, ...]
-    graphs: int
-    graphs_per_shard: int
+    counts: tuple[int, int, int]  #: numbers of graphs, nodes and edges
     are_molecules: bool  #: True if SMILES become graphs when shards are built
     summary: dict[str, Any]  #: summary of the files for the card
     description: ColumnUses
