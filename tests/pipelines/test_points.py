@@ -480,8 +480,9 @@ def test_kitti_scans_are_read_with_semantic_kitti_labels(tmp_path):
     assert "000000.bin does not state its columns" in message
     assert "--set bin=x,y,z,intensity, if" in message
     scan = tmp_path / "00" / "velodyne" / "000000.bin"
-    assert "kmip-data build points" in expect_refusal(
-        "build", "graphs", "--name=g", f"--archive={scan}", f"--home={tmp_path / 'home'}", code=4
+    home = tmp_path / "home"
+    assert f"kmip-data build --home {home} points" in expect_refusal(
+        "build", "graphs", "--name=g", f"--archive={scan}", f"--home={home}", code=4
     )
     done = kmip(*line, "--set=bin=x,y,z,intensity", "--set=feature=intensity", "--json")
     assert done.code == 0, done.err
