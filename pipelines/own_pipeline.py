@@ -145,10 +145,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> SkippedRecord:
         """Return a skipped record with the reason, or raise the error if ``params`` say so."""
         if params.on_error == "skip":
-            reason = error.message
-            if error.found:
-                reason += f" ({error.found})"
-            return SkippedRecord(key, reason)
+            return SkippedRecord(key, skip_reason(error))
         error.next = error.next or "repair the file, or skip such files: --set on_error=skip"
         raise error
 
@@ -180,6 +177,11 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
 
 _FILE_REMEDY = "repair or replace the file"
+
+
+def skip_reason(error: DamagedInput) -> str:
+    """Return the reason why a record is skipped, in one line."""
+    return f"{error.message} ({error.found})" if error.found else error.message
 
 
 def format_classes_option(value: object) -> object:

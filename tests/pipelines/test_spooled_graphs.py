@@ -19,9 +19,11 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.graphs import file_formats, inference
+from kmip_data.pipelines.datasets.points import first_pass
 from kmip_data.pipelines.engine import pool, run
 from kmip_data.pipelines.graph_arrays import spooled_graphs
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
+from kmip_data.reading.dataset import ShardedDataset
 
 GRAPHS = 40
 
@@ -261,3 +263,38 @@ def test_the_level_of_an_attribute_fits_all_graphs(tmp_path, name, shapes, expec
     else:
         with pytest.raises(DamagedInput, match=expected):
             levels.levels_by_attribute()
+
+
+def test_each_cloud_is_read_once(tmp_path, monkeypatch):
+    """Labels are strings, some are missing; a cloud that cannot be read is skipped with its reason."""
+    folder = tmp_path / "clouds"
+    folder.mkdir()
+    for number, labels in enumerate((["car", "tree"], ["tree", "NA"])):
+        rows = [f"{row},0,{number},{row % 3},{labels[row % 2]}" for row in range(6)]
+        (folder / f"{number}.csv").write_text("\n".join(["x,y,z,size,label", *rows]))
+    (folder / "bad.csv").write_text("x,y,z,size,label\n1,2,none,4,car\n")
+    read = []
+    read_point_columns = first_pass.read_point_columns
+
+    def counted(path, *arguments):
+        read.append(path.name)
+        return read_point_columns(path, *arguments)
+
+    monkeypatch.setattr(first_pass, "read_point_columns", counted)
+    monkeypatch.setattr(run, "needs_no_worker", lambda *_: True)
+    parameters = {"k": 2, "feature": ("size",), "on_error": "skip"}
+    for _ in range(2):
+        built = build_own(
+            "points",
+            "own",
+            {"path": folder},
+            parameters=parameters,
+            home=Home(tmp_path),
+            quiet=True,
+        )
+    assert sorted(read) == ["0.csv", "1.csv", "bad.csv"]
+    assert built.card.class_names == ["car", "tree"]
+    ((key, reason),) = built.card.statistics["skipped"]
+    assert key == "bad.csv"
+    assert "bad.csv" in reason
+    assert ShardedDataset(built)[1].y.tolist() == [1, -1, 1, -1, 1, -1]

@@ -21,10 +21,10 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
-from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, cloud_from_columns
+from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES, LABEL_SUFFIXES, label_files
-from kmip_data.pipelines.datasets.points.first_pass import Survey, read_labelled_columns
+from kmip_data.pipelines.datasets.points.first_pass import Survey
 from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, encode_labels
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
@@ -35,6 +35,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     knn_schema,
     normalised_positions,
 )
+from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
@@ -44,11 +45,13 @@ from kmip_data.pipelines.own_pipeline import (
     format_classes_option,
     parse_class_count,
     parse_class_values,
+    skip_reason,
 )
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import StrictModel
 
 RAW_FOLDER = "points"
+_SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
 NO_LABEL_COLUMN = "none"
 
@@ -225,7 +228,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         return tuple(map(str, classes))
 
     def prepare(self, raw: RawCopy, params: OwnPointParams, workdir: Path) -> Prepared:
-        """List the clouds and their label files, and infer the label column and classes.
+        """Read all clouds once into a spool of arrays, and infer the label column and classes.
 
         Raises ``DamagedInput`` naming every unusable cloud, unless they are skipped.
         """
@@ -235,9 +238,17 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         clouds = _cloud_names(raw.members)
         unmatched_labels = sorted(raw.members.keys() - {*clouds, *labels.values()})
         check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
-        for name in clouds:
-            label_path = raw.path / labels[name] if name in labels else None
-            survey.add(name, raw.path / name, label_path, check)
+        positions: dict[str, int] = {}  # cloud -> its position in the spool
+
+        def usable_clouds() -> Iterator[GraphRecord]:
+            for name in clouds:
+                label_path = raw.path / labels[name] if name in labels else None
+                cloud = survey.add(name, raw.path / name, label_path, check)
+                if cloud is not None:
+                    positions[name] = len(positions)
+                    yield cloud.as_graph(str(positions[name]))
+
+        spool_graphs(workdir / _SPOOL_FOLDER, usable_clouds())
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
         column = survey.label_column()
@@ -275,8 +286,13 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
             missing=tuple(name for name in params.feature if name in survey.missing),
             summary=summary,
         )
-        facts = {"clouds": clouds, "labels": labels, "inferred": inferred.model_dump(mode="json")}
-        return Prepared(raw.path, facts)
+        facts = {
+            "clouds": clouds,
+            "positions": positions,
+            "unusable": {name: skip_reason(error) for name, error in survey.unusable.items()},
+            "inferred": inferred.model_dump(mode="json"),
+        }
+        return Prepared(workdir, facts)
 
     def complete(self, params: OwnPointParams, prepared: Prepared) -> CompletedPointParams:
         """Return the parameters with the label column and classes of the files."""
@@ -300,11 +316,13 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         """Yield the graph of a cloud, or of each of its blocks."""
         name = unit.selection["cloud"]
         key = escaped_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
-        labels = prepared.facts["labels"].get(name)
+        if name in prepared.facts["unusable"]:
+            yield SkippedRecord(key, prepared.facts["unusable"][name])
+            return
+        spool = SpooledGraphs(prepared.path / _SPOOL_FOLDER)
+        (block,) = spool.blocks([prepared.facts["positions"][name]])
         try:
-            cloud = read_cloud(prepared.path, name, labels, params)
-            _check_size(name, cloud, params, self.manifest.max_nodes)
-            yield from self._cloud_graphs(key, cloud, params)
+            yield from self._cloud_graphs(key, Cloud.from_block(block), params)
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
@@ -316,7 +334,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         with_gaps = [i for i, name in enumerate(params.feature) if name in inferred.missing]
         features = np.column_stack([cloud.features, cloud.is_missing[:, with_gaps]])
         label = np.empty(0)
-        if cloud.label is not None:
+        if cloud.label is not None and inferred.label_column is not None:
             label = encode_labels(cloud.label, inferred.classes)
         if size is None:
             x = np.column_stack([cloud.xyz, features]).astype(np.float32)
@@ -381,15 +399,6 @@ def _cloud_names(members: Iterable[str]) -> list[str]:
     names = sorted(members)
     labels = {*label_files(names).values()}
     return [name for name in names if name.lower().endswith(CLOUD_SUFFIXES) and name not in labels]
-
-
-def read_cloud(folder: Path, name: str, labels: str | None, params: CompletedPointParams) -> Cloud:
-    """Read the columns named by the parameters; raises ``DamagedInput`` if the file is unusable."""
-    label_path = None if labels is None else folder / labels
-    columns = read_labelled_columns(folder / name, name, label_path, params.read_options)
-    return cloud_from_columns(
-        columns, name, params.position_columns, params.feature, params.inferred.label_column
-    )
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:

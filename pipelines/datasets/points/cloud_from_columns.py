@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, F64, Array
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.points.columns import CloudColumns, comparable_name
 from kmip_data.text import list_names
 
@@ -30,7 +32,25 @@ class Cloud(NamedTuple):
     features: F64  #: (N, F), 0 if missing
     is_missing: Array  #: (N, F) bool
     label: Array | None  #: (N,) numbers, NaN if missing, or string objects, None if missing
-    num_without_position: int  #: number of points without a position
+    num_without_position: int = 0  #: number of points without a position
+
+    def as_graph(self, key: str) -> GraphRecord:
+        """Return the arrays as a graph without edges, for a spool."""
+        columns = {"xyz": self.xyz, "features": self.features, "is_missing": self.is_missing}
+        if self.label is not None:
+            columns["label"] = self.label
+            if self.label.dtype == object:  # a spool has no missing string
+                columns["label"] = np.where(self.label == None, "", self.label)  # noqa: E711
+        return GraphRecord(key=key, num_nodes=len(self.xyz), columns=columns)
+
+    @classmethod
+    def from_block(cls, block: GraphBlock) -> Cloud:
+        """Return the cloud that :meth:`as_graph` has spooled alone."""
+        columns = block.columns
+        label = columns.get("label")
+        if label is not None and label.dtype == object:
+            label = np.where(label == "", None, label)
+        return cls(columns["xyz"], columns["features"], columns["is_missing"], label)
 
 
 class ScaledColumn(NamedTuple):

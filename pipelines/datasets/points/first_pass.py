@@ -1,4 +1,4 @@
-"""First pass over all clouds: columns, labels and unusable files."""
+"""The only pass over all clouds: columns, labels and unusable files."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     cloud_from_columns,
     parse_feature,
 )
-from kmip_data.pipelines.datasets.points.columns import CloudColumns, CloudOptions, comparable_name
+from kmip_data.pipelines.datasets.points.columns import CloudOptions, comparable_name
 from kmip_data.pipelines.datasets.points.files import LABEL, add_labels, read_point_columns
 from kmip_data.pipelines.datasets.points.labels import LabelStatistics
 
 DEFAULT_LABEL_COLUMNS = (LABEL, "labels")
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
-
-
-def read_labelled_columns(
-    path: Path, name: str, labels: Path | None, options: CloudOptions
-) -> CloudColumns:
-    """Read the columns of a cloud, including the columns of its label file."""
-    columns = read_point_columns(path, name, options)
-    return columns if labels is None else add_labels(columns, labels, labels.name, options)
 
 
 @dataclass
@@ -51,10 +43,12 @@ class Survey:
 
     def add(
         self, name: str, path: Path, labels: Path | None, check: Callable[[str, Cloud], None]
-    ) -> None:
-        """Read a cloud, or collect its error."""
+    ) -> Cloud | None:
+        """Read and return a cloud, or collect its error."""
         try:
-            columns = read_labelled_columns(path, name, labels, self.options)
+            columns = read_point_columns(path, name, self.options)
+            if labels is not None:
+                columns = add_labels(columns, labels, labels.name, self.options)
             label = self.requested_label_column
             if label is None:
                 label = next(filter(None, map(columns.find_column, DEFAULT_LABEL_COLUMNS)), None)
@@ -64,7 +58,7 @@ class Survey:
             check(name, cloud)
         except DamagedInput as error:
             self.unusable[name] = error
-            return
+            return None
 
         self.clouds += 1
         self.points += len(cloud.xyz) + cloud.num_without_position
@@ -83,6 +77,7 @@ class Survey:
         used_names = (*feature_columns, *self.options.position, label or "")
         used = {columns.find_column(name) for name in used_names}
         self._unused_columns |= {column: None for column in columns.values if column not in used}
+        return cloud
 
     def label_column(self) -> str | None:
         """Return the given label column, or the default one if all clouds have it."""
