@@ -12,7 +12,7 @@ from numpy.random import PCG64, Generator
 from pydantic import Field, model_validator
 
 from kmip_data.arrays import U8, Array, Bools
-from kmip_data.columns.target_inference import NO_CLASS
+from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import PART_DOC
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from kmip_data.columns.target_inference import TaskName
+from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.schema import FieldKind

@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.graph_block import GraphBlock
-from kmip_data.columns.target_inference import InferredTarget
+from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord

@@ -20,7 +20,7 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.files_of_build import WORK_FOLDER, foreign_file_notes
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import feature_problems
-from kmip_data.columns.target_inference import TaskName
+from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import get_args
 
-from kmip_data.columns.target_inference import TaskName
+from kmip_data.columns.labels import TaskName
 from kmip_data.format.schema import LINK_ATTRIBUTE, Column, Schema
 from kmip_data.format.targets import TargetType, is_integer_column, target_column, target_type_of
 from kmip_data.models.registries import Encoder, all_heads, edge_encoders, node_encoders

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
-from kmip_data.columns.target_inference import TaskName
+from kmip_data.columns.labels import TaskName
 from kmip_data.graphs.city_columns import CoordinateMode
 from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig

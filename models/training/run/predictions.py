@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.columns.column_uses import column_uses_on_card
-from kmip_data.columns.target_inference import TaskName
+from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.small_files import csv_bytes, first_problem, open_regular_file

@@ -16,7 +16,7 @@ from kmip_data.columns.column_uses import (
     column_uses_on_card,
     read_column_uses,
 )
-from kmip_data.columns.target_inference import InferredTarget
+from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import PART_DOC, Column, FieldKind, Schema
 from kmip_data.format.targets import target_type_of

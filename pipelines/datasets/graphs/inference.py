@@ -13,7 +13,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.attribute_levels import AttributeLevels, AttributeRules, MaskUse
 from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_uses import ColumnUses
-from kmip_data.columns.target_inference import InferredTarget, infer_target, targets_as_numbers
+from kmip_data.columns.labels import InferredTarget, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import (
     NODE_ID,

@@ -9,7 +9,7 @@ from pydantic import Field, InstanceOf
 
 from kmip_data.columns.attribute_levels import AttributeRules
 from kmip_data.columns.column_uses import ColumnUses
-from kmip_data.columns.target_inference import InferredTarget, TaskName
+from kmip_data.columns.labels import InferredTarget, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.own_pipeline import OwnTextParams
 from kmip_data.strict_model import StrictModel

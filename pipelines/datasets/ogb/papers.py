@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import Array
-from kmip_data.columns.target_inference import NO_CLASS
+from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART

@@ -15,7 +15,7 @@ from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_vali
 
 from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
-from kmip_data.columns.target_inference import NO_CLASS
+from kmip_data.columns.labels import MAX_CLASSES, NO_CLASS, class_codes
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
@@ -25,7 +25,6 @@ from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES, LABEL_SUFFIXES, label_files
 from kmip_data.pipelines.datasets.points.first_pass import Survey
-from kmip_data.pipelines.datasets.points.labels import MAX_CLASSES, encode_labels
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
     KnnParams,
@@ -333,9 +332,11 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         size = params.block
         with_gaps = [i for i, name in enumerate(params.feature) if name in inferred.missing]
         features = np.column_stack([cloud.features, cloud.is_missing[:, with_gaps]])
-        label = np.empty(0)
+        label: Array = np.empty(0)
         if cloud.label is not None and inferred.label_column is not None:
-            label = encode_labels(cloud.label, inferred.classes)
+            label = cloud.label
+            if inferred.classes is not None:
+                label = class_codes(label, inferred.classes)
         if size is None:
             x = np.column_stack([cloud.xyz, features]).astype(np.float32)
             yield self._cloud_record(key, x, label, params)

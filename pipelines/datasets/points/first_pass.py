@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kmip_data.columns.labels import LabelStatistics
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
@@ -14,7 +15,6 @@ from kmip_data.pipelines.datasets.points.cloud_from_columns import (
 )
 from kmip_data.pipelines.datasets.points.columns import CloudOptions, comparable_name
 from kmip_data.pipelines.datasets.points.files import LABEL, add_labels, read_point_columns
-from kmip_data.pipelines.datasets.points.labels import LabelStatistics
 
 DEFAULT_LABEL_COLUMNS = (LABEL, "labels")
 _MAX_FILES_SHOWN = 5  #: file names listed in a message

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
+from kmip_data.columns.labels import NO_CLASS, class_codes, classes_option
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
@@ -25,7 +26,6 @@ PICTURE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".
 PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID = 255  #: class of a pixel without one
 MAX_CLASSES = 255
-_MAX_VALUES_SHOWN = 20  #: values listed in a remedy
 MAX_PIXELS = 64_000_000  #: declared size above which a picture is not decoded
 COMMON_WHITES = (1, 255, 65_535, 2**32 - 1)
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")  #: Pillow's modes of more than 8 bits
@@ -141,10 +141,8 @@ def classes_from_values(values: I64, class_values: Sequence[int], void: int, nam
 
     Values ``void`` and -1 become :data:`VOID`, unless they are among them.
     """
-    order = np.argsort(class_values)
-    sorted_values = np.asarray(class_values)[order]
-    position = np.searchsorted(sorted_values, values).clip(max=len(sorted_values) - 1)
-    has_class = sorted_values[position] == values
+    codes = class_codes(values, class_values)
+    has_class = codes != NO_CLASS
     is_invalid = ~has_class & (values != void) & (values != -1)
     if is_invalid.any():
         row, column = np.argwhere(is_invalid)[0]
@@ -152,19 +150,12 @@ def classes_from_values(values: I64, class_values: Sequence[int], void: int, nam
             f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class.",
             next=suggest_classes_option(np.unique(values), void),
         )
-    return np.where(has_class, order[position], VOID).astype(np.uint8)
+    return np.where(has_class, codes, VOID).astype(np.uint8)
 
 
 def suggest_classes_option(values: Iterable[int], void: int) -> str:
     """Suggest the option that makes the values of masks classes."""
-    classes = sorted({int(value) for value in values} - {void, -1})
-    if (
-        len(classes) < 2
-        or len(classes) > _MAX_VALUES_SHOWN
-        or classes == list(range(classes[-1] + 1))
-    ):
-        return f"--set classes={max(2, min(max(classes, default=0) + 1, MAX_CLASSES))}"
-    return f"--set classes={','.join(map(str, classes))}"
+    return classes_option({int(value) for value in values} - {void, -1}, MAX_CLASSES)
 
 
 def voc_palette() -> U8:

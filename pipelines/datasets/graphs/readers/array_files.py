@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import I64, Array, format_shape_pattern
+from kmip_data.columns.labels import mask_changed_by_float32
 from kmip_data.columns.part_masks import PART_ARRAYS
-from kmip_data.columns.target_inference import mask_changed_by_float32
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.format.writer import GraphRecord

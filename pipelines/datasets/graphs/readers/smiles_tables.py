@@ -14,7 +14,7 @@ import numpy as np
 from kmip_data.columns.column_uses import Use
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
-from kmip_data.columns.target_inference import InferredTarget
+from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord

@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.column_uses import Level
-from kmip_data.columns.target_inference import NO_CLASS
+from kmip_data.columns.labels import NO_CLASS
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams

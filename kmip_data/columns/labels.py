@@ -1,14 +1,20 @@
-"""Task of the targets of all graphs, and the column that stores them."""
+"""Labels of your own data: the task, the classes and their codes, and the column that stores them.
+
+Graphs collect their targets and infer the column from all of them (:func:`infer_target`). Points count
+their labels cloud by cloud (:class:`LabelStatistics`). Labels become codes by one function
+(:func:`class_codes`), also those of masks of pictures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from kmip_data.arrays import Array, Bools
+from kmip_data.arrays import I64, Array, Bools
 from kmip_data.columns.column_statistics import narrowest_integer_dtype
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
@@ -17,7 +23,10 @@ from kmip_data.text import count_with_noun
 TaskName = Literal["classification", "multilabel", "regression"]
 NO_CLASS = -1  #: class of a node or graph without a label
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
-_MAX_CLASS = 65_535
+MAX_CLASSES = 65_536
+_MAX_VALUES_SHOWN = 20
+_VOID_LABELS = {255, 65_535}  #: largest integers of a byte and of two, which often mark no class
+_MAX_LISTED_CLASSES = 128  #: classes up to which their labels can be listed in an option
 #: Up to this number of distinct integers, labels are classes regardless of the rows per value.
 _CERTAIN_CLASSES = 20
 #: Above that, labels may be numbers if values have fewer rows than this on average.
@@ -169,7 +178,7 @@ def _infer_task(labels: Array, axes: int, names: Sequence[str], task: TaskName |
     )
     can_be_classes = bool(without_missing.size) and is_missing_clear
     fitting: list[TaskName] = []
-    if can_be_classes and are_integers and axes == 1 and low >= NO_CLASS and high <= _MAX_CLASS:
+    if can_be_classes and are_integers and axes == 1 and low >= NO_CLASS and high < MAX_CLASSES:
         fitting.append("classification")
     if can_be_classes and bool(np.isin(without_missing, (0, 1)).all()):
         fitting.append("multilabel")
@@ -217,7 +226,7 @@ def _class_names_of_integers(y: Array, lowest: int) -> tuple[str, ...]:
     """
     labels = y[~np.isnan(y)]
     values = np.unique(labels if lowest == NO_CLASS else labels[labels != NO_CLASS])
-    if not len(values) or values[0] < lowest or values[-1] > _MAX_CLASS or (values % 1).any():
+    if not len(values) or values[0] < lowest or values[-1] >= MAX_CLASSES or (values % 1).any():
         return ()
     # Next to one other value, -1 may be a class: _infer_task asks.
     if len(values) == 1 and len(labels[labels == NO_CLASS]):
@@ -253,14 +262,42 @@ def mask_changed_by_float32(values: Array) -> Bools:
     return changed
 
 
+def class_codes(labels: Array, classes: Sequence[int | str]) -> I64:
+    """Return the position in ``classes`` of each label; -1 for any other label.
+
+    Labels are numbers of any shape, or strings (n,). A number is the class of a string that it is
+    written as, without a fraction.
+    """
+    if all(isinstance(label, int) for label in classes) and labels.dtype != object:
+        values = np.asarray(classes, np.float64)
+        order = np.argsort(values)
+        position = np.searchsorted(values[order], labels).clip(max=len(values) - 1)
+        is_class = values[order][position] == labels
+        return np.where(is_class, order[position], NO_CLASS)
+    codes = {str(label): code for code, label in enumerate(classes)}
+    is_number = labels.dtype != object
+    # Labels that are strings in one file may all be numbers in another.
+    names = (
+        f"{label:.0f}" if is_number or isinstance(label, float) else str(label)
+        for label in labels.tolist()
+    )
+    return np.fromiter((codes.get(name, NO_CLASS) for name in names), np.int64, len(labels))
+
+
+def classes_option(values: Iterable[int], max_classes: int) -> str:
+    """Return the option that makes these integers classes: a number of classes, or their list."""
+    classes = sorted({*values})
+    are_numbered = classes == list(range(len(classes)))
+    if 1 < len(classes) <= _MAX_VALUES_SHOWN and not are_numbered:
+        return f"--set classes={','.join(map(str, classes))}"
+    return f"--set classes={max(2, min(max(classes, default=0) + 1, max_classes))}"
+
+
 def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
     """Convert targets (n,) or (n, C) to floats: class names to positions in ``classes``, missing to NaN."""
     if targets.ndim == 1 and (targets.dtype == object or classes):
-        codes = {name: number for number, name in enumerate(classes)}
-        names = targets
-        if targets.dtype != object:
-            names = np.array([f"{value:.0f}" for value in targets.tolist()], object)
-        return np.array([codes.get(str(name), np.nan) for name in names], np.float64)
+        codes = class_codes(targets, classes).astype(np.float64)
+        return np.where(codes == NO_CLASS, np.nan, codes)
     try:
         return targets.astype(np.float64)
     except ValueError as error:
@@ -271,3 +308,138 @@ def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
             f"The labels are strings, such as {strings[0] if strings else str(error)!r}, not numbers.",
             next="--set task=classification of one label; or write numbers",
         ) from error
+
+
+@dataclass
+class LabelStatistics:
+    """Values of the label column in all files."""
+
+    counts: Counter[int | str] = field(default_factory=Counter)  #: points per integer or string
+    has_strings: bool = False
+    non_integer: float | None = None  #: a value that is not an integer, if any
+    missing: int = 0
+    points: int = 0
+
+    def add(self, label: Array) -> None:
+        """Count the labels (n,) of a cloud."""
+        self.points += len(label)
+        if label.dtype == object:
+            self.has_strings = True
+            strings = Counter(label.tolist())
+            self.missing += strings.pop(None, 0)
+            self.counts += Counter({str(string): count for string, count in strings.items()})
+            return
+        finite = label[np.isfinite(label)]
+        self.missing += len(label) - len(finite)
+        non_integers = finite[finite != np.rint(finite)]
+        if len(non_integers):
+            self.non_integer = float(non_integers[0])
+        # Stop counting beyond the maximum of classes, because a regression may have any number.
+        if self.non_integer is None and len(self.counts) <= MAX_CLASSES:
+            values, counts = np.unique(finite, return_counts=True)
+            self.counts += Counter(dict(zip(map(int, values), counts.tolist(), strict=True)))
+
+    def task(self, requested: TaskName | None, column: str) -> TaskName:
+        """Return the requested task, or infer a regression from a value that is not an integer."""
+        mostly_distinct = self.points > _MAX_VALUES_SHOWN and 2 * len(self.counts) > self.points
+        if requested != "regression" and mostly_distinct:
+            raise DamagedInput(
+                f"The labels in {column!r} differ for most points, so they are not classes.",
+                next="--set label_column=none, or --set task=regression",
+            )
+        if self.has_strings and requested == "regression":
+            raise DamagedInput(
+                f"The labels in {column!r} are strings: {_list_values(self.counts)}.",
+                next="--set task=classification",
+            )
+        if self.non_integer is not None and requested == "classification":
+            raise DamagedInput(
+                f"The labels in {column!r} are numbers such as {self.non_integer:g}, not classes.",
+                next="--set task=regression",
+            )
+        if requested is None and self.non_integer is not None and not self.has_strings:
+            return "regression"
+        return requested or "classification"
+
+    def classes(
+        self, class_labels: Sequence[int], count: int | None, column: str
+    ) -> list[int | str]:
+        """Return the label of each class: ``class_labels`` if given, sorted strings, or integers from 0."""
+        allowed = count or MAX_CLASSES
+        if self.has_strings:
+            names = sorted(map(str, self.counts))
+            if len(names) > allowed:
+                remedy = "another --set label_column="
+                if len(names) <= MAX_CLASSES:
+                    remedy = f"--set classes={len(names)}"
+                raise DamagedInput(
+                    f"{column!r} has {len(names)} distinct strings: {_list_values(names)}.",
+                    next=remedy,
+                )
+            return [*names]
+        if class_labels:
+            return [*class_labels]
+        numbers = sorted(
+            value for value in self.counts if isinstance(value, int) and value != NO_CLASS
+        )
+        if not numbers:
+            raise DamagedInput(
+                f"No point has a label in {column!r}.", next="--set label_column=none"
+            )
+        if count is None and numbers[-1] in _VOID_LABELS and len(numbers) <= _MAX_LISTED_CLASSES:
+            raise _void_error(numbers, column)
+        if numbers[0] < 0 or numbers[-1] >= allowed:
+            remedy = classes_option(numbers, MAX_CLASSES)
+            if (
+                len(numbers) > _MAX_VALUES_SHOWN
+                and not 0 <= numbers[0] <= numbers[-1] < MAX_CLASSES
+            ):
+                remedy = "--set task=regression"
+            raise DamagedInput(
+                f"The labels in {column!r} are {_list_values(numbers)}; classes must be 0 to {allowed - 1}.",
+                next=remedy,
+            )
+        return list(range(count or numbers[-1] + 1))
+
+    def count_without_class(self, classes: Sequence[int | str]) -> int:
+        """Count the points whose label is missing or not a class."""
+        if self.has_strings:
+            return self.missing
+        class_set = set(classes)
+        non_classes = (count for value, count in self.counts.items() if value not in class_set)
+        return self.missing + sum(non_classes)
+
+    def suggest_classes_option(self, classes: Sequence[int | str], column: str) -> str:
+        """Suggest an option if some classes never occur, else return an empty string."""
+        present = sorted(
+            value for value in self.counts if value in set(classes) and isinstance(value, int)
+        )
+        if (
+            self.has_strings
+            or len(present) == len(classes)
+            or not 1 < len(present) <= _MAX_VALUES_SHOWN
+        ):
+            return ""
+        return (
+            f"the labels in {column!r} are {_list_values(present)}: "
+            f"{classes_option(present, MAX_CLASSES)} makes them {len(present)} classes"
+        )
+
+
+def _void_error(numbers: Sequence[int], column: str) -> DamagedInput:
+    """Return the error for a largest label that may mark points without a class."""
+    *others, last = map(str, numbers)
+    remedy = f"--set classes={','.join([*others, last])}"
+    if len(others) > 1:
+        remedy = f"--set classes={','.join(others)} if it marks no class, else {remedy}"
+    return DamagedInput(
+        f"The labels in {column!r} are {_list_values(numbers)}: {last} may be a class, or mark points "
+        "without one.",
+        next=remedy,
+    )
+
+
+def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:
+    strings = list(map(str, values))
+    more = ", …" if len(strings) > _MAX_VALUES_SHOWN else ""
+    return ", ".join(strings[:_MAX_VALUES_SHOWN]) + more
