@@ -47,9 +47,7 @@ class Cloud(NamedTuple):
     def from_block(cls, block: GraphBlock) -> Cloud:
         """Return the cloud that :meth:`as_graph` has spooled alone."""
         columns = block.columns
-        label = columns.get("label")
-        if label is not None and label.dtype == object:
-            label = np.where(label == "", None, label)
+        label = columns.get("label")  # an empty string is missing: no class has this name
         return cls(columns["xyz"], columns["features"], columns["is_missing"], label)
 
 
