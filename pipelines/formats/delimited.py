@@ -28,7 +28,7 @@ _TO_BLANKS = bytes.maketrans(b"\t;,", b"   ")
 _TO_BLANKS_TEXT = str.maketrans("\t;,", "   ")
 #: Comments and blank lines.
 _LINE_WITHOUT_ROW = re.compile(rb"^[ \t]*(?:(?:[#%]|//).*)?(?:\n|\Z)", re.MULTILINE)
-_BEGINNINGS_WITHOUT_ROW = (b"#", b"%", b"//", b" ", b"\t", b"\n")
+_BEGINNINGS_WITHOUT_ROW = np.isin(np.arange(256), list(b"#%/ \t\n"))
 #: First line with which Excel names the separator.
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)
 
@@ -113,9 +113,9 @@ def _remove_comments(data: bytes, lines_before: int) -> tuple[bytes, list[int], 
     """
     lines_without_row = list(range(1, lines_before + 1))
     comments: dict[int, str] = {}
-    if not data.startswith(_BEGINNINGS_WITHOUT_ROW) and not any(
-        b"\n" + beginning in data for beginning in _BEGINNINGS_WITHOUT_ROW
-    ):
+    characters = np.frombuffer(b"\n" + data, np.uint8)
+    beginnings = characters[1:][characters[:-1] == ord("\n")]
+    if not _BEGINNINGS_WITHOUT_ROW[beginnings].any():
         return data, lines_without_row, comments
     pieces: list[bytes] = []
     start = 0

@@ -32,9 +32,9 @@ def matrix_cells(table: Table) -> pd.DataFrame | None:
     frame = table.frame
     if not table.has_names or not len(frame):
         return None
-    rows = frame.iloc[:, 0].map(lambda value: str(value).strip())
-    if tuple(rows) == names[1:]:
-        return frame.iloc[:, 1:]
+    if len(frame) == len(names) - 1:
+        rows = frame.iloc[:, 0].map(lambda value: str(value).strip())
+        return frame.iloc[:, 1:] if tuple(rows) == names[1:] else None
     if len(frame) != len(names) or len(names) < 3 or known_columns.matching_end_pairs(names):
         return None
     if not all(frame[name].dtype.kind in "iufb" for name in frame):

@@ -405,8 +405,11 @@ def summarise_values(column: TableColumn, values: CellValues) -> ValueSummary:
 def summarise_cells(column: TableColumn) -> ValueSummary:
     """Return the summary of a column whose cells are ids or parts, as they are written."""
     filled = column.cells.dropna()
-    distinct = filled.map(str).drop_duplicates().tolist()
-    return ValueSummary(shown_texts(distinct), len(distinct), len(column.cells) - len(filled))
+    distinct = filled.drop_duplicates()
+    if distinct.dtype.kind not in "iub":
+        distinct = distinct.map(str).drop_duplicates()
+    texts = distinct[:_SHOWN_VALUES].map(str).tolist()
+    return ValueSummary(shown_texts(texts), len(distinct), len(column.cells) - len(filled))
 
 
 def shown_texts(texts: Sequence[str]) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ RowsByGraph = dict[str, I64]  #: rows of each graph, by its name
 
 def index_ends(ends: Array) -> tuple[I64, Array]:
     """Replace the ids of ends (2, E) by indices into the sorted distinct ids; return both."""
-    ids, indices = np.unique(ends, return_inverse=True)
+    # A hash table takes a third of the time that sorting all ends does.
+    indices, ids = pd.factorize(ends.reshape(-1), sort=True)
     return indices.reshape(ends.shape), ids
 
 

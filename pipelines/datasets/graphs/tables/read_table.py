@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import I64
@@ -43,8 +44,10 @@ _BLOCK_BYTES = 2**20
 _BYTES_PER_FIELD = 48  #: memory that pandas takes in addition to twice the text
 #: A line of networkx.write_edgelist: two ids and a dictionary.
 _WITH_DICTIONARY = re.compile(r"[ \t]*([^\s,;]+)[\s,;]+([^\s,;]+)[\s,;]+(\{.*\})[ \t]*")
-#: Beginnings of integers that would change when parsed: 001, +1, -0.
-_NONCANONICAL = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
+#: Characters that are inside a number or word if they precede a digit or sign.
+_IS_INNER = np.isin(
+    np.arange(256), list(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.+-")
+)
 
 
 def read_table(
@@ -131,10 +134,21 @@ def read_text_file(path: Path, options: ReadOptions) -> tuple[bytes, bool]:
             fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
             options.check_memory(2 * size + _BYTES_PER_FIELD * fields, path.name)
             # Include the previous characters: a block may begin inside 100.
-            may_have_codes = may_have_codes or _NONCANONICAL.search(end + block, 1) is not None
-            end = block[-4:]
+            may_have_codes = may_have_codes or _has_noncanonical_integer(end + block)
+            end = (end + block)[-3:]
             blocks.append(block)
     return b"".join(blocks), may_have_codes
+
+
+def _has_noncanonical_integer(text: bytes) -> bool:
+    """True if a cell behind the first character may begin like 001, +1 or -0, unlike -0.5."""
+    characters = np.frombuffer(text + b"\n\n", np.uint8)
+    first = characters[1:-2]
+    second = characters[2:-1]
+    begins_code = (first == ord("0")) & (second >= ord("0")) & (second <= ord("9"))
+    begins_code |= first == ord("+")
+    begins_code |= (first == ord("-")) & (second == ord("0")) & (characters[3:] != ord("."))
+    return bool((begins_code & ~_IS_INNER[characters[:-3]]).any())
 
 
 def _note_other_lines(text: DelimitedText, name: str, notices: Notices) -> None:
@@ -288,7 +302,8 @@ def _first_line_has_names(
         first_column = parse_rest()[0]
         if not first_cells[0] and is_row_index(first_column):
             return True
-        if len(first_cells) > 2 and list(first_column.map(str)) == list(first_cells[1:]):
+        is_square = len(first_column) == len(first_cells) - 1 > 1
+        if is_square and list(first_column.map(str)) == list(first_cells[1:]):
             return True
 
     # 3. The cells decide, except for 0, 1, 2, …, which pandas writes above an array.
