@@ -35,12 +35,15 @@ class TypedAdvice:
         self.printed: dict[str, set[str]] = {}  #: command -> modules that may have printed it
         self.modules: set[str] = set()  #: modules on the stacks of the errors of a command
 
-    def note_error(self) -> None:
-        """Note the modules on the stack of an error that is made."""
+    def note_error(self, advice_text: str) -> None:
+        """Note the advice of an error that is made, and the modules on its stack."""
+        modules = set()
         frame = sys._getframe(1)
         while frame is not None:
-            self.modules.add(frame.f_globals.get("__name__", ""))
+            modules.add(frame.f_globals.get("__name__", ""))
             frame = frame.f_back
+        self._note_commands(advice_text, modules)
+        self.modules |= modules
 
     def note_typed(self, words: list[str]) -> None:
         """Note the printed commands that ``words`` repeat; more words may follow."""
@@ -62,10 +65,18 @@ class TypedAdvice:
     def note_printed(self, name: str, out: str, err: str) -> None:
         """Note the commands that the command ``name`` printed."""
         printing = {f"kmip_data.cli.{name}", *_PRINTING_MODULES}
-        for text, modules in ((out, printing), (err, self.modules or printing)):
-            for part in re.split(rf"(?={advice.COMMAND.pattern})", text)[1:]:
-                command = advice.PROSE.split(part)[0].strip().rstrip(".")
-                self.printed[command] = modules
+        self._note_commands(out, printing)
+        self._note_commands(err, self.modules or printing)
+
+    def _note_commands(self, text: str, modules: set[str]) -> None:
+        for command in commands_in(text):
+            self.printed[command] = self.printed.get(command, set()) | modules
+
+
+def commands_in(text: str) -> list[str]:
+    """Return each printed command of a text, up to a punctuation mark."""
+    parts = re.split(rf"(?={advice.COMMAND.pattern})", text)[1:]
+    return [advice.PROSE.split(part)[0].strip().rstrip(".") for part in parts]
 
 
 def _is_word_for(word: str, printed: str) -> bool:
@@ -84,8 +95,8 @@ _make_error = KmipDataError.__init__
 
 
 def _make_and_note(error: KmipDataError, *arguments: Any, **options: Any) -> None:
-    typed_advice.note_error()
     _make_error(error, *arguments, **options)
+    typed_advice.note_error(error.next or "")
 
 
 KmipDataError.__init__ = _make_and_note
