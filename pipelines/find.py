@@ -183,18 +183,21 @@ def _find_named(
     *,
     sample: bool,
 ) -> Build:
-    defaults = complete_parameters(name, {}) if name in dataset_names() else {}
     manifest_name = name
-    if parameters and not defaults:
+    if parameters and name not in dataset_names():
         # Your own dataset has the parameters of its recipe.
         recipes = [build.card.manifest for build in list_builds(home, name)]
         manifest_name = next(iter(recipes), name)
+    defaults = {}
+    if manifest_name in dataset_names():
+        defaults = complete_parameters(manifest_name, {})
     return require_build(
         home,
         name,
         _validated_parameters(manifest_name, parameters),
         defaults=defaults,
         sample=sample,
+        any_value=name not in dataset_names(),
     )
 
 

@@ -144,7 +144,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         is_dataset = bool(name in dataset_names() or list_builds(home, name))
         if name == "pyg" and self._accepts_data:
             return UsageError(
-                "pyg is no dataset: kmip-data build pyg makes one from a dataset class.",
+                "pyg is no dataset: it builds one from a dataset class.",
                 next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
@@ -171,7 +171,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if "build" in self.kinds and any(unfinished):
             return UsageError(
                 f"{name} has no finished build: its build command was stopped.",
-                next=f"the kmip-data build command with --name {name} again, which says why",
+                next=f"the build command with --name {name} again, which says why",
             )
         if "run" in self.kinds:
             matches = [

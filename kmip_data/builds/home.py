@@ -198,12 +198,15 @@ def require_build(
     *,
     defaults: Mapping[str, object],
     sample: bool,
+    any_value: bool = False,
 ) -> Build:
     """Return the build of :func:`find_build`, or raise ``UsageError`` with the ways to get one.
 
-    ``defaults`` are the values of parameters that are not given; the error leaves them out.
+    ``defaults`` are the values of parameters that are not given; the error leaves them out. With
+    ``any_value``, parameters that are not given may have other values.
     """
-    build = find_build(home, dataset, {**defaults, **parameters}, sample=sample)
+    requested = parameters if any_value else {**defaults, **parameters}
+    build = find_build(home, dataset, requested, sample=sample)
     if build is not None:
         return build
 

@@ -111,5 +111,5 @@ def check_same_categories(
     if inputs.vocabulary_digest != training_digest:
         raise UsageError(
             f"The categories of {card.dataset} differ from the training data's, or are not on its card.",
-            next=f"kmip-data build city --set vocabulary={training_dataset} … builds a city with them",
+            next=f"build the city with --set vocabulary={training_dataset}",
         )

@@ -42,7 +42,7 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     if _ADDRESS.match(os.fspath(path)):  # with one slash too, as ``Path`` leaves it
         raise UsageError(
             f"{os.fspath(path)[:200]} is an address, but a {noun} on this machine is expected.",
-            next="a path; kmip-data push and pull take addresses",
+            next="a path; only push and pull take addresses",
         )
     try:
         absolute = Path(path).expanduser().absolute()

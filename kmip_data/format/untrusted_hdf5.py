@@ -213,7 +213,7 @@ def _is_fixed_string(data_type: h5t.TypeID) -> bool:
 
 _NOT_VALID = "has attributes that are not valid"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_REMEDY = "get the file again from its source (kmip-data verify BUILD --repair rebuilds a shard)"
+_REMEDY = "get the file again from its source; for a shard: kmip-data verify BUILD --repair"
 # Exceptions raised by h5py while it reads data of a damaged file.
 _HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 

@@ -230,8 +230,8 @@ def usable_backend(name: str, device_type: str, problem: SearchProblem | None = 
     if reason:
         raise UsageError(
             f"Search backend {name!r} cannot search on {device_type}: {reason}.",
-            next="use backend='auto' (--set model.attention.search=auto); kmip-data doctor shows why a"
-            " backend is not usable",
+            next="use backend='auto' (--set model.attention.search=auto); kmip-data doctor, which"
+            " shows why a backend is not usable",
         )
     return module
 

@@ -179,7 +179,7 @@ def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path
     words[words.index("tall")] = "bare"
     expect_success(*words, "--set", "label=none", "--set", "ignore=group")
     message = expect_refusal("predict", "first", "--dataset", "bare")
-    assert "next: use data with the columns of soc; kmip-data list shows your builds" in message
+    assert "next: use data with the columns of soc; your builds: kmip-data list" in message
 
     message = expect_refusal("train", "soc", "--preset", "soc/gcn")
     assert "soc has no preset" in message

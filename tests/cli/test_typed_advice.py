@@ -38,7 +38,7 @@ def user(trained_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 #: Command -> what is put for the placeholders of its advice.
 VALUES = {"NAME": "assay", "PATH": "assay.csv", "FILE": "assay.csv", "BUILD": "assay"}
-VALUES |= {"RUN": "assay/gcn/one", "ADDRESS": "shared"}
+VALUES |= {"RUN": "assay/gcn/one", "ADDRESS": "shared", "FOLDER": "moved"}
 #: Command of an advice -> words that make it cheap.
 CHEAP = {
     "train": TINY,
@@ -58,6 +58,8 @@ def type_advice(line: str, *, code: int | None = None) -> list[str]:
     typed = []
     for command in commands_in(text):
         words = [VALUES.get(word, word) for word in shlex.split(command)[1:]]
+        if words[:2] == ["build", "cora"] and "--sample" not in words:
+            words.append("--sample")  # without a network
         more = [] if {"--help", "--resume"} & {*words} else CHEAP.get(words[0], [])
         expect_success(*words, *more)
         typed.append(" ".join(words))
@@ -109,6 +111,116 @@ def type_advice(line: str, *, code: int | None = None) -> list[str]:
     ],
 )
 def test_advice_is_typed(user, line, advised):
+    typed = type_advice(line)
+    if advised:
+        assert any(command.startswith(advised) for command in typed), typed
+
+
+def _damage_shard(user: Path) -> None:
+    shard = next((user / "home" / "built").glob("assay-*/shards/*.h5"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+
+
+def _move_build(user: Path) -> None:
+    next((user / "home" / "built").glob("assay-*")).rename(user / "moved")
+
+
+def _build_without_targets(user: Path) -> None:
+    (user / "new.csv").write_text("smiles\n" + "CCO\nCCN\nCCC\nCC\n" * 3)
+    expect_success("build", "graphs", "--name", "bare", "--archive", "new.csv", "-q")
+    expect_success(
+        "build", "graphs", "--name", "alike", "--archive", "new.csv", "--like", "assay", "-q"
+    )
+
+
+def _build_with_other_columns(user: Path) -> None:
+    (user / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n")
+    (user / "nodes.csv").write_text("node,age,y\n0,1,a\n1,2,b\n2,3,a\n3,4,b\n")
+    (user / "other").mkdir()
+    for name in ("edges.csv", "nodes.csv"):
+        (user / name).rename(user / "other" / name)
+    words = ("build", "graphs", "--name", "other", "--archive", "other", "--set", "label=y", "-q")
+    expect_success(*words, "--set", "val_fraction=0.25", "--set", "test_fraction=0.25")
+
+
+def _run_on_other(user: Path) -> None:
+    _build_with_other_columns(user)
+    expect_success("train", "other", "--model", "gcn", *TINY, "--name", "two")
+
+
+def _rebuild_differently(user: Path) -> None:
+    _move_build(user)
+    words = ("build", "graphs", "--name", "assay", "--archive", "assay.csv", "-q")
+    expect_success(*words, "--set", "label=toxic", "--set", "ignore=none", "--limit", "20")
+
+
+def _second_build(user: Path) -> None:
+    words = ("build", "graphs", "--name", "assay", "--archive", "assay.csv", "-q")
+    expect_success(*words, "--set", "label=toxic", "--limit", "20")
+
+
+def _remove_result(user: Path) -> None:
+    (user / "home/runs/assay/gcn/one/result.json").unlink()
+
+
+def _remove_metrics(user: Path) -> None:
+    (user / "home/runs/assay/gcn/one/metrics.csv").unlink()
+
+
+def _damage_weights(user: Path) -> None:
+    (user / "home/runs/assay/gcn/one/model.safetensors").write_bytes(b"x")
+
+
+def _empty_home(user: Path) -> None:
+    shutil.rmtree(user / "home")
+
+
+def _remove_card(user: Path) -> None:
+    next((user / "home" / "built").glob("assay-*/card.json")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "advised"),
+    [
+        (None, "preview cora --limit 50", "build cora --limit 50"),
+        (None, "preview cora --sample", "build cora --sample"),
+        (None, "train assay --model gcn --name one", "train assay --model gcn --name one-2"),
+        (None, "remove assay/gcn/one", "remove assay/gcn/one --yes"),
+        (None, "sweep --dataset assay --dry-run", "sweep --dataset assay"),
+        (None, "build graphs --name assay2 --archive assay.csv --set label=toxic", "train assay2"),
+        (None, "explore assay assay/gcn/one", ""),
+        (None, "pull nowhere", ""),
+        (None, "fetch assay", "build graphs --name assay --archive assay.csv"),
+        (None, "train assay --epochs 3 --stop-after 5", ""),
+        (None, "info assay/gcn", "train assay --model gcn"),
+        (None, "evaluate assay", "evaluate assay/gcn/one"),
+        (_damage_shard, "verify assay", "verify"),
+        (_damage_shard, "evaluate assay/gcn/one", "verify"),
+        (_damage_shard, "export assay --format parquet --output out", "verify"),
+        (_remove_card, "info assay", ""),
+        (_remove_card, "list", ""),
+        (_move_build, "evaluate assay/gcn/one", ""),
+        (_move_build, "preview assay", ""),
+        (_build_without_targets, "train alike", "predict"),
+        (_build_without_targets, "evaluate assay/gcn/one --dataset bare", "predict"),
+        (_build_without_targets, "evaluate assay/gcn/one --dataset alike", "predict"),
+        (_build_with_other_columns, "predict assay/gcn/one --dataset other", ""),
+        (_run_on_other, "predict assay/gcn/one --dataset other", "predict other/gcn/two"),
+        (_rebuild_differently, "evaluate assay/gcn/one", ""),
+        (_second_build, "train assay", ""),
+        (_remove_result, "evaluate assay/gcn/one", "train --resume"),
+        (_remove_result, "report assay/gcn/one", "runs"),
+        (_remove_result, "runs", "train --resume"),
+        (_remove_metrics, "verify assay/gcn/one", "train --config"),
+        (_damage_weights, "evaluate assay/gcn/one", "train --resume"),
+        (_empty_home, "list", "build long-range"),
+    ],
+)
+def test_advice_about_changed_files_is_typed(user, change, line, advised):
+    if change is not None:
+        change(user)
     typed = type_advice(line)
     if advised:
         assert any(command.startswith(advised) for command in typed), typed

@@ -137,7 +137,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         model = file.get_mapped("gnn.layer_type", _TABLES["stacks"], "generalconv")
     if file.unmapped:
         raise _unmapped_keys_error(
-            path, file, "kmip-data list shows the datasets, docs/models.md the models"
+            path,
+            file,
+            "kmip-data list --all, which shows the datasets; docs/models.md has the models",
         )
 
     # 2. Map all other keys; refuse the rest.

@@ -198,7 +198,7 @@ def read_config(path: Path, *, plugins_in: Path | None = None) -> RunConfig:
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a configuration: {error}",
-            next="use a run folder created by kmip-data train, or a file with the keys in docs/keys.md",
+            next="use the folder of a run, or a file with the keys in docs/keys.md",
         ) from error
     return config_from_mapping(values, str(path), plugins_in=plugins_in)
 
@@ -279,7 +279,7 @@ def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
     build_parameters, split_parameters = parameter_names("graphs" if is_own else dataset)
     if name in build_parameters and is_own:
         raise UsageError(
-            f"{name} is a key for kmip-data build, not for training.",
+            f"{name} is a parameter of a build, not of a training.",
             next=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
             f"--set {name}={shlex.quote(text)}",
         )

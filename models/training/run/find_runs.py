@@ -158,4 +158,4 @@ def _build_command(name: str, parameters: Mapping[str, object]) -> str:
         options = parameters_as_options(changed)
         command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"
         return f"{command.strip()}, where FILE is what it was built from"
-    return f"save or pull {name} again; kmip-data list shows your builds"
+    return f"save or pull {name} again; your builds: kmip-data list"

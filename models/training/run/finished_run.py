@@ -134,14 +134,14 @@ def open_run(
         if difference:
             raise UsageError(
                 f"The run {folder.name!r} learned {difference}.",
-                next=f"use data with the targets of {result.dataset}; kmip-data list shows your builds",
+                next=f"use data with the targets of {result.dataset}; your builds: kmip-data list",
             ) from error
         # A finished run cannot follow the advice to change settings.
         if dataset is None or not (error.next or "").startswith("--set"):
             raise
         raise UsageError(
             f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.message}",
-            next=f"use data with the features and targets of {result.dataset}; kmip-data list shows your builds",
+            next=f"use data with the features and targets of {result.dataset}; your builds: kmip-data list",
         ) from error
 
     # 3. Agreement of the data with the weights.
@@ -181,7 +181,7 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
     trained_on = find_own_data_build(result, home)
     described = column_uses_on_card(card.statistics)
     if trained_on is None or described is None:
-        return f"use data with the features and classes of {result.dataset}; kmip-data list shows your builds"
+        return f"use data with the features and classes of {result.dataset}; your builds: kmip-data list"
 
     # 1. Rebuild the same files like the run's build.
     copies = list_copies(home.raw / card.dataset)
@@ -202,7 +202,7 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
 
     # 2. Use the newest run trained on the data; data without targets have no runs.
     if card.schema_.y_column is None:
-        return f"use data with the columns of {result.dataset}; kmip-data list shows your builds"
+        return f"use data with the columns of {result.dataset}; your builds: kmip-data list"
     runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)
     command = f"kmip-data train {shlex.quote(card.dataset)}"
     if runs:

@@ -205,8 +205,8 @@ def refuse_edited(run: Path) -> None:
     if is_edited(run):
         raise DamagedInput(
             f"{run / RESULT_NAME} was edited: its digest does not match its content.",
-            next=f"restore it; or move it away, and kmip-data train --resume {shlex.quote(str(run))} "
-            "measures the last checkpoint again",
+            next=f"restore it; or move it away, then: kmip-data train --resume {shlex.quote(str(run))}, "
+            "which measures the last checkpoint again",
         )
 
 

@@ -513,7 +513,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
-            next="kmip-data verify on the build, or a lower --set optimizer.lr=…",
+            next=f"kmip-data verify {shlex.quote(str(data.build.path))}; or a lower --set optimizer.lr=…",
         )
 
     best_weights = loop.best_weights[loop.best_epoch]
