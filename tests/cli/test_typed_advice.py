@@ -207,7 +207,7 @@ def _remove_card(user: Path) -> None:
         (_build_without_targets, "evaluate assay/gcn/one --dataset bare", "predict"),
         (_build_without_targets, "evaluate assay/gcn/one --dataset alike", "predict"),
         (_build_with_other_columns, "predict assay/gcn/one --dataset other", ""),
-        (_run_on_other, "predict assay/gcn/one --dataset other", "predict other/gcn/two"),
+        (_run_on_other, "predict assay/gcn/one --dataset other", "list"),
         (_rebuild_differently, "evaluate assay/gcn/one", ""),
         (_second_build, "train assay", ""),
         (_remove_result, "evaluate assay/gcn/one", "train --resume"),
