@@ -22,13 +22,6 @@ _PARAMETERS = {
     *("ic", "bc", "bw", "lc", "la", "lr", "lphi", "fos", "font"),
     *("x_fact", "y_fact", "phi", "r", "q", "s_size"),
 }
-_NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
-_SHAPES = {"ellipse", "box", "diamond", "triangle", "cross", "house", "man", "woman", "empty"}
-#: Names of Pajek's parameters of a vertex, each followed by its value.
-_PARAMETERS = {
-    *("ic", "bc", "bw", "lc", "la", "lr", "lphi", "fos", "font"),
-    *("x_fact", "y_fact", "phi", "r", "q", "s_size"),
-}
 
 
 def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> Any:
@@ -43,6 +36,7 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> 
     graph = nx.MultiDiGraph()
     section = ""
     relation = ""
+    row = 0  # of the section
     for line_number, line in enumerate(text.splitlines(), 1):
         cells = [quoted or bare for quoted, bare in _TOKEN.findall(line)]
         if not cells or line.lstrip().startswith("%"):
@@ -51,8 +45,10 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> 
             if cells[0].startswith("*"):
                 section = _begin_section(graph, cells, check_vertices)
                 relation = cells[-1].removeprefix(":") if ":" in line else ""
+                row = 0
             else:
-                _add_line(graph, section, cells, relation)
+                row += 1
+                _add_line(graph, section, row, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
                 f"{name}, line {line_number}: {first_problem(error)}.", next="correct the line"
@@ -72,14 +68,12 @@ def _begin_section(graph: Any, cells: list[str], check_vertices: Callable[[int],
                 graph.nodes[vertex]["mode"] = 1 + (vertex > int(cells[2]))
     elif section == "*network":
         graph.graph["name"] = " ".join(cells[1:])
-    elif section == "*matrix":
-        graph.graph["rows of the matrix"] = 0
-    elif section not in _EDGE_SECTIONS:
+    elif section not in _EDGE_SECTIONS | {"*matrix"}:
         raise ValueError(f"{cells[0]} is not a section of a graph")
     return section
 
 
-def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None:
+def _add_line(graph: Any, section: str, row: int, cells: list[str], relation: str) -> None:
     """Add the vertex, edges or matrix row of a line."""
     data: dict[str, object] = {"relation": relation} if relation else {}
     if section == "*vertices":
@@ -87,12 +81,7 @@ def _add_line(graph: Any, section: str, cells: list[str], relation: str) -> None
     elif section in _EDGE_SECTIONS:
         _add_edges(graph, section, cells, data)
     elif section == "*matrix":
-        graph.graph["rows of the matrix"] += 1
-        source = graph.graph["rows of the matrix"]
-        for target, weight in enumerate(map(float, cells), 1):
-            if weight:
-                end = _existing_vertex(graph, str(target))
-                graph.add_edge(source, end, **data, weight=weight)
+        _add_matrix_row(graph, row, cells, data)
     else:
         raise ValueError(f"{' '.join(cells)[:80]!r} is in no section")
 
@@ -136,6 +125,19 @@ def _add_edges(graph: Any, section: str, cells: list[str], data: dict[str, objec
         graph.add_edge(source, target, **data)
         if section.startswith("*edges") and source != target:
             graph.add_edge(target, source, **data)
+
+
+def _add_matrix_row(graph: Any, row: int, cells: list[str], data: dict[str, object]) -> None:
+    """Add the edges of a row; without the columns of the first mode, targets are the second mode."""
+    source = _existing_vertex(graph, str(row))
+    targets = list(graph)
+    if len(cells) != len(targets):
+        targets = [vertex for vertex, mode in graph.nodes(data="mode") if mode == 2]
+    if len(cells) != len(targets):
+        raise ValueError(f"a row of {len(cells)} weights does not fit {len(graph)} vertices")
+    for target, weight in zip(targets, map(float, cells), strict=True):
+        if weight:
+            graph.add_edge(source, target, **data, weight=weight)
 
 
 def _existing_vertex(graph: Any, cell: str) -> int:

@@ -456,6 +456,45 @@ def test_relations_of_pajek_are_features_in_matrices_and_in_lists(tmp_path, name
     )
 
 
+@pytest.mark.parametrize(
+    ("vertices", "rows", "arcs"),
+    [
+        ("5 2", ["0 2 1", "3 0 0"], "1 4 2\n1 5 1\n2 3 3\n"),
+        ("5 2", ["0 0 0 2 1", "0 0 3 0 0"], "1 4 2\n1 5 1\n2 3 3\n"),
+        ("3", ["0 1 0", "0 0 0", "4 0 2"], "1 2 1\n3 1 4\n3 3 2\n"),
+    ],
+)
+def test_columns_of_a_matrix_of_pajek_are_all_vertices_or_the_second_mode(
+    tmp_path, vertices, rows, arcs
+):
+    lines = "\n".join(rows)
+    matrix = read_files(
+        write_files(tmp_path / "m", a_net=f"*Vertices {vertices}\n*Matrix\n{lines}\n")
+    )
+    expected = read_files(write_files(tmp_path / "a", a_net=f"*Vertices {vertices}\n*Arcs\n{arcs}"))
+    assert matrix.schema == expected.schema
+    assert matrix.files == expected.files
+    assert np.array_equal(matrix.first.edge_index, expected.first.edge_index)
+    for name, column in expected.first.columns.items():
+        assert np.array_equal(matrix.first.columns[name], column)
+
+
+@pytest.mark.parametrize(
+    ("vertices", "rows"),
+    [
+        ("3", ["0 1"]),
+        ("3", ["0 1 0 1"]),
+        ("5 2", ["0 1"]),
+        ("2", ["0 1", "1 0", "1 1"]),
+    ],
+)
+def test_a_matrix_of_pajek_that_does_not_fit_its_vertices_is_refused(tmp_path, vertices, rows):
+    lines = "\n".join(rows)
+    folder = write_files(tmp_path / "m", a_net=f"*Vertices {vertices}\n*Matrix\n{lines}\n")
+    with pytest.raises(DamagedInput, match=r"a\.net, line \d: (a row of|there is no vertex)"):
+        read_files(folder)
+
+
 VERTEX = ["0.1 0.575472 0.5", "ellipse", "ic Red", "x_fact 1.5"]
 
 
