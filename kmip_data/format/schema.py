@@ -38,8 +38,8 @@ LINK_ATTRIBUTE = "contact"  #: attribute of links to predict: one row of bits pe
 
 EdgeLayout = Literal["neighbor", "index", "none"]
 #: Kind of a field of a feature column: a number, a category as 0 and 1 of one of its values, a
-#: category as an integer code, false and true as 0 and 1, or a mark of missing values.
-FieldKind = Literal["number", "one-hot", "category", "boolean", "missing"]
+#: category as an integer code, false and true as 0 and 1, a mark of missing values, or a coordinate.
+FieldKind = Literal["number", "one-hot", "category", "boolean", "missing", "position"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
 _Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None

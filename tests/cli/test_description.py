@@ -364,3 +364,19 @@ def test_every_ignored_column_is_listed(tmp_path, home):
         "build", "graphs", "--name", "six", "--archive", archive, *ignoring
     ).out
     assert [word for word in words if f" {word}: by --set ignore=" in printed] == words
+
+
+def test_a_value_that_a_description_lists_twice_is_refused(old, tmp_path):
+    file = tmp_path / "twice.toml"
+    folder = tmp_path / "old"
+    line = ["build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run"]
+    expect_success(*line, "--describe", file)
+    text = file.read_text("utf-8")
+    number = 'column = "age"\nlevel = "node"\nuse = "number"'
+    category = number.replace("number", "category") + '\ncategories = ["5", "5.0"]'
+    text = text.replace(number, category)
+    file.write_text(text, "utf-8")
+    message = expect_refusal(
+        "build", "graphs", "--name", "twice", "--archive", folder, "--like", file, code=4
+    )
+    assert "'age' has the same value twice: '5' and '5.0'" in message

@@ -403,6 +403,20 @@ def test_a_missing_feature_is_0_and_marked(tmp_path):
     assert record.columns["node/y"].tolist() == [0, -1, 1]  # a missing label is no class
 
 
+@pytest.mark.parametrize("block", [None, 10])
+def test_the_card_has_the_kind_of_each_field_of_points(tmp_path, block):
+    rng = np.random.default_rng(0)
+    rows = [f"{x:.3f},{y:.3f},0,{number}" for number, (x, y) in enumerate(rng.random((300, 2)))]
+    (tmp_path / "a.csv").write_text("x,y,z,age\n0,0,0,NA\n" + "\n".join(rows))
+    parameters = {"k": 2, "feature": ("age",), "block": block, "block_points": 100}
+    home = tmp_path / "home"
+    card = build_own("points", "scan", {"path": tmp_path / "a.csv"}, parameters=parameters,
+                     home=home, quiet=True, jobs=1).card  # fmt: skip
+    expected = ["position"] * 3 + ["number", "missing"] + ["position"] * 3 * (block is not None)
+    assert [*card.field_kinds("node/x")] == expected
+    assert len(card.schema_.column("node/x").fields) == len(expected)
+
+
 LABELS = [
     ("0 1 -1 2", {}, [0, 1, -1, 2], "int32"),
     ("0 1 nan 2", {}, [0, 1, -1, 2], "int32"),

@@ -17,7 +17,7 @@ from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import MAX_CLASSES, NO_CLASS, class_codes
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
@@ -200,14 +200,12 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     def schema(self, params: CompletedPointParams) -> Schema:
         """Return the columns of positions and features, and of labels if any."""
         inferred = params.inferred
-        fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
-        fields += tuple(f"{feature} missing" for feature in inferred.missing)
         doc = "position from the lowest corner of the cloud"
         max_points = self.manifest.max_nodes
         if params.block is not None:
-            fields += tuple(f"{axis} / room extent" for axis in "xyz")
             doc = "position centred on the block's floor, features, position in the room"
             max_points = params.block_points
+        fields = tuple(name for name, _ in _fields_of_points(params))
         columns = [feature_column("node/x", fields, doc)]
         if inferred.label_column is not None:
             columns.append(_label_column(inferred.label_column, inferred))
@@ -301,7 +299,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     def card_additions(self, prepared: Prepared, params: CompletedPointParams) -> CardAdditions:
         """Return the unused data of the files, and warnings."""
         summary = params.inferred.summary
-        return CardAdditions({"files": summary}, summary.get("warnings", []))
+        kinds = {"node/x": [kind for _, kind in _fields_of_points(params)]}
+        return CardAdditions({"files": summary, "kinds": kinds}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: CompletedPointParams) -> list[Unit]:
         """Return one unit per cloud; a limit counts clouds."""
@@ -400,6 +399,17 @@ def _cloud_names(members: Iterable[str]) -> list[str]:
     names = sorted(members)
     labels = {*label_files(names).values()}
     return [name for name in names if name.lower().endswith(CLOUD_SUFFIXES) and name not in labels]
+
+
+def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:
+    """Return name and kind of each field of the features of points."""
+    fields: list[tuple[str, FieldKind]] = []
+    fields += [(f"{axis} [unit of the file]", "position") for axis in "xyz"]
+    fields += [(feature, "number") for feature in params.feature]
+    fields += [(f"{feature} missing", "missing") for feature in params.inferred.missing]
+    if params.block is not None:
+        fields += [(f"{axis} / room extent", "position") for axis in "xyz"]
+    return fields
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:

@@ -377,18 +377,32 @@ def value_texts(column: TableColumn, values: CellValues) -> Array:
 
 
 def typed_values(column: TableColumn, values: CellValues, typed: Sequence[str]) -> dict[str, str]:
-    """Return typed values by the text of the same value in the column: ``57.0`` by ``57``."""
-    if values.numbers is None or values.unit:
-        return {text.strip(): text for text in typed}
-    if is_boolean_column(column):
-        return {text.strip().lower(): text for text in typed}
-    by_text = {}
+    """Return typed values by the text of the same value in the column: ``57.0`` by ``57``.
+
+    Raises ``DamagedInput`` if two of them are the same value.
+    """
+    is_boolean = is_boolean_column(column)
+    by_text: dict[str, str] = {}
     for text in typed:
-        try:
-            by_text[_number_text(float(text))] = text
-        except ValueError:
-            by_text[text] = text
+        canonical = text.strip()
+        if values.numbers is not None and not values.unit:
+            canonical = canonical.lower() if is_boolean else _canonical_number(canonical)
+        if canonical in by_text:
+            raise DamagedInput(
+                f"The description of {column.name!r} has the same value twice: {by_text[canonical]!r} "
+                f"and {text!r}.",
+                next="keep one of them",
+            )
+        by_text[canonical] = text
     return by_text
+
+
+def _canonical_number(text: str) -> str:
+    """Return a typed number as a description writes it, and other text unchanged."""
+    try:
+        return _number_text(float(text))
+    except ValueError:
+        return text
 
 
 def summarise_values(column: TableColumn, values: CellValues) -> ValueSummary:
@@ -429,6 +443,6 @@ def _number_texts(column: TableColumn, numbers: Array) -> list[str]:
 
 def _number_text(number: float) -> str:
     """Return the shortest text of a number, without a fraction of zero."""
-    if abs(number) < _MAX_EXACT_INTEGER and number == int(number):
+    if abs(number) < _MAX_EXACT_INTEGER and number.is_integer():
         return f"{number:.0f}"
     return repr(number)
