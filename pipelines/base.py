@@ -152,8 +152,8 @@ class Pipeline(ABC, Generic[P, S]):
     #: reads the files of the previous one, which are then removed. A killed build repeats at most
     #: one of them.
     passes: ClassVar[tuple[str, ...]] = ()
-    #: total size of raw files up to which a single unit is built without a worker process
-    max_bytes_in_process: ClassVar[int] = 4 * 2**20
+    #: total size of raw files up to which a build takes less time without a worker process
+    max_bytes_in_process: ClassVar[int] = 0
     extra: ClassVar[str | None] = None  #: extra of the package that a build requires
     #: (parameter, template of its piece of the build folder's name); defaults add no piece
     folder_name_templates: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -285,15 +285,16 @@ AnyPipeline = Pipeline[Any, Any]
 def needs_no_worker(pipeline: AnyPipeline, raw: RawCopy) -> bool:
     """True if a build cannot use a worker process, or takes less time than starting one.
 
-    A single unit of few bytes is faster without one, and so are small files of a plugin: every
-    worker imports the plugin, often with PyTorch (5 s of CPU).
+    Few bytes are built faster without one, above all those of a plugin: every worker imports the
+    plugin, often with PyTorch (5 s of CPU).
     """
     if pipeline.in_process:
         return True
     size = sum((raw.path / member).stat().st_size for member in raw.members)
     if pipeline.manifest.is_from_plugin:
         return 0 < size <= MAX_PLUGIN_BYTES_IN_PROCESS
-    return pipeline.one_unit and size <= pipeline.max_bytes_in_process
+    limit = pipeline.max_bytes_in_process
+    return bool(limit) and size <= limit
 
 
 def require_raw(manifest: Manifest, raw_folder: Path | None) -> Path:

@@ -33,6 +33,7 @@ class OneGraphPipeline(Pipeline[P, S]):
     """Pipeline of a single graph: one unit with one record, named like the dataset."""
 
     one_unit = True
+    max_bytes_in_process = 4 * 2**20
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
         """Return the only unit."""

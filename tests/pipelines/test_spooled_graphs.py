@@ -18,7 +18,7 @@ from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.datasets.graphs import file_formats, inference
+from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline, file_formats, inference
 from kmip_data.pipelines.datasets.points import first_pass
 from kmip_data.pipelines.engine import pool, run
 from kmip_data.pipelines.graph_arrays import spooled_graphs
@@ -134,7 +134,9 @@ def test_a_stopped_build_resumes_without_parsing(source, tmp_path, parsed, monke
     assert len(parsed) == 2
 
 
+@pytest.mark.real_workers
 def test_shards_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr(OwnGraphsPipeline, "max_bytes_in_process", 0)
     monkeypatch.setattr(inference, "MAX_SHARD_BYTES", 700)
     source = write_list(tmp_path / "source")
     by_jobs = [digests(build(source, tmp_path / str(jobs), jobs=jobs)) for jobs in (1, 2)]

@@ -131,6 +131,7 @@ class OneUnitPipeline(ToyPipeline):
     """The same with all graphs in one shard: small raw files are built without a worker process."""
 
     one_unit = True
+    max_bytes_in_process = 4 * 2**20
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
         count = min(prepared.facts["graphs"], params.limit or prepared.facts["graphs"])
