@@ -31,7 +31,10 @@ def rows_by_graph(
                 found=table.column_list,
                 next="--set graph=COLUMN, the same name in all tables",
             )
-        names = table.ids(column) if column else np.arange(len(table.frame)) * (level == "graph")
+        if not column and level != "graph":
+            groups[level] = {"0": np.arange(len(table.frame))} if len(table.frame) else {}
+            continue
+        names = table.ids(column) if column else np.arange(len(table.frame))
         rows_by_name = cast(RowsByGraph, pd.Series(names).groupby(names, sort=False).indices)
         groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
         if level == "graph" and len(groups[level]) < len(table.frame):
