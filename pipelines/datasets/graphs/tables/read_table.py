@@ -122,13 +122,12 @@ def read_text_file(path: Path, options: ReadOptions) -> tuple[bytes, bool]:
 
     The memory that it needs is checked block by block.
     """
-    open_file = gzip.open if is_gzip(path) else open
     blocks: list[bytes] = []
     size = 0
     fields = 0
     may_have_codes = False
     end = b"\n"
-    with open_file(path, "rb") as file:
+    with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             size += len(block)
             fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
