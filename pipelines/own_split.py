@@ -224,7 +224,7 @@ def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str
 def _labelled_mask(records: RecordTable, *, divides_nodes: bool) -> Bools:
     """Return the mask of labelled nodes (N,) of a single graph, or of labelled graphs (G,)."""
     label = records.label_column
-    if label is None or (label.level == "node" and not divides_nodes):
+    if label is None or label.level != ("node" if divides_nodes else "graph"):
         return np.ones(records.node_counts[0] if divides_nodes else len(records.keys), bool)
     y: Array = records.read_column(label.key)
     y = y.reshape(len(y), -1)
