@@ -93,3 +93,10 @@ def test_the_line_with_which_excel_names_the_separator_is_followed(tmp_path, mar
     data = "\n".join([mark, "x;height;z", *written(NUMBERS, ";", ",")]).encode()
     for numbers in both(tmp_path / "t", data):
         np.testing.assert_allclose(numbers, NUMBERS, rtol=1e-6)
+
+
+def test_points_separate_thousands_next_to_decimal_commas(tmp_path):
+    rows = ["x;height;z", "1.234,5;2,5;3", "-2.000,25;0,5;7", "5.000,5;1,5;1"]
+    expected = [[1234.5, 2.5, 3], [-2000.25, 0.5, 7], [5000.5, 1.5, 1]]
+    for numbers in both(tmp_path / "t", "\n".join([*rows, ""]).encode()):
+        np.testing.assert_allclose(numbers, expected, rtol=1e-6)

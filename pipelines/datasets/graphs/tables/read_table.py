@@ -144,10 +144,13 @@ def _has_noncanonical_integer(text: bytes) -> bool:
     characters = np.frombuffer(text + b"\n\n", np.uint8)
     first = characters[1:-2]
     second = characters[2:-1]
-    begins_code = (first == ord("0")) & (second >= ord("0")) & (second <= ord("9"))
-    begins_code |= first == ord("+")
-    begins_code |= (first == ord("-")) & (second == ord("0")) & (characters[3:] != ord("."))
-    return bool((begins_code & ~_IS_INNER[characters[:-3]]).any())
+    begins_code = (first == ord("0")) & (second - ord("0") < 10)
+    # Most tables have no signs.
+    if b"+" in text:
+        begins_code |= first == ord("+")
+    if b"-" in text:
+        begins_code |= (first == ord("-")) & (second == ord("0")) & (characters[3:] != ord("."))
+    return bool((~_IS_INNER[characters[:-3][begins_code]]).any())
 
 
 def _note_other_lines(text: DelimitedText, name: str, notices: Notices) -> None:
