@@ -504,13 +504,16 @@ NOT_STORED = {
     "times": pd.date_range("2024-01-01", periods=30, freq="D"),
     "zoned": pd.date_range("2024-01-01", periods=30, freq="h", tz="UTC"),
     "durations": [f"2024-01-{day + 1:02d}" for day in range(30)],
+    "months": pd.period_range("2020-01", periods=30, freq="M"),
+    "spans": pd.to_timedelta(np.arange(30), "h"),
+    "bins": pd.interval_range(0, 30, periods=30),
     "names": [f"person {row}" for row in range(30)],
     "empty": [None] * 30,
 }
 
 
 @pytest.mark.parametrize("column", NOT_STORED)
-@pytest.mark.parametrize("level", ["nodes", "edges"])
+@pytest.mark.parametrize("level", ["nodes", "edges", "nodes without ids"])
 def test_columns_of_pandas_that_are_not_stored_are_a_warning_and_on_the_card(
     tmp_path, column, level
 ):
@@ -519,6 +522,9 @@ def test_columns_of_pandas_that_are_not_stored_are_a_warning_and_on_the_card(
         "nodes": pd.DataFrame({"id": row, "mass": row / 4}),
         "edges": pd.DataFrame({"source": row, "target": (row * 7 + 3) % 30, "length": row / 8}),
     }
+    if level == "nodes without ids":
+        level = "nodes"
+        tables["nodes"] = tables["nodes"].drop(columns="id")
     tables[level][column] = NOT_STORED[column]
     with pytest.warns(UserWarning, match=f"not stored: {column}"):
         build = kmip_data.save(tables, tmp_path / "warned")

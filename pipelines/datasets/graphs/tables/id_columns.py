@@ -209,7 +209,7 @@ def _has_all_ids(nodes: Table, name: str, ids: Array) -> bool:
     if column_ids.dtype != ids.dtype:
         column_ids = ids_as_strings(column_ids)
         ids = ids_as_strings(ids)
-    return bool(pd.Index(ids).isin(column_ids).all())
+    return bool(pd.Index(ids, dtype=ids.dtype).isin(column_ids).all())
 
 
 def _is_permutation(values: pd.Series) -> bool:
