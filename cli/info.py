@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
@@ -263,7 +264,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
         rows = []
         for column in added:
             if "damaged" in column:
-                repair = f"kmip-data verify {build.path} --repair"
+                repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
                 damage = f"damaged: {column['damaged']} {repair}"
                 rows.append([column["name"], None, None, damage])
             else:

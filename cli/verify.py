@@ -55,8 +55,14 @@ def command(
     """
     from kmip_data.builds.verify import files_unlike_published, verify_build
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
+    from kmip_data.files.path_errors import absolute_path
     from kmip_data.format.card import read_card
+    from kmip_data.models.training.run.run_folder import RESULT_NAME
 
+    folder = absolute_path(name, "run")
+    if (folder / RESULT_NAME).is_file():  # also without its configuration, which is restored
+        _verify_run(folder, repair=repair)
+        return
     source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
         _verify_run(source, repair=repair)
@@ -110,7 +116,7 @@ def command(
 
     state = "broken"
     left = None
-    step = f"kmip-data verify {path} --repair"
+    step = f"kmip-data verify {shlex.quote(str(path))} --repair"
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"

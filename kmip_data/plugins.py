@@ -161,7 +161,10 @@ def resolve_plugins(listed: object, config: str, folder: Path | None = None) -> 
 def _resolve_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
     if isinstance(entry, str):
         if folder is None:
-            raise _not_loaded_error(config, entry, "not recorded")
+            source = _listed_source(entry, Path(config))
+            if source in _loaded:
+                return _loaded[source]
+            raise _not_loaded_error(config, entry, source, "not recorded")
         return load(folder / Path(entry).expanduser() if entry.endswith(".py") else entry)
     if any(plugin.sha256 == entry.sha256 for plugin in _loaded.values()):
         return entry
@@ -173,13 +176,23 @@ def _resolve_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Pl
                 found=f"SHA-256 {plugin.sha256} ({plugin.source})",
                 next="--plugin with the earlier file or package, or a new run",
             )
-    raise _not_loaded_error(config, entry.source, entry.sha256)
+    raise _not_loaded_error(config, entry.source, entry.source, entry.sha256)
 
 
-def _not_loaded_error(config: str, source: str, digest: str) -> UsageError:
+def _listed_source(entry: str, config: Path) -> str:
+    """Return the key of a loaded plugin: a package, or the path of a file next to ``config``."""
+    if not entry.endswith(".py"):
+        return entry
+    file = Path(entry).expanduser()
+    candidates = [config.parent / file, config.resolve().parent / file]
+    existing = [candidate for candidate in candidates if candidate.is_file()]
+    return str(absolute_path(str([*existing, file][0]), "plugin"))
+
+
+def _not_loaded_error(config: str, name: str, source: str, digest: str) -> UsageError:
     quoted_source = shlex.quote(source)
     return UsageError(
-        f"{config} names the plugin {source}, and a run never imports code by itself.",
+        f"{config} names the plugin {name}, and a run never imports code by itself.",
         found=f"SHA-256 {digest}",
         next=f"if you trust it, the same command with --plugin {quoted_source} "
         f"(or {PLUGINS_VARIABLE}={quoted_source} before it)",

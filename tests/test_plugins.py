@@ -130,8 +130,13 @@ def test_a_configuration_names_its_plugins(folder):
     with fresh(), pytest.raises(plugins.UsageError, match=r"part\.py"):
         read_config(folder / "own.toml")
     (folder / "metrics.csv").touch()  # as in a run, which may be a stranger's
-    with fresh(), pytest.raises(plugins.UsageError, match=r"part\.py"):
+    with fresh(), pytest.raises(plugins.UsageError, match=r"part\.py") as error:
         read_users_config(folder / "own.toml")
+    advised = re.search(r"--plugin (\S+)", error.value.next)[1]
+    with fresh(), pytest.MonkeyPatch.context() as patch:
+        patch.chdir("/")
+        plugin = plugins.load(advised)
+        assert read_users_config(folder / "own.toml").plugins == (plugin,)
     (folder / "metrics.csv").unlink()
     (folder / "none.toml").write_text(text.format(""))
     with (
@@ -171,7 +176,7 @@ def test_any_file_of_a_run_makes_its_folder_one_that_imports_nothing(folder, mak
             with pytest.raises(plugins.UsageError, match=r"evil\.py, and a run never imports"):
                 read_users_config(file)
     message = expect_refusal("train", "--config", folder / "0/config.toml")
-    assert "--plugin evil.py" in message
+    assert f"--plugin {folder / '0/evil.py'}" in message
 
 
 PART = """

@@ -188,7 +188,10 @@ def find_build_or_run(
 ) -> Build | Path:
     """Return the selected build, or the folder of the run if no build has this name."""
     from kmip_data.models.training.run.find_runs import find_run
+    from kmip_data.models.training.run.run_folder import RESULT_NAME
 
+    if Path(name, RESULT_NAME).is_file():
+        return find_run(name, home)
     try:
         return find_selected_build(name, home, parameters, sample=sample)
     except UsageError:

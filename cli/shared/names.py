@@ -124,7 +124,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             # `find_run` refuses the end of a path that several runs share.
             suffixes = RUN_NAME_SUFFIXES if "sweep" in self.kinds else ""
             pattern = re.compile(f"(?:.*/)?{re.escape(name.strip('/'))}{suffixes}")
-            is_run_folder = (path / "config.toml").is_file()
+            # `find_run` refuses a run that lost its configuration, which `verify` restores.
+            is_run_folder = any((path / file).is_file() for file in ("config.toml", "result.json"))
             return is_run_folder or any(map(pattern.fullmatch, _run_names(known)))
         return False
 

@@ -53,7 +53,8 @@ def verify_run(run: Path) -> list[RunProblem]:
         message = obstacle_problem(run, name)
         if message or not is_intact:
             is_stored = name == CONFIG_NAME and stored_configuration(result) is not None
-            problems.append(RunProblem(name, message or "content differs", is_intact or is_stored))
+            message = message or ("content differs" if path.exists() else "is missing")
+            problems.append(RunProblem(name, message, is_intact or is_stored))
     return problems
 
 

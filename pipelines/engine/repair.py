@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -117,7 +118,8 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
-                next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
+                next=f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH "
+                "(the archive it was built from)",
             )
         with folder_lock(path, quiet=options.quiet):
             Build(path, card).reread_card()
@@ -136,7 +138,7 @@ def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> st
         options = parameters_as_options(params.model_dump(exclude_defaults=True))
         command = f"kmip-data build {manifest.registered_name} --name {manifest.name} --archive PATH {options}"
         return f"{command.rstrip()}, which brings the files; then run the same command again"
-    archive = f"kmip-data verify {path} --repair --archive PATH"
+    archive = f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH"
     if any(source.mirrors for source in manifest.sources):
         return f"kmip-data fetch {manifest.name}, then run the same command again; or {archive}"
     return archive

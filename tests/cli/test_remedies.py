@@ -437,6 +437,22 @@ def test_the_remedy_for_a_broken_configuration_restores_it(build, damage):
     assert config.read_bytes() == content
 
 
+WITHOUT_CONFIGURATION = [("verify",), ("evaluate",), ("explore",), ("push", "a"), ("report",)]
+
+
+@pytest.mark.parametrize("line", WITHOUT_CONFIGURATION, ids=lambda line: line[0])
+def test_the_remedy_for_a_run_without_configuration_restores_it(build, tmp_path, line):
+    run = Path(expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
+    copy = shutil.copytree(run, tmp_path / "copy of a run")
+    (copy / "config.toml").unlink()
+    command, *arguments = line
+    message = expect_refusal(command, copy, *arguments, code=1 if command == "verify" else 2)
+    assert "content differs" not in message
+    remedy = message.partition("next: kmip-data ")[2]
+    assert expect_success(*shlex.split(remedy), "--json").json["ok"]
+    assert (copy / "config.toml").read_bytes() == (run / "config.toml").read_bytes()
+
+
 @pytest.mark.parametrize("path", ["card", "card/a", "card/a/b"])
 def test_a_path_through_a_file_is_answered_in_words(home, tmp_path, path):
     (tmp_path / "card").write_text("mine")

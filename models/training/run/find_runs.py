@@ -26,12 +26,17 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve a RUN argument: a run folder, or its path below ``runs/``.
 
     The last parts of the path suffice if they are unique. Raises ``UsageError`` unless exactly one
-    run matches.
+    run matches, which has its configuration.
     """
     text = os.fspath(run)
     path = absolute_path(text, "run")
     if (path / CONFIG_NAME).is_file():
         return path
+    if (path / RESULT_NAME).is_file():
+        raise UsageError(
+            f"The run {path} has no {CONFIG_NAME}.",
+            next=f"kmip-data verify {shlex.quote(str(path))} --repair",
+        )
     matches = _matching_runs(Path(text), home)
     if len(matches) == 1:
         return matches[0]
