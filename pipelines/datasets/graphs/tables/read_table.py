@@ -10,7 +10,6 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY, GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.end_columns import options_after_header
+from kmip_data.pipelines.datasets.graphs.tables.column_names import are_names, first_line_has_names
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table, is_row_index
 from kmip_data.pipelines.formats.delimited import (
     DelimitedText,
@@ -34,9 +33,8 @@ from kmip_data.pipelines.formats.delimited import (
     split_rows,
 )
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.pipelines.formats.header_line import is_in_body, looks_like_names, rows_of_names
+from kmip_data.pipelines.formats.header_line import rows_of_names
 from kmip_data.pipelines.formats.text import decode_text
-from kmip_data.pipelines.formats.written_numbers import is_written_number
 from kmip_data.text import count_with_noun, list_names
 
 MAX_COLUMNS = 65_536
@@ -202,7 +200,7 @@ def _parse_table(
     # 3. Column names: in the comment above the rows, in the first line, or nowhere.
     numbers = [str(number) for number in range(len(first_cells))]
     comments = rows_of_names(text.comments_above()[-1:], separator, len(first_cells))
-    names = next(filter(functools.partial(_are_names, first_cells), comments), None)
+    names = next(filter(functools.partial(are_names, first_cells), comments), None)
     has_names = True
     is_header = has_row_names
     if not level:
@@ -210,7 +208,7 @@ def _parse_table(
     elif has_row_names:
         names = ["", *first_cells]
     elif names is None:
-        is_header = has_names = _first_line_has_names(
+        is_header = has_names = first_line_has_names(
             first_cells, parse_rest, table, level, params, is_only_table=is_only_table
         )
         names = first_cells if has_names else numbers
@@ -252,83 +250,6 @@ def _check_widths(widths: I64, table: Table) -> None:
     fields = count_with_noun(int(widths[row]), "field")
     problem = f"{fields}, and {first:,} in the first line"
     raise table.error_at(row, problem, "repair this line, or quote a cell with the separator")
-
-
-def _are_names(first_cells: Sequence[str], names: Sequence[str]) -> bool:
-    """True if the cells of a comment have a common column name, and differ from the first row."""
-    has_known_name = bool(known_columns.matching_names(names, known_columns.HEADER_NAMES))
-    return has_known_name and list(names) != list(first_cells)
-
-
-def _first_line_has_names(
-    first_cells: Sequence[str],
-    parse_rest: Callable[[], pd.DataFrame],
-    table: Table,
-    level: str,
-    params: GraphParams,
-    *,
-    is_only_table: bool,
-) -> bool:
-    """True if the first line has column names; raise ``DamagedInput`` if it is ambiguous."""
-    if params.header and is_only_table:
-        return params.header == "yes"
-
-    # 1. Common column names, and names that a parameter gives.
-    if level == "edge" and params.source and params.target:
-        ends = {params.source, params.target}
-        if ends <= {*first_cells} and not any(map(is_written_number, ends)):
-            return True
-    names_in_options = {
-        *params.label,
-        *params.feature,
-        *params.ignore,
-        params.source,
-        params.target,
-    }
-    names_in_options |= {params.graph, params.node, params.smiles}
-    names_in_options = {name for name in names_in_options if not is_written_number(name)}
-    known_names = [
-        cell
-        for cell in first_cells
-        if cell
-        and (
-            known_columns.normalized_name(cell) in known_columns.HEADER_NAMES
-            or cell in names_in_options
-        )
-    ]
-    if known_names and not all(is_in_body(cell, parse_rest()) for cell in known_names):
-        return True
-
-    # 2. pandas writes no name above its index, and a matrix repeats its names in the first column.
-    if not parse_rest().empty and len({*first_cells}) == len(first_cells):
-        first_column = parse_rest()[0]
-        if not first_cells[0] and is_row_index(first_column):
-            return True
-        is_square = len(first_column) == len(first_cells) - 1 > 1
-        if is_square and list(first_column.map(str)) == list(first_cells[1:]):
-            return True
-
-    # 3. The cells decide, except for 0, 1, 2, …, which pandas writes above an array.
-    has_names = None
-    numbers = [str(number) for number in range(len(first_cells))]
-    if not known_names and (level == "edge" or list(first_cells) != numbers):
-        has_names = looks_like_names(first_cells, parse_rest())
-    if has_names is not None:
-        return has_names
-    if params.header:
-        return params.header == "yes"
-
-    # 4. Ask, and name the options that each answer will need, so that the file is asked about once.
-    options = {"yes": "", "no": ""}
-    if level == "edge" and not known_names and not parse_rest().empty:
-        for answer, names in (("yes", list(first_cells)), ("no", numbers)):
-            frame = parse_rest().set_axis(names, axis=1)
-            answered = replace(table, frame=frame, has_names=answer == "yes")
-            options[answer] = options_after_header(answered, params, is_only_table=is_only_table)
-    raise DamagedInput(
-        f"{table.name}, line 1 may be names of columns or data: {list_names(first_cells, 200)}.",
-        next=f"--set header=yes{options['yes']} for names, --set header=no{options['no']} for data",
-    )
 
 
 def _table_of_edge_dictionaries(table: Table, text: str) -> Table:

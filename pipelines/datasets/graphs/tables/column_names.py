@@ -1,0 +1,94 @@
+"""Column names of a text table: in its first line, or in the comment above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.end_columns import options_after_header
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
+from kmip_data.pipelines.formats.header_line import is_in_body, looks_like_names
+from kmip_data.pipelines.formats.written_numbers import is_written_number
+from kmip_data.text import list_names
+
+
+def are_names(first_cells: Sequence[str], names: Sequence[str]) -> bool:
+    """True if the cells of a comment have a common column name, and differ from the first row."""
+    has_known_name = bool(known_columns.matching_names(names, known_columns.HEADER_NAMES))
+    return has_known_name and list(names) != list(first_cells)
+
+
+def first_line_has_names(
+    first_cells: Sequence[str],
+    parse_rest: Callable[[], pd.DataFrame],
+    table: Table,
+    level: str,
+    params: GraphParams,
+    *,
+    is_only_table: bool,
+) -> bool:
+    """True if the first line has column names; raise ``DamagedInput`` if it is ambiguous."""
+    if params.header and is_only_table:
+        return params.header == "yes"
+
+    # 1. Common column names, and names that a parameter gives.
+    if level == "edge" and params.source and params.target:
+        ends = {params.source, params.target}
+        if ends <= {*first_cells} and not any(map(is_written_number, ends)):
+            return True
+    names_in_options = {
+        *params.label,
+        *params.feature,
+        *params.ignore,
+        params.source,
+        params.target,
+    }
+    names_in_options |= {params.graph, params.node, params.smiles}
+    names_in_options = {name for name in names_in_options if not is_written_number(name)}
+    known_names = [
+        cell
+        for cell in first_cells
+        if cell
+        and (
+            known_columns.normalized_name(cell) in known_columns.HEADER_NAMES
+            or cell in names_in_options
+        )
+    ]
+    if known_names and not all(is_in_body(cell, parse_rest()) for cell in known_names):
+        return True
+
+    # 2. pandas writes no name above its index, and a matrix repeats its names in the first column.
+    if not parse_rest().empty and len({*first_cells}) == len(first_cells):
+        first_column = parse_rest()[0]
+        if not first_cells[0] and is_row_index(first_column):
+            return True
+        is_square = len(first_column) == len(first_cells) - 1 > 1
+        if is_square and list(first_column.map(str)) == list(first_cells[1:]):
+            return True
+
+    # 3. The cells decide, except for 0, 1, 2, …, which pandas writes above an array.
+    has_names = None
+    numbers = [str(number) for number in range(len(first_cells))]
+    if not known_names and (level == "edge" or list(first_cells) != numbers):
+        has_names = looks_like_names(first_cells, parse_rest())
+    if has_names is not None:
+        return has_names
+    if params.header:
+        return params.header == "yes"
+
+    # 4. Ask, and name the options that each answer will need, so that the file is asked about once.
+    options = {"yes": "", "no": ""}
+    if level == "edge" and not known_names and not parse_rest().empty:
+        for answer, names in (("yes", list(first_cells)), ("no", numbers)):
+            frame = parse_rest().set_axis(names, axis=1)
+            answered = replace(table, frame=frame, has_names=answer == "yes")
+            options[answer] = options_after_header(answered, params, is_only_table=is_only_table)
+    raise DamagedInput(
+        f"{table.name}, line 1 may be names of columns or data: {list_names(first_cells, 200)}.",
+        next=f"--set header=yes{options['yes']} for names, --set header=no{options['no']} for data",
+    )
