@@ -173,9 +173,12 @@ class SweepPlan(StrictModel):
         return self
 
     def run_names(self) -> re.Pattern[str]:
-        """Return the pattern of the names of this sweep's runs, for any options."""
+        """Return the pattern of the names of this sweep's runs, for any options.
+
+        The options of a plan without changes may be a grid, which names its own.
+        """
         names = [*(change.name for change in self.changes), *filter(None, [self.then])]
-        changes = "|".join(f"{re.escape(name)}-" for name in names)
+        changes = "|".join(f"{re.escape(name)}-" for name in names) if self.changes else ".+-"
         return re.compile(f"{re.escape(self.name)}-({changes})?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
 
 

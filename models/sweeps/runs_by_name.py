@@ -34,12 +34,22 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
 
 def find_plan_runs(plan: SweepPlan, home: Home) -> list[Path]:
     """Find the run folders of a sweep, including runs started with other options."""
-    folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    return sorted(folder for folder in folders if plan.run_names().fullmatch(folder.name))
+    return _find_runs_of_sweep(plan.name, plan.run_names(), home)
 
 
 def find_sweep_runs(sweep: str, home: Home) -> list[Path]:
     """Find the run folders of a sweep by its name, without its plan."""
     pattern = re.compile(rf"{re.escape(sweep)}-(.+-)?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
+    return _find_runs_of_sweep(sweep, pattern, home)
+
+
+def _find_runs_of_sweep(sweep: str, pattern: re.Pattern[str], home: Home) -> list[Path]:
+    """Find run folders by their names, which may also begin with the name of a longer-named sweep."""
     folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    return sorted(folder for folder in folders if pattern.fullmatch(folder.name))
+    sweeps = [*sweep_names(), *(path.name for path in home.path.glob("sweeps/*/"))]
+    longer_names = tuple(f"{name}-" for name in sweeps if name.startswith(f"{sweep}-"))
+    return sorted(
+        folder
+        for folder in folders
+        if pattern.fullmatch(folder.name) and not folder.name.startswith(longer_names)
+    )

@@ -22,6 +22,7 @@ from kmip_data.models.sweeps.plans import (
     read_sweep_plan,
     sweep_names,
 )
+from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
@@ -288,6 +289,21 @@ def test_a_grid_trains_each_combination_of_values(home, settings):
         words = run.command
         overrides = [value for option, value in pairwise(words) if option == "--set"]
         assert apply_overrides(base, overrides).with_seed(run.seed) == run.config
+
+
+@pytest.mark.parametrize("settings", GRIDS, ids=" ".join)
+def test_runs_of_a_grid_are_found_by_the_name_of_their_sweep(tmp_path, home, settings):
+    expected = {}
+    for name in ("sweep", "sweep-two", "small-cities"):
+        values = {"name": name, "datasets": ("helsinki",), "seeds": (0,)}
+        plan = read_sweep_plan(None).model_copy(update=values)
+        (home.path / "sweeps" / name).mkdir(parents=True)
+        expected[name] = sorted(run.folder for run in expand_plan(add_grid(plan, settings), home))
+        for folder in expected[name]:
+            folder.mkdir(parents=True)
+            (folder / "config.toml").touch()
+    for name, folders in expected.items():
+        assert select_runs([name], home) == folders
 
 
 def test_a_grid_that_means_nothing_is_refused(tmp_path, home):
