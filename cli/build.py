@@ -199,7 +199,7 @@ def _print_dry_run(
     **options: Any,
 ) -> None:
     """Print the use of each column, and the summary of the build that would result."""
-    from kmip_data.columns.column_uses import column_uses_on_card
+    from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.pipelines.added_splits import ensure_split
 
     step = build_command_after_dry_run(parameters, archives, home, description=describe)
@@ -208,7 +208,7 @@ def _print_dry_run(
         _print_warnings(build, "graphs")
         if describe is not None:
             write_description(build, describe, step)
-        description = column_uses_on_card(build.card.statistics)
+        description = column_roles_on_card(build.card.statistics)
         assert description is not None, "a build of graphs describes its columns"
 
         header = ["rows", "column", "use", "values", "distinct", "missing", "because"]

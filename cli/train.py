@@ -340,7 +340,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
 
     The targets of a missing build are unknown until it is built.
     """
-    from kmip_data.columns.column_uses import column_uses_on_card
+    from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.find_runs import find_compatible_run
@@ -360,7 +360,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
     try:
         require_trainable(build.card, build.path, needs_features=data.features == "all")
     except UsageError as error:
-        described = column_uses_on_card(build.card.statistics)
+        described = column_roles_on_card(build.card.statistics)
         if other := _other_build_with_targets(build, home):
             error.next = f"an earlier build with targets: kmip-data train {other}"
             error.correction = (data.dataset, other)

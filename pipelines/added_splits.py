@@ -10,7 +10,7 @@ import numpy as np
 
 from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
-from kmip_data.columns.column_uses import ColumnUses, column_uses_on_card
+from kmip_data.columns.column_roles import ColumnRoles, column_roles_on_card
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import (
@@ -114,7 +114,7 @@ def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
 
 def _part_column(card: Card) -> str:
     """Return the name of your own tables' column with the part of each row, or an empty string."""
-    described = column_uses_on_card(card.statistics) or ColumnUses()
+    described = column_roles_on_card(card.statistics) or ColumnRoles()
     for role in described.columns:
         if role.use == "part" and role.column not in PART_ARRAYS:
             return role.column

@@ -111,7 +111,7 @@ def build_command_after_dry_run(
     With a ``description`` file, the parameters that it contains are left out.
     """
     from kmip_data.builds.home import unused_name
-    from kmip_data.columns.column_uses import DESCRIBED_PARAMETERS
+    from kmip_data.columns.column_roles import DESCRIBED_PARAMETERS
 
     options = {**parameters.records, **parameters.split}
     if like := parameters.source.get("like"):
@@ -131,10 +131,10 @@ def build_command_after_dry_run(
 
 def write_description(build: Build, path: Path, command: str) -> None:
     """Write the uses of the columns of a build as TOML, with the command that builds with them."""
-    from kmip_data.columns.column_uses import column_uses_on_card
+    from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.files.atomic_writes import write_output
 
-    if description := column_uses_on_card(build.card.statistics):
+    if description := column_roles_on_card(build.card.statistics):
         write_output(path, description.to_toml(command).encode())
 
 

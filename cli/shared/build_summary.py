@@ -118,9 +118,9 @@ def _is_shipped(card: Card) -> bool:
 
 def target_candidates(card: Card) -> list[str]:
     """Return the columns of the user's tables that could be the target: no ids or parts."""
-    from kmip_data.columns.column_uses import ColumnUses, column_uses_on_card
+    from kmip_data.columns.column_roles import ColumnRoles, column_roles_on_card
 
-    described = column_uses_on_card(card.statistics) or ColumnUses()
+    described = column_roles_on_card(card.statistics) or ColumnRoles()
     return [
         role.column
         for role in described.columns

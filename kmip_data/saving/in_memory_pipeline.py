@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.attribute_levels import MaskUse
-from kmip_data.columns.column_uses import Level
+from kmip_data.columns.column_roles import Level
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name, parts_problem

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.columns.column_uses import ColumnUses
+from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.errors import UsageError
 
 SMALL = ["--model", "gine", "--epochs", "1", "--device", "cpu", "--quiet"]
@@ -145,7 +145,7 @@ def test_an_edited_description_changes_the_build(home, tmp_path):
     text = text.replace('column = "income"\nlevel = "node"\nuse = "number"',
                         'column = "income"\nlevel = "node"\nuse = "ignored"')  # fmt: skip
     file.write_text(text, "utf-8")
-    ColumnUses.model_validate(tomllib.loads(text))
+    ColumnRoles.model_validate(tomllib.loads(text))
     edited = build("edited", folder, "--like", str(file))
     assert edited.card.class_names == ["z", "x", "y"]
     names, _ = nodes_of(edited)

@@ -28,7 +28,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.columns.column_uses import ColumnUses, Use, column_uses_on_card
+from kmip_data.columns.column_roles import ColumnRoles, Use, column_roles_on_card
 from kmip_data.errors import KmipDataError
 from kmip_data.pipelines.build import build_own
 
@@ -340,7 +340,7 @@ class Bench:
             jobs=1,
         )
 
-    def write_description(self, uses: ColumnUses) -> str:
+    def write_description(self, uses: ColumnRoles) -> str:
         path = self.folder / "columns.toml"
         path.write_text(uses.to_toml(), "utf-8")
         return str(path)
@@ -358,18 +358,18 @@ def check_description(form: str, frames: Frames) -> None:
         )
         if first is None:
             return
-        uses = column_uses_on_card(first.build.card.statistics)
+        uses = column_roles_on_card(first.build.card.statistics)
         assert uses is not None
         for like in ("first", bench.write_description(uses)):
             again = bench.build("again", {}, like)
             assert contents(again) == contents(first.build), (uses, first.parameters)
-            assert column_uses_on_card(again.card.statistics) == uses
+            assert column_roles_on_card(again.card.statistics) == uses
             assert again.card.statistics["kinds"] == first.build.card.statistics["kinds"]
         COUNTS[f"{form}, descriptions"] += 1
         check_typed_values(bench, uses)
 
 
-def check_typed_values(bench: Bench, uses: ColumnUses) -> None:
+def check_typed_values(bench: Bench, uses: ColumnRoles) -> None:
     """The printed values of a column, typed as its categories or classes, are its values."""
     for position, role in enumerate(uses.columns):
         typed = role.model_dump()["values"]
@@ -480,7 +480,7 @@ def test_every_use_is_described(tmp_path: Path) -> None:
         (tmp_path / form).mkdir()
         bench = Bench(tmp_path / form, form)
         FORMATS[form][0](frames, bench.archive)
-        described = column_uses_on_card(bench.build("first", {}).card.statistics)
+        described = column_roles_on_card(bench.build("first", {}).card.statistics)
         uses |= {role.column: role.use for role in described.columns}
         uses |= {f"{form} {role.column}": role.use for role in described.columns}
     assert {*uses.values()} == {*get_args(Use)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kmip_data.builds.home import Build, Home, build_of_folder, list_builds
-from kmip_data.columns.column_uses import column_uses_on_card
+from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.errors import KmipDataError, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.manifest import dataset_names, load_manifest
@@ -81,7 +81,7 @@ def _matching_runs(run: Path, home: Home, *, suffix: str = "") -> list[Path]:
 
 def find_compatible_run(build: Build, home: Home) -> Path | None:
     """Find the newest finished run that can predict a build without targets; ``None`` without one."""
-    described = column_uses_on_card(build.card.statistics)
+    described = column_roles_on_card(build.card.statistics)
     features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
     if described is None or features is None:
         return None
@@ -103,7 +103,7 @@ def find_compatible_run(build: Build, home: Home) -> Path | None:
 def find_own_data_build(result: RunResult, home: Home) -> Build | None:
     """Find the build of your own tables that a run was trained on; ``None`` for other data."""
     for build in list_builds(home, result.dataset):
-        if build.card.key == result.build_key and column_uses_on_card(build.card.statistics):
+        if build.card.key == result.build_key and column_roles_on_card(build.card.statistics):
             return build
     return None
 

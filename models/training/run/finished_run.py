@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from kmip_data.builds.home import Home, unused_name
-from kmip_data.columns.column_uses import column_uses_on_card
+from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.datasets.inputs import check_same_categories
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
@@ -179,14 +179,14 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
     Your own files are rebuilt if they have the run's columns; otherwise choose another run.
     """
     trained_on = find_own_data_build(result, home)
-    described = column_uses_on_card(card.statistics)
+    described = column_roles_on_card(card.statistics)
     if trained_on is None or described is None:
         return f"use data with the features and classes of {result.dataset}; your builds: kmip-data list"
 
     # 1. Rebuild the same files like the run's build.
     copies = list_copies(home.raw / card.dataset)
     paths = [copy.path for copy in copies if copy.content_digest == card.content_digest]
-    required = column_uses_on_card(trained_on.card.statistics)
+    required = column_roles_on_card(trained_on.card.statistics)
     assert required is not None, "a build of your own tables"
     existing_columns = {(role.level, role.column) for role in described.columns}
     required_columns = {

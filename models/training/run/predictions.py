@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
-from kmip_data.columns.column_uses import column_uses_on_card
+from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
@@ -185,7 +185,7 @@ def predict(
 
 def _target_names(card: Card) -> tuple[str, ...]:
     """Return the names of a build's targets, even if a build of your own tables lacks the values."""
-    described = column_uses_on_card(card.statistics)
+    described = column_roles_on_card(card.statistics)
     if described is not None:
         return tuple(role.column for role in described.columns if role.use == "label")
     column = target_column(card.schema_)

@@ -17,7 +17,7 @@ from pydantic import Field
 from kmip_data.builds.home import Home
 from kmip_data.columns.attribute_levels import MaskUse
 from kmip_data.columns.column_inference import InferredColumns
-from kmip_data.columns.column_uses import DESCRIPTION_NAME
+from kmip_data.columns.column_roles import DESCRIPTION_NAME
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError

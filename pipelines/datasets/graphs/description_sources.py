@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import cast
 
 from kmip_data.builds.home import Home
-from kmip_data.columns.column_uses import (
+from kmip_data.columns.column_roles import (
     DESCRIPTION_NAME,
     ColumnRole,
-    ColumnUses,
+    ColumnRoles,
     Level,
-    column_uses_on_card,
-    read_column_uses,
+    column_roles_on_card,
+    read_column_roles,
 )
 from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import UsageError
@@ -26,20 +26,20 @@ from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.find import find
 
 
-def description_in_folder(folder: Path, members: Iterable[str]) -> ColumnUses | None:
+def description_in_folder(folder: Path, members: Iterable[str]) -> ColumnRoles | None:
     """Return the description next to the files; ``None`` if there is none."""
     if DESCRIPTION_NAME not in members:
         return None
-    return read_column_uses(folder / DESCRIPTION_NAME)
+    return read_column_roles(folder / DESCRIPTION_NAME)
 
 
-def description_for_like(like: str, home: Home) -> ColumnUses:
+def description_for_like(like: str, home: Home) -> ColumnRoles:
     """Return the description that ``--like`` names: a file, or an earlier build or run."""
     path = Path(like).expanduser()
     if path.is_file():
-        return read_column_uses(path)
+        return read_column_roles(path)
     build = find(like, home=home)
-    described = column_uses_on_card(build.card.statistics)
+    described = column_roles_on_card(build.card.statistics)
     if described is None:
         raise UsageError(
             f"{build.card.dataset} has no description of its columns.",
@@ -53,7 +53,7 @@ def description_from_findings(
     columns: Sequence[Column],
     target: InferredTarget | None,
     options: ReadOptions,
-) -> ColumnUses:
+) -> ColumnRoles:
     """Describe the columns of tables, and arrays that do not come from tables."""
     params = options.params
     described_columns = list(findings.tables.columns)
@@ -98,7 +98,7 @@ def description_from_findings(
     decimal = params.decimal
     if len(findings.notices.decimal_signs) == 1:
         (decimal,) = findings.notices.decimal_signs
-    return ColumnUses(
+    return ColumnRoles(
         task=task,
         classes=classes,
         class_names=() if class_names == classes else class_names,
@@ -110,13 +110,13 @@ def description_from_findings(
     )
 
 
-def describes_arrays(description: ColumnUses, column: Column) -> bool:
+def describes_arrays(description: ColumnRoles, column: Column) -> bool:
     """True if a description has arrays, and no table columns, at the level of ``column``."""
     uses = {role.use for role in description.columns if role.level == column.level}
     return bool(uses & {"array", "label"}) and not uses & {"number", "boolean", "category"}
 
 
-def kinds_of_features(description: ColumnUses, schema: Schema) -> dict[str, list[FieldKind]]:
+def kinds_of_features(description: ColumnRoles, schema: Schema) -> dict[str, list[FieldKind]]:
     """Return the kind of each feature that comes from a table, by key of its column."""
     kinds_by_key: dict[str, list[FieldKind]] = {}
     for key in ("node/x", "edge/edge_attr"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import U8, Array
 from kmip_data.columns.attribute_levels import AttributeRules, row_form_and_shape
-from kmip_data.columns.column_uses import ColumnRole, Level
+from kmip_data.columns.column_roles import ColumnRole, Level
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import TaskName
 from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes

@@ -12,7 +12,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.columns.attribute_levels import AttributeLevels, AttributeRules, MaskUse
 from kmip_data.columns.column_inference import InferredColumns
-from kmip_data.columns.column_uses import ColumnUses
+from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.columns.labels import InferredTarget, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import (
@@ -186,7 +186,7 @@ def non_target_columns(
     Raises ``DamagedInput`` if an array of the description is missing or differs in form.
     """
     columns = []
-    description = options.described or ColumnUses()
+    description = options.described or ColumnRoles()
     missing_arrays = {role.column: role for role in description.columns if role.use == "array"}
     for column in inferred.columns():
         if column.key == NODE_ID:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kmip_data.columns.column_uses import ColumnUses
+from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.text import human_bytes, list_names, nearest_name
@@ -18,7 +18,7 @@ class ReadOptions:
     """Options for reading the files."""
 
     params: GraphParams
-    described: ColumnUses | None = None  #: column uses that the files must match
+    described: ColumnRoles | None = None  #: column roles that the files must match
     memory: int | None = None  #: memory limit in bytes; ``None``: no limit
 
     def with_params(self, **changes: Any) -> ReadOptions:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, InstanceOf
 
 from kmip_data.columns.attribute_levels import AttributeRules
-from kmip_data.columns.column_uses import ColumnUses
+from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.columns.labels import InferredTarget, TaskName
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.own_pipeline import OwnTextParams
@@ -30,7 +30,7 @@ class InferredGraphs(StrictModel):
     counts: tuple[int, int, int]  #: numbers of graphs, nodes and edges
     are_molecules: bool  #: True if SMILES become graphs when shards are built
     summary: dict[str, Any]  #: summary of the files for the card
-    description: ColumnUses
+    description: ColumnRoles
 
 
 class GraphParams(OwnTextParams):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.columns.column_uses import read_column_uses
+from kmip_data.columns.column_roles import read_column_roles
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import (
     MAX_BYTES,
@@ -101,7 +101,7 @@ def test_nested_toml_is_refused_before_it_is_parsed(text, tmp_path, monkeypatch)
     monkeypatch.setattr(tomllib, "loads", loads)
     path = tmp_path / "config.toml"
     path.write_text(text)
-    for read in (read_config, read_column_uses, lambda path: read_sweep_plan(str(path))):
+    for read in (read_config, read_column_roles, lambda path: read_sweep_plan(str(path))):
         with pytest.raises((DamagedInput, UsageError)) as caught:
             read(path)
         assert "more than 32 tables or lists" in caught.value.message + (caught.value.found or "")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, fromstring, tostring
 
-from kmip_data.columns.column_uses import Level
+from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.format.writer import GraphRecord

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.columns.column_uses import Use
+from kmip_data.columns.column_roles import Use
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import InferredTarget

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from kmip_data.arrays import Array
-from kmip_data.columns.column_uses import Level
+from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices

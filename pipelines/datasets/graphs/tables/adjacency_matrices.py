@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kmip_data.columns.column_uses import Level
+from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kmip_data.arrays import F32, Array
-from kmip_data.columns.column_uses import ColumnRole, Level, Use
+from kmip_data.columns.column_roles import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, register_part_masks

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
-from kmip_data.columns.column_uses import ColumnRole
+from kmip_data.columns.column_roles import ColumnRole
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,

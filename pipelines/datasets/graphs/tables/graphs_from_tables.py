@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.columns.column_uses import Level, Use
+from kmip_data.columns.column_roles import Level, Use
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord

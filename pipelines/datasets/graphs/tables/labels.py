@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.column_uses import Level
+from kmip_data.columns.column_roles import Level
 from kmip_data.columns.labels import NO_CLASS
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions

@@ -14,7 +14,7 @@ from kmip_data.format.schema import FieldKind
 from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description: 8 MiB, about 50,000 columns
-DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the uses
+DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the roles
 Level = Literal["node", "edge", "graph"]
 Use = Literal[
     "source",
@@ -93,8 +93,8 @@ class ColumnRole(StrictModel):
         return features
 
 
-class ColumnUses(StrictModel):
-    """Uses of all columns in the order of their features, with the classes and further parameters."""
+class ColumnRoles(StrictModel):
+    """Roles of all columns in the order of their features, with the classes and further parameters."""
 
     task: TaskName | None = None
     classes: tuple[str, ...] = ()  #: label values in the order of the classes
@@ -176,10 +176,10 @@ class ColumnUses(StrictModel):
         return "\n".join([*lines, ""])
 
 
-def read_column_uses(path: Path) -> ColumnUses:
+def read_column_roles(path: Path) -> ColumnRoles:
     """Read a description from TOML; raise ``DamagedInput`` with the first invalid key."""
     try:
-        return ColumnUses.model_validate(read_toml(path, _MAX_BYTES))
+        return ColumnRoles.model_validate(read_toml(path, _MAX_BYTES))
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path.name} is not a valid description of columns: {first_problem(error)}.",
@@ -187,10 +187,10 @@ def read_column_uses(path: Path) -> ColumnUses:
         ) from error
 
 
-def column_uses_on_card(statistics: Mapping[str, Any]) -> ColumnUses | None:
+def column_roles_on_card(statistics: Mapping[str, Any]) -> ColumnRoles | None:
     """Return the description in the statistics of a card, or ``None`` if it has none."""
     fields = (statistics.get("files") or {}).get("columns")
-    return None if fields is None else ColumnUses.model_validate(fields)
+    return None if fields is None else ColumnRoles.model_validate(fields)
 
 
 def _toml_value(value: object) -> str:
