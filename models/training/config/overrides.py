@@ -342,9 +342,25 @@ def _parse_value(key: ConfigKey, field: FieldInfo, text: str) -> object:
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
         refusal.next = f"--set {key.name}={shlex.quote(value)}"
-    if close:
+    if _is_grid(adapter, text):
+        setting = shlex.quote(f"{key.name}={text}")
+        refusal.next = (
+            f"one value; to train with each: kmip-data sweep --dataset NAME --set {setting}"
+        )
+    elif close:
         refusal.correction = (text, close)
     raise refusal
+
+
+def _is_grid(adapter: TypeAdapter[object], text: str) -> bool:
+    """True if ``text`` has several values of a key, separated by commas."""
+    values = [value.strip() for value in text.split(",")]
+    try:
+        for value in values:
+            adapter.validate_python(parse_toml_value(value))
+    except ValidationError:
+        return False
+    return len(values) > 1
 
 
 def _type_in_words(type_name: str) -> str:
