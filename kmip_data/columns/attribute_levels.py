@@ -19,6 +19,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
 from kmip_data.strict_model import StrictModel
 
+
+def check_attribute_name(name: str) -> None:
+    """Refuse an attribute with a slash, which separates the level of a column from its name."""
+    if "/" in name:
+        raise DamagedInput(f"{name!r} is not a valid column name.", next="rename it")
+
+
 #: Use of boolean masks: split of a single graph, boolean columns, or attributes as given.
 MaskUse = Literal["split", "flags", "attributes"]
 

@@ -10,6 +10,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import Array
+from kmip_data.columns.attribute_levels import check_attribute_name
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.writer import GraphRecord
@@ -57,6 +58,7 @@ def record_from_data(data: object, name: str) -> tuple[GraphRecord, dict[str, It
     arrays = {}
     forms: dict[str, ItemForm] = {}
     for attribute, value in data.to_dict().items():
+        check_attribute_name(attribute)
         arrays[attribute] = _array_of_value(value, attribute, name)
         if isinstance(value, str):
             forms[f"graph/{attribute}"] = "text"

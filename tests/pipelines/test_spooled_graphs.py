@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.own_graphs import write_files
+from support.own_graphs import build_in_memory, write_files
 from torch_geometric.data import Data
 
+import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.columns.graph_block import GraphBlock
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline, file_formats, inference
@@ -300,3 +301,14 @@ def test_each_cloud_is_read_once(tmp_path, monkeypatch):
     assert key == "bad.csv"
     assert "bad.csv" in reason
     assert ShardedDataset(built)[1].y.tolist() == [1, -1, 1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("name", ["node/w", "graph/w", "text/w", "a/b"])
+def test_an_attribute_with_the_key_of_a_column_is_refused(tmp_path, name):
+    """Its level would not be checked."""
+    graph = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2, **{name: torch.zeros(3)})
+    torch.save([graph], tmp_path / "a.pt")
+    with pytest.raises(DamagedInput, match=f"'{name}' is not a valid column name"):
+        build_in_memory(tmp_path, "a.pt")
+    with pytest.raises(UsageError, match=f"'{name}' is not a valid column name"):
+        kmip_data.save([graph], tmp_path / "saved")

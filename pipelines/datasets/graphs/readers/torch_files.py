@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import Array, shape_matches
+from kmip_data.columns.attribute_levels import check_attribute_name
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PART_CODES, part_name
 from kmip_data.format.writer import GraphRecord
@@ -225,6 +226,7 @@ def _convert_graph(
     for attribute, value in item.items():
         array = _convert_attribute(attribute, value, where, findings, item)
         if array is not None:
+            check_attribute_name(attribute)
             arrays[attribute] = array
     num_nodes = _count_nodes(nodes, arrays, edges, where)
     try:
