@@ -28,6 +28,7 @@ from kmip_data.pipelines.own_split import OwnSplitParams, own_split
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
 from kmip_data.strict_model import StrictModel
+from kmip_data.text import parameters_as_options
 
 KEY_LENGTH = 160  #: maximum length of record keys in bytes
 
@@ -42,6 +43,19 @@ class OwnParams(BuildParams):
         default="stop",
         description="if a file or a table row cannot be used: stop, or skip it and list it on the card",
     )
+
+    def refuse_unread(self, reasons: Mapping[str, str], **known: object) -> None:
+        """Raise ``UsageError`` for a parameter that is given although no step of the build reads it.
+
+        ``reasons`` has the reason of each such parameter. A value that is the default, or is in
+        ``known``, as a description has, is no choice of the user.
+        """
+        for key, reason in reasons.items():
+            value = getattr(self, key)
+            if value in (type(self).model_fields[key].default, known.get(key)):
+                continue
+            option = parameters_as_options({key: value})
+            raise UsageError(f"{option} has no effect: {reason}.", next=f"leave out {option}")
 
     @classmethod
     def from_params(cls, params: OwnParams, **inferred: object) -> Self:

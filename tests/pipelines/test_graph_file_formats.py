@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from support.graph_files import (
     npz_bytes,
     pyg_graphs,
     read_folder,
+    tu_files,
     write_files,
 )
 from support.own_graphs import build_in_memory
@@ -26,7 +26,7 @@ import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import file_formats
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
@@ -49,7 +49,9 @@ def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
                 edges = np.stack([ends[:-1], ends[1:]])
                 yield GraphRecord(key=name, num_nodes=len(ends), columns=columns, edge_index=edges)
 
-    paths_format = GraphFormat("a list of paths", recognises, read)
+    paths_format = GraphFormat(
+        "lists of paths", "a list of paths", recognises, read, COMMON_PARAMETERS | {"encoding"}
+    )
     monkeypatch.setattr(file_formats, "FORMATS", (paths_format, *file_formats.FORMATS))
     folder = write_files(tmp_path / "t", paths_txt="paths of 2024\nshort 2\nlong 5\n")
     _, records = read_folder(folder, task="regression")
@@ -115,7 +117,13 @@ def read_links(folder, files, options, findings):
     ],
 )
 def test_errors_in_rows_of_a_small_reader_name_file_and_line(tmp_path, monkeypatch, bad, message):
-    links_format = GraphFormat("links", lambda heads, _: all(map(is_links, heads)), read_links)
+    links_format = GraphFormat(
+        "links",
+        "links",
+        lambda heads, _: all(map(is_links, heads)),
+        read_links,
+        COMMON_PARAMETERS | {"on_error"},
+    )
     monkeypatch.setattr(file_formats, "FORMATS", (links_format,))
     good = "links\na 1\nb 2.5\na b 0.5\n"
     _, records = read_folder(write_files(tmp_path / "good", a_links=good, b_links=good))
@@ -126,7 +134,13 @@ def test_errors_in_rows_of_a_small_reader_name_file_and_line(tmp_path, monkeypat
 
 
 def test_the_remedy_for_an_unknown_node_fits_a_small_reader(tmp_path, monkeypatch):
-    links_format = GraphFormat("links", lambda heads, _: all(map(is_links, heads)), read_links)
+    links_format = GraphFormat(
+        "links",
+        "links",
+        lambda heads, _: all(map(is_links, heads)),
+        read_links,
+        COMMON_PARAMETERS | {"on_error"},
+    )
     monkeypatch.setattr(file_formats, "FORMATS", (links_format,))
     folder = write_files(tmp_path / "q", a_links="links\na 1\nb 2.5\na b 0.5\na x 1\n")
     with pytest.raises(DamagedInput, match="the node x is not one of") as error:
@@ -150,28 +164,6 @@ def test_errors_in_attributes_name_the_file_with_node_or_edge(tmp_path):
         folder = write_files(tmp_path / "f", a_gml=good, b_gml=bad)
         with pytest.raises(DamagedInput, match=location):
             read_folder(folder)
-
-
-def tu_files(folder: Path, *, targets: str) -> Path:
-    rng = np.random.default_rng(1)
-    sizes = rng.integers(2, 6, 7)
-    graph = np.repeat(np.arange(7), sizes)
-    first = np.repeat(np.cumsum(sizes) - sizes, 6)
-    ends = first[:, None] + rng.integers(0, np.repeat(sizes, 6)[:, None], (42, 2))
-    files = {
-        "A": ends + 1, "graph_indicator": graph[:, None] + 1,
-        "node_labels": rng.integers(3, 6, (len(graph), 2)), "edge_labels": rng.integers(0, 3, (42, 1)),
-        "node_attributes": rng.integers(0, 9, (len(graph), 2)) / 2,
-    }  # fmt: skip
-    if targets == "graph_labels":
-        files[targets] = rng.choice([-1, 1, 4], (7, 1))
-    else:
-        files[targets] = rng.integers(0, 9, (7, 2)) / 4
-    folder.mkdir()
-    for name, rows in files.items():
-        lines = [", ".join(map(str, row)) for row in rows.tolist()]
-        (folder / f"D_{name}.txt").write_text("\n".join([*lines, ""]))
-    return folder
 
 
 @pytest.mark.parametrize("targets", ["graph_labels", "graph_attributes"])

@@ -15,7 +15,7 @@ from support.cli import expect_refusal, kmip
 from support.shared import shared_data
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.superpixels import picture_graphs as ours
@@ -389,3 +389,9 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     with pytest.raises(DamagedInput, match=r"picture_000\.jpg .*picture_000\.png"):
         build(pictures, home)
     assert [path.name for path in home.path.rglob("*") if path.is_file()] == []
+
+
+def test_neighbours_are_refused_for_edges_between_touching_superpixels(home, pictures):
+    with pytest.raises(UsageError, match="--k 4 has no effect: edges=rag-boundary"):
+        build(pictures, home, k=4)
+    assert build(pictures, home, k=4, edges="knn").card.parameters["k"] == 4

@@ -68,6 +68,28 @@ def pyg_graphs() -> list:
     return graphs
 
 
+def tu_files(folder: Path, *, targets: str) -> Path:
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(2, 6, 7)
+    graph = np.repeat(np.arange(7), sizes)
+    first = np.repeat(np.cumsum(sizes) - sizes, 6)
+    ends = first[:, None] + rng.integers(0, np.repeat(sizes, 6)[:, None], (42, 2))
+    files = {
+        "A": ends + 1, "graph_indicator": graph[:, None] + 1,
+        "node_labels": rng.integers(3, 6, (len(graph), 2)), "edge_labels": rng.integers(0, 3, (42, 1)),
+        "node_attributes": rng.integers(0, 9, (len(graph), 2)) / 2,
+    }  # fmt: skip
+    if targets == "graph_labels":
+        files[targets] = rng.choice([-1, 1, 4], (7, 1))
+    else:
+        files[targets] = rng.integers(0, 9, (7, 2)) / 4
+    folder.mkdir()
+    for name, rows in files.items():
+        lines = [", ".join(map(str, row)) for row in rows.tolist()]
+        (folder / f"D_{name}.txt").write_text("\n".join([*lines, ""]))
+    return folder
+
+
 def npz_bytes(**arrays):
     """Bytes of ``numpy.savez``."""
     file = io.BytesIO()

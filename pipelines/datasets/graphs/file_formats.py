@@ -11,7 +11,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY, GraphParams
 from kmip_data.pipelines.datasets.graphs.readers import (
     array_files,
     networkx_files,
@@ -51,6 +51,9 @@ def read_graphs(
     file_format = _find_format(heads, options)
     if file_format is None:
         raise _unknown_format_error(heads)
+    unread = GraphParams.model_fields.keys() - file_format.parameters
+    reason = f"{file_format.name} are read without it"
+    options.refuse_unread(dict.fromkeys(sorted(unread), reason))
     findings = Findings()
     return findings, file_format.read(folder, files, options, findings)
 

@@ -12,6 +12,9 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 
+#: Parameters of every format: targets and the choice of graphs.
+COMMON_PARAMETERS = frozenset({"class_name", "label", "limit", "task"})
+
 
 class GraphReader(Protocol):
     """Reader of one file format."""
@@ -39,7 +42,10 @@ class GraphReader(Protocol):
 class GraphFormat:
     """File format with its reader."""
 
+    name: str  #: plural noun for messages, such as ``tables of edges``
     expected: str  #: description of the files, for the error about unknown formats
     #: True if files, given by name with their first bytes (decompressed), have this format.
     recognises: Callable[[Mapping[str, bytes], GraphParams], bool]
     read: GraphReader
+    #: Fields of ``GraphParams`` that can change what is built; any other that is given is refused.
+    parameters: frozenset[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,11 @@ class ReadOptions:
         """Return a copy with changed parameters, such as ``header="no"``."""
         return replace(self, params=self.params.model_copy(update=changes))
 
+    def refuse_unread(self, reasons: Mapping[str, str]) -> None:
+        """Refuse given parameters that nothing reads, unless the description has them."""
+        described = {} if self.described is None else self.described.parameters()
+        self.params.refuse_unread(reasons, **described)
+
     def check_memory(self, needed: int, purpose: str) -> None:
         """Raise ``OutOfResources`` if reading would exceed the memory limit."""
         if self.memory is not None and needed > self.memory:
@@ -37,10 +42,10 @@ class ReadOptions:
     def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
         """Return the name of the target array, given or common; empty if there is none."""
         given_names = self.params.label
-        if len(given_names) > 1 or self.params.feature:
+        if len(given_names) > 1:
             raise UsageError(
                 f"{where}: at most one array is the label, and all others are kept.",
-                next="at most one --set label=, and no --set feature=",
+                next="at most one --set label=",
             )
         for name in given_names or common_names:
             if name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,12 @@ from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
-from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES, LABEL_SUFFIXES, label_files
+from kmip_data.pipelines.datasets.points.files import (
+    CLOUD_SUFFIXES,
+    LABEL_SUFFIXES,
+    TEXT_SUFFIXES,
+    label_files,
+)
 from kmip_data.pipelines.datasets.points.first_pass import Survey
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
@@ -264,6 +269,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
                     suggestion := survey.label_statistics.suggest_classes_option(classes, column)
                 ):
                     warnings.append(suggestion)
+        files = {*clouds, *labels.values()}
+        params.refuse_unread(_unread_parameters(params, files, column, classes))
         summary: dict[str, Any] = {}
         if column is not None and num_unlabelled:
             total = survey.label_statistics.points
@@ -410,6 +417,32 @@ def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind
     if params.block is not None:
         fields += [(f"{axis} / room extent", "position") for axis in "xyz"]
     return fields
+
+
+def _unread_parameters(
+    params: OwnPointParams,
+    files: Iterable[str],
+    label_column: str | None,
+    classes: Sequence[int | str] | None,
+) -> dict[str, str]:
+    """Return the parameters that clouds of these files are built without, with reasons."""
+    suffixes = {Path(name).suffix.lower() for name in files}
+    unread = {}
+    if ".bin" not in suffixes:
+        unread["bin"] = "no file ends in .bin"
+    if suffixes.isdisjoint(TEXT_SUFFIXES):
+        unread["header"] = "no cloud is a text file"
+        if suffixes.isdisjoint(LABEL_SUFFIXES):
+            unread["encoding"] = "no file is text"
+    if params.block is None:
+        unread |= dict.fromkeys(
+            ("block_points", "block_seed"), "clouds are cut by --set block= only"
+        )
+    if label_column is None:
+        unread["task"] = "the points have no labels"
+    if classes is None:
+        unread |= dict.fromkeys(("class_name", "classes"), "the points have no classes")
+    return unread
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:

@@ -33,6 +33,7 @@ _MAX_BYTE_VALUE = 255  #: largest intensity, ring or colour
 #: Two or three rows with more columns are taken for a transposed array.
 _MAX_COLUMNS_OF_FEW_ROWS = 16
 LABEL = "label"  #: column name of labels from a separate file
+TEXT_SUFFIXES = (".asc", ".csv", ".pts", ".tsv", ".txt", ".xyz")
 LABEL_SUFFIXES = (".label", ".labels", ".seg")
 _LABEL_STEM_SUFFIXES = ("_label", "_labels", "-label", "-labels", ".label", ".labels")
 _READ_ERRORS = (
@@ -206,6 +207,6 @@ _READERS: Mapping[str, Callable[[Path], CloudColumns]] = {
 #: Readers that need options, because their files may be ambiguous.
 _READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, CloudOptions], CloudColumns]] = {
     ".bin": _read_bin,
-    **dict.fromkeys((".asc", ".csv", ".pts", ".tsv", ".txt", ".xyz"), read_text),
+    **dict.fromkeys(TEXT_SUFFIXES, read_text),
 }
 CLOUD_SUFFIXES = (*_READERS, *_READERS_WITH_OPTIONS)

@@ -173,6 +173,8 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
         Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
         """
+        if params.edges != "knn":
+            params.refuse_unread({"k": f"edges={params.edges} has no neighbours to count"})
         num_classes = len(params.class_values)
         if params.class_name and len(params.class_name) != num_classes:
             num_names = len(params.class_name)

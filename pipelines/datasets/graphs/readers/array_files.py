@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Notices,
     register_part_masks,
 )
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
@@ -307,4 +307,10 @@ def _read_matrix(file: NpzFile, names: Sequence[str]) -> Any:
     return None
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="files of arrays",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=COMMON_PARAMETERS | {"undirected"},
+)

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -83,6 +83,7 @@ def read(
     import networkx as nx
 
     size = 0
+    formats = set()
     shown = list_names(files, 200)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
@@ -95,6 +96,7 @@ def read(
             findings.notices.ignored[file] = "its unpacked file is read"
             continue
         _refuse_unsupported(path, file, file_format)
+        formats.add(file_format)
         try:
             data = _read_bytes(path, size, options)
             size += len(data)
@@ -120,6 +122,8 @@ def read(
                 location += f", graph {number} (from 0)"
             names = _node_names(graph) if file_format in _FORMATS_WITH_INTERNAL_IDS else {}
             add_graph(graph, name, location, rows, names)
+    if formats.isdisjoint({"GML", "Pajek"}):
+        options.refuse_unread({"encoding": "only GML and Pajek files do not state theirs"})
     yield from graphs_from_tables(
         attribute_tables(rows, shown, findings.notices), options, findings
     )
@@ -369,4 +373,20 @@ def _unify_end_types(value: dict[str, Any], edges: str) -> None:
                 edge[end] = by_string.get(str(edge[end]), edge[end])
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="GraphML, GEXF, GML, Pajek and JSON files",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=COMMON_PARAMETERS
+    | {
+        "categories",
+        "decimal",
+        "encoding",
+        "feature",
+        "ignore",
+        "missing",
+        "rounded",
+        "undirected",
+    },
+)

@@ -64,8 +64,7 @@ def read(
         arrays = planetoid.read(raw)
         masks = planetoid.masks(raw, 0)
     named_masks = dict(zip((f"{part}_mask" for part in PARTS), masks, strict=True))
-    label = options.find_label(["y"], ("y",), name)
-    targets = findings.attributes.add_targets(label, arrays["y"], "node", options.params.task)
+    targets = findings.attributes.add_targets("y", arrays["y"], "node", options.params.task)
     columns = {"node/x": arrays["x"], **targets}
     nodes = len(arrays["x"])
     check_raw_edges(arrays["edge_index"], nodes, name)
@@ -77,4 +76,10 @@ def read(
     )
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="Planetoid files",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=frozenset({"class_name", "task", "undirected"}),
+)

@@ -19,7 +19,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -248,4 +248,21 @@ def _join_errors(errors: Sequence[DamagedInput]) -> DamagedInput:
     return joined
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="tables of SMILES",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=COMMON_PARAMETERS
+    | {
+        "decimal",
+        "encoding",
+        "feature",
+        "header",
+        "ignore",
+        "missing",
+        "node",
+        "on_error",
+        "smiles",
+    },
+)

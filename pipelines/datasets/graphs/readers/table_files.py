@@ -94,4 +94,10 @@ def read(
     )
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="tables of edges",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=frozenset(GraphParams.model_fields) - {"smiles"},
+)

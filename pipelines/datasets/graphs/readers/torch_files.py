@@ -17,7 +17,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
     Notices,
 )
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import first_member
@@ -341,4 +341,10 @@ def _are_numbers(values: Sequence[object]) -> bool:
     return all(isinstance(value, bool | int | float) for row in rows for value in row)
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="files of tensors",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=COMMON_PARAMETERS | {"ignore", "undirected"},
+)

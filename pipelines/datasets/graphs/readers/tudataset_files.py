@@ -17,7 +17,7 @@ from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -68,6 +68,7 @@ def read(
     edges[known_columns.GRAPH_KEY] = graph.to_numpy()[edges[known_columns.SOURCE_KEY] - 1]
     graphs = pd.DataFrame({known_columns.GRAPH_KEY: range(1, last + 1)})
     if targets.column_names:
+        options.refuse_unread({"label": f"the labels are in {targets.name}"})
         values = targets.frame
         if are_classes:
             findings.attributes.class_names = _class_names(values, options)
@@ -169,4 +170,10 @@ def _check_ends(edges: Table, graphs: Array) -> None:
         raise edges.error_at(crosses_graphs.argmax(), "the edge joins two graphs")
 
 
-FORMAT = GraphFormat(_EXPECTED, recognises, read)
+FORMAT = GraphFormat(
+    name="TUDataset files",
+    expected=_EXPECTED,
+    recognises=recognises,
+    read=read,
+    parameters=COMMON_PARAMETERS | {"feature", "ignore", "undirected"},
+)
