@@ -33,7 +33,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables, expand_lists
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 
@@ -112,7 +112,10 @@ class InMemoryTables:
         """Return the tables as file readers do."""
         if not self._frames:
             return attribute_tables(self._rows, "networkx", notices)
-        return {level: Table(f"{level}s", frame, 0, "row") for level, frame in self._frames.items()}
+        return {
+            level: Table(f"{level}s", expand_lists(frame, notices), 0, "row")
+            for level, frame in self._frames.items()
+        }
 
     @property
     def digest(self) -> str:

@@ -77,7 +77,7 @@ def tensor_files(folder: Path) -> None:
 
 
 ARRAYS = {"edge_index": np.array([[0, 1], [1, 2]]), "labels": np.array([0, 1, 0])}
-GML = 'graph [ directed 1 node [ id 0 name "caf\xe9" ] node [ id 1 name "b" ] edge [ source 0 target 1 ] ]'
+GML = 'graph [ directed 1 node [ id 0 name "gr\xfcn" ] node [ id 1 name "b" ] edge [ source 0 target 1 ] ]'
 SMILES = "smiles,other,id,mass,label\nCCO,C,1,1,0\nCC,CC,2,-1,1\nC,CCC,3,2,1\n"
 #: Reader of a format -> functions that write files of it into a new folder.
 FILES: dict[str, list[Callable[[Path], object]]] = {
@@ -99,7 +99,7 @@ FILES: dict[str, list[Callable[[Path], object]]] = {
         write_one(m_csv=SMILES.replace(",0\n", ",-1\n")),
         write_one(m_csv=SMILES.replace(",0\n", ',"1,500"\n')),
         write_one(m_csv=SMILES.replace("CCO", "C(")),
-        write_one(m_csv=SMILES.replace("mass", "caf\xe9").encode("cp1252")),
+        write_one(m_csv=SMILES.replace("mass", "gr\xfcn").encode("cp1252")),
     ],
     "table_files": [
         write_one(nodes_csv=NODES, edges_csv=EDGES),
@@ -176,7 +176,7 @@ def test_every_parameter_of_graphs_decides_or_is_refused(folders, file_format, k
 
 
 def points_text(rows: np.ndarray, header: str = "") -> bytes:
-    """Return a text file of points; é in the header is in Windows-1252."""
+    """Return a text file of points in Windows-1252."""
     lines = [header] if header else []
     lines += [" ".join(map(str, row)) for row in rows.tolist()]
     return "\n".join(lines).encode("cp1252")
@@ -188,7 +188,7 @@ NUMBERED = np.column_stack([POINTS, np.arange(400) % 2])
 POINT_FILES: dict[str, tuple[str, bytes, dict[str, Any], Any]] = {
     "bin": ("c.bin", POINTS.tobytes(), {}, "x,y,z"),
     "header": ("c.xyz", points_text(POINTS), {}, "yes"),
-    "encoding": ("c.xyz", points_text(NUMBERED, "x y z caf\xe9"), {}, "cp1252"),
+    "encoding": ("c.xyz", points_text(NUMBERED, "x y z gr\xfcn"), {}, "cp1252"),
     "block_points": ("c.xyz", points_text(POINTS), {"block": 1.0}, 50),
     "block_seed": ("c.xyz", points_text(POINTS), {"block": 1.0, "block_points": 50}, 1),
     "task": ("c.xyz", points_text(NUMBERED, "x y z label"), {}, "regression"),

@@ -533,3 +533,23 @@ def test_columns_of_pandas_that_are_not_stored_are_a_warning_and_on_the_card(
         warnings.simplefilter("error")
         build = kmip_data.save(tables, tmp_path / "ignored", ignore=column)
     assert not any(column in note for note in read_card(build.path).notes)
+
+
+@pytest.mark.parametrize("level", ["nodes", "edges"])
+@pytest.mark.parametrize("cell", [{"unit": "kg"}, ["a", "b"], {1, 2}, [1.5, 2.5]], ids=str)
+def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, cell):
+    """Lists of numbers become several columns, as in networkx; anything else is a warning."""
+    row = np.arange(30)
+    tables = {
+        "nodes": pd.DataFrame({"id": row, "mass": row / 4}),
+        "edges": pd.DataFrame({"source": row, "target": (row * 7 + 3) % 30, "length": row / 8}),
+    }
+    tables[level]["cells"] = [cell] * 30
+    if cell == [1.5, 2.5]:
+        graph = kmip_data.open(kmip_data.save(tables, tmp_path / "build").path)[0]
+        features = graph.x if level == "nodes" else graph.edge_attr
+        assert features[:, 1:].tolist() == [cell] * 30
+        return
+    with pytest.warns(UserWarning, match="not stored: cells"):
+        build = kmip_data.save(tables, tmp_path / "build")
+    assert "not stored: cells: lists or objects" in read_card(build.path).notes

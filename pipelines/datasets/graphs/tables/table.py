@@ -317,14 +317,14 @@ def attribute_tables(
         frame = pd.DataFrame(items, columns=columns)
         if known_columns.LOCATION_KEY in frame:
             locations[level] = frame.pop(known_columns.LOCATION_KEY).tolist()
-        frames[level] = _expand_lists(frame, notices)
+        frames[level] = expand_lists(frame, notices)
     tables = tables_from_frames(frames, name, 0)
     return {
         level: replace(table, locations=locations.get(level, ())) for level, table in tables.items()
     }
 
 
-def _expand_lists(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
+def expand_lists(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
     """Expand lists of numbers to one column per number; drop other lists and objects."""
     for name in list(frame):
         values = frame[name]
