@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_percent
 
+#: Title of the loss of scaled targets, in standard deviations of the train targets.
+SCALED_LOSS = "loss [std]"
+
 
 def metric_title(name: str) -> str:
     """Return the title of a metric or of the loss, with its unit."""
@@ -43,7 +46,10 @@ def format_metric_by_part(name: str, metrics: MetricsByPart) -> str:
 
 
 def metrics_table(
-    mean: MetricsByPart, std: Mapping[str, Mapping[str, float | None]] | None = None
+    mean: MetricsByPart,
+    std: Mapping[str, Mapping[str, float | None]] | None = None,
+    *,
+    loss_title: str = "loss",
 ) -> str:
     """Format a table of parts and metrics, fractions in percent, with deviations if given.
 
@@ -54,7 +60,8 @@ def metrics_table(
         measured.discard("mae_batches")  # nearly equal; only for comparison with other software
     names = [name for name in ("loss", *all_metrics()) if name in measured]
     notes = []
-    rows = [["", *map(metric_title, names)]]
+    titles = [loss_title if name == "loss" else metric_title(name) for name in names]
+    rows = [["", *titles]]
     for part in PARTS:
         if part not in mean:
             continue

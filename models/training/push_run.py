@@ -68,7 +68,7 @@ def run_page(result: RunResult) -> str:
     parts = [
         yaml_header(fields) + "\n# A trained model",
         code_block("\n".join(facts), "text"),
-        code_block(metrics_table(result.metrics), "text"),
+        code_block(metrics_table(result.metrics, loss_title=result.loss_title), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
         code_block(
             f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset NAME", "bash"

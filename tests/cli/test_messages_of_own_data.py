@@ -313,19 +313,6 @@ def test_smiles_without_a_header_are_not_read_as_edges(home, tmp_path):
     assert "edges           3\n" in expect_success(*words).out
 
 
-def test_a_message_warns_that_large_features_are_not_scaled(home, tmp_path):
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    rows = "".join(f"p{n},{2010 + n},{n},{'ab'[n % 2]}\n" for n in range(9))
-    (folder / "nodes.csv").write_text(f"node,year,authors,group\n{rows}")
-    (folder / "edges.csv").write_text("source,target\n" + "p0,p1\np1,p2\n")
-    words = ["build", "graphs", "--name", "p", "--archive", folder, "--set", "label=group"]
-    outcome = expect_success(*words, "--set", "picture=false")
-    warning = "features are not scaled: year (up to 2,018); divide large columns before you build"
-    assert f"warning: {warning}\n" in outcome.err
-    assert warning not in expect_success(*words, "--set", "ignore=year", "--dry-run").out
-
-
 def test_unnamed_classes_are_shown_by_number(home, tmp_path):
     pytest.importorskip("rdkit")
     file = tmp_path / "assay.csv"

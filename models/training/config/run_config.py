@@ -106,6 +106,10 @@ class KSchedule:
         return round(self.first + (self.last - self.first) * progress)
 
 
+#: Columns that a network standardises; ``auto`` is replaced when the data are opened.
+DataScale = Literal["auto", "none", "features", "both"]
+
+
 class DataConfig(StrictModel):
     """Dataset, its parameters and its split."""
 
@@ -135,6 +139,12 @@ class DataConfig(StrictModel):
         default="replace",
         description="cities: sinusoids replace longitude and latitude (code, 67 columns), follow them"
         " (text, 69), or neither (35)",
+    )
+    scale: DataScale = Field(
+        default="auto",
+        description="numbers to standardise by the train part: features, or both features and regression"
+        " targets; auto: both for a regression on your own data, features for your other data, none for"
+        " published datasets",
     )
 
 

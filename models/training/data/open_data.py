@@ -25,9 +25,11 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.neighbor_batches import NeighborBatches
 from kmip_data.models.training.data.run_data import (
     ALL_RECORDS,
+    RECORDS_PER_READ,
     EvaluationPass,
     RunData,
     check_target_column,
+    stored_batches,
     uses_page_locked_memory,
 )
 from kmip_data.models.training.tasks import Task
@@ -35,6 +37,8 @@ from kmip_data.pipelines.find import ensure_columns, ensure_split, obtain
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.text import count_with_noun
+
+ROWS_PER_READ = 2**18  #: nodes or edges whose features are read at a time
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,18 @@ class ManyGraphsData(RunData):
         """One graph of a part as a batch."""
         dataset = self._datasets[part][position : position + 1]
         return next(iter(self._make_loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
+
+    def stored_train_rows(self, attributes: Sequence[str]) -> Iterator[Data]:
+        """Yield the stored rows of the train graphs."""
+        dataset = ShardedDataset(
+            self.build,
+            "train",
+            split_name=self.split_name,
+            columns=attributes,
+            views=self.inputs.views,
+        )
+        largest = max(int(dataset.nodes.max()), int(dataset.edges.max()), 1)
+        yield from stored_batches(dataset, min(RECORDS_PER_READ, -(-ROWS_PER_READ // largest)))
 
     @cached_property
     def _train_loader(self) -> GraphLoader:
@@ -269,6 +285,17 @@ class OneGraphData(RunData):
             # thirds of the time.
             _ = self.graph
         return self._neighbor_batches("train", epoch=epoch, skip=skip)
+
+    def stored_train_rows(self, attributes: Sequence[str]) -> Iterator[Data]:
+        """Yield the stored rows of the train nodes, and of all edges, which belong to no part."""
+        dataset = ShardedDataset(
+            self.build, split_name=self.split_name, columns=attributes, views=self.inputs.views
+        )
+        nodes = dataset.masks["train_mask"].numpy().nonzero()[0]
+        edges = np.arange(int(dataset.edges[0]))
+        for start in range(0, max(len(nodes), len(edges)), ROWS_PER_READ):
+            rows = slice(start, start + ROWS_PER_READ)
+            yield dataset.select_rows(0, nodes[rows], edges[rows])
 
     def _neighbor_batches(self, part: str, **options: Any) -> NeighborBatches:
         _ = self._neighborhoods  # compute once, before threads use it

@@ -36,6 +36,7 @@ from kmip_data.models.training.config.adapt_preset import compatible_choices, le
 from kmip_data.models.training.config.overrides import value_of_key
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, without_none
+from kmip_data.models.training.data.scaled_columns import default_scale
 from kmip_data.models.training.tasks import (
     Task,
     target_types_of_classes,
@@ -167,6 +168,9 @@ class RunData(ABC):
         self.task = self._choose_task(column, config) if column is not None else cast(Task, task)
         #: configuration with the task's loss, metric and head
         self.config = with_task_defaults(config, self.task)
+        if config.data.scale == "auto":
+            scale = default_scale(build.card, self.task.target_type)
+            self.config = self.config.with_values("data", scale=scale)
         self._check_task()
 
     def _choose_task(self, column: Column, config: RunConfig) -> Task:
@@ -253,11 +257,15 @@ class RunData(ABC):
 
     def read_rows(self, attribute: str) -> Iterator[torch.Tensor]:
         """Yield the stored rows of a node or edge attribute, some records of all parts at a time."""
-        for batch in _stored_batches(ShardedDataset(self.build, columns=[attribute])):
+        for batch in stored_batches(ShardedDataset(self.build, columns=[attribute])):
             yield batch[attribute]
 
+    @abstractmethod
+    def stored_train_rows(self, attributes: Sequence[str]) -> Iterator[Data]:
+        """Yield the rows of stored attributes that are trained on, some at a time, in stored order."""
+
     def read_targets(self, part: str) -> torch.Tensor:
-        """Return all targets ``y`` of a part for a regression, (rows, outputs)."""
+        """Return all targets ``y`` of a part: numbers or labels (rows, outputs), or classes (rows,)."""
         dataset = ShardedDataset(
             self.build,
             None if self.part_members == "nodes" else part,
@@ -266,13 +274,11 @@ class RunData(ABC):
         )
         if self.part_members == "nodes":
             targets = self.task.targets(dataset[0])[dataset.masks[f"{part}_mask"]]
-            return targets.view(-1, self.task.outputs)
-        return torch.cat(
-            [
-                self.task.targets(batch).view(-1, self.task.outputs)
-                for batch in _stored_batches(dataset)
-            ]
-        )
+        else:
+            targets = torch.cat([self.task.targets(batch) for batch in stored_batches(dataset)])
+        if self.task.target_type == "classification":
+            return targets
+        return targets.view(-1, self.task.outputs)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -341,7 +347,7 @@ class RunData(ABC):
     def pin_settings(self, config: RunConfig) -> RunConfig:
         """Return ``config`` with the settings that the data determine.
 
-        These are build, split, task, width, and whether evaluations are sampled.
+        These are build, split, task, width, scaled columns, and whether evaluations are sampled.
         """
         card = self.build.card
         folder = build_folder_or_none(config.data.dataset)
@@ -352,6 +358,7 @@ class RunData(ABC):
             parameters=without_none(card.parameters),
             split=without_none(self.split.parameters),
             sample=card.sample,
+            scale=self.config.data.scale,
         )
         config = config.with_values("training", eval_neighbors=self.config.training.eval_neighbors)
         config = with_task_defaults(config, self.task)
@@ -360,15 +367,15 @@ class RunData(ABC):
         )
 
 
-def _stored_batches(dataset: ShardedDataset) -> Iterator[Data]:
-    """Yield the records of a dataset in order, :data:`RECORDS_PER_READ` at a time."""
+def stored_batches(dataset: ShardedDataset, records: int = RECORDS_PER_READ) -> Iterator[Data]:
+    """Yield the records of a dataset in order, some ``records`` at a time."""
     assembler = dataset.assembler
     if assembler is None:
         # A city or another single graph cannot be batched.
         yield from dataset
         return
-    for start in range(0, len(dataset), RECORDS_PER_READ):
-        yield make_batch(assembler, dataset.records[start : start + RECORDS_PER_READ])
+    for start in range(0, len(dataset), records):
+        yield make_batch(assembler, dataset.records[start : start + records])
 
 
 def check_target_column(build: Build, config: RunConfig, task: Task | None = None) -> Column | None:

@@ -25,6 +25,7 @@ from kmip_data.files.small_files import (
     read_small_file,
     sha256_file,
 )
+from kmip_data.models.scaling import SCALING
 from kmip_data.models.training.run.run_folder import (
     CHECKPOINT_DIGESTS,
     INITIAL_WEIGHTS,
@@ -244,6 +245,10 @@ def compatible_weights(
     message = f"weights: {len(compatible)} of {total} tensors from {source}"
     if incompatible:
         modules = dict.fromkeys(name.rpartition(".")[0] for name in incompatible)
-        message += f"; initialised at random, as they do not fit: {', '.join(modules)}"
+        drawn = [name for name in modules if not name.startswith(f"{SCALING}.")]
+        if drawn:
+            message += f"; initialised at random, as they do not fit: {', '.join(drawn)}"
+        if len(drawn) < len(modules):
+            message += "; the scale of features or targets is measured on the new data"
     log(message)
     return compatible

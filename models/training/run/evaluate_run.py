@@ -84,7 +84,7 @@ class Evaluation:
         card = self.build.card
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
-            metrics_table(self.metrics),
+            metrics_table(self.metrics, loss_title=self.result.loss_title),
             f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
         ]
         if self.equals_result is not None:

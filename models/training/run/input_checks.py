@@ -1,17 +1,26 @@
-"""Checks of the data against the network's encoders, before a run folder is created."""
+"""Checks of features, targets and encoders, before a run folder is created."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import UsageError
+from kmip_data.format.schema import Column
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model
 from kmip_data.models.registries import edge_encoders, node_encoders
+from kmip_data.models.scaling import Moments
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.data.scaled_columns import scaled_features
+from kmip_data.models.training.tasks import is_known
+from kmip_data.text import count_with_noun
+
+FEW_LABELS = 10  #: labelled items of train below which a run is warned of
 
 
 def check_features(config: RunConfig, data: RunData) -> None:
@@ -28,13 +37,63 @@ def check_features(config: RunConfig, data: RunData) -> None:
         if encoder.integers is not None and attribute in stored:
             check_integers(encoder.integers, data.read_rows(attribute))
 
-    # A plugin's encoder may accept NaN.
-    if not config.plugins:
-        for problem in feature_problems(data.build, data.attributes_read(config)):
-            raise UsageError(
-                f"{data.build.path}: {problem}.",
-                next="repair the graphs and build them under another name",
-            )
+    # Scaled features may lack numbers. A plugin's encoder may accept NaN.
+    if config.plugins:
+        return
+    scaled = set()
+    if config.data.scale != "none":
+        scaled = set(scaled_features(config.model, data))
+    for attribute in scaled & {column.attribute for column in _not_finite_columns(data)}:
+        if any(bool(rows.isinf().any()) for rows in data.read_rows(attribute)):
+            raise _bad_values_error(data, f"{attribute} has infinite values")
+    for problem in feature_problems(data.build, set(data.attributes_read(config)) - scaled):
+        raise _bad_values_error(data, problem)
+
+
+def _not_finite_columns(data: RunData) -> list[Column]:
+    return [column for column in data.build.card.schema_.columns if not column.finite]
+
+
+def _bad_values_error(data: RunData, problem: str) -> UsageError:
+    return UsageError(
+        f"{data.build.path}: {problem}.", next="repair the graphs and build them under another name"
+    )
+
+
+def target_warnings(data: RunData) -> Iterator[str]:
+    """Yield warnings for train targets that teach a network little, such as a single class.
+
+    Raises ``UsageError`` for an infinite target of a part.
+    """
+    task = data.task
+    if task.target_type == "links":
+        return
+    targets = data.read_targets("train")
+    if task.target_type == "regression":
+        for part in data.parts:
+            if data.read_targets(part).isinf().any():
+                raise _bad_values_error(data, f"the targets of the {part} part are infinite")
+    # A generated sample is small on purpose.
+    if data.build.card.sample:
+        return
+
+    known = is_known(targets)
+    labelled = int(known.sum() if known.ndim == 1 else known.any(dim=1).sum())
+    if labelled < FEW_LABELS:
+        items = count_with_noun(labelled, f"labelled {task.level}")
+        yield f"train has {items}, and results on so few are mostly chance"
+    values = torch.unique(targets[known])
+    if labelled and task.target_type == "classification" and len(values) == 1:
+        yield (
+            f"every label of train is class {values.item()}, so a constant answer fits them; "
+            "--split-rule stratified has each class in every part"
+        )
+    if task.target_type == "regression":
+        moments = Moments(task.outputs)
+        moments.add(targets)
+        for number in moments.is_constant.nonzero()[:, 0].tolist():
+            name = f"target {number}" if task.outputs > 1 else "the target"
+            yield f"{name} has at most one value in train, so a constant answer fits it"
 
 
 def check_encoders(config: RunConfig, data: RunData) -> None:

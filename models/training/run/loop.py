@@ -27,16 +27,21 @@ from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import csv_bytes
 from kmip_data.format.split_files import PARTS
+from kmip_data.models.scaling import target_scale
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, TrainBatchFunction
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
 from kmip_data.models.training.loggers import Logger
-from kmip_data.models.training.metric_text import format_metric, metric_title
+from kmip_data.models.training.metric_text import SCALED_LOSS, format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.processes import all_gather, is_main_process, rank, share_buffers
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.run_folder import BEST_WEIGHTS, METRICS_NAME
+from kmip_data.models.training.run.run_folder import (
+    BEST_WEIGHTS,
+    METRICS_NAME,
+    shorter_run_commands,
+)
 from kmip_data.models.training.run.training_module import (
     TrainingModule,
     check_metrics_finite,
@@ -50,8 +55,11 @@ from kmip_data.text import count_with_noun, format_duration
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
 FORECAST_SECONDS = 1_800.0
+#: Duration from which shorter runs are suggested.
+DAY_SECONDS = 86_400.0
 #: Number of the batch whose time is extrapolated: the first two are slower, as they compile and plan.
 FORECAST_BATCH = 3
+ORDINALS = ("first", "second", "third")
 #: Width of a metric in the printed table of epochs, in characters.
 METRIC_WIDTH = 8
 #: Values of an epoch by name: epoch, lr, seconds, train_loss, val_f1 …
@@ -202,18 +210,29 @@ class Loop:
                 self.save()
 
     def _print_forecast(self) -> None:
-        """Print the expected duration of a long run after this process's third batch."""
+        """Print the expected duration of a long run after this process's third batch.
+
+        If an epoch is shorter, a run of over a day is announced in its first epoch, by a slower batch.
+        """
+        previous = self._batch_ends[-1] if self._batch_ends else self._epoch_start
         self._batch_ends.append(time_without_compiling())
-        if len(self._batch_ends) < FORECAST_BATCH:
-            return
+        number = len(self._batch_ends)
         epochs = self.settings.last_epoch
-        batch_seconds = self._batch_ends[-1] - self._batch_ends[-2]
-        seconds = batch_seconds * self.batches_per_epoch * epochs
-        if seconds >= FORECAST_SECONDS:
-            self.progress.print_line(
-                f"time: about {format_duration(seconds)} for {count_with_noun(epochs, 'epoch')} "
-                f"of {self.batches_per_epoch:,} batches, by the third batch"
+        seconds = (self._batch_ends[-1] - previous) * self.batches_per_epoch * epochs
+        ends_first_epoch = not self.epoch and self.batches_done == self.batches_per_epoch
+        is_due = number == FORECAST_BATCH or (ends_first_epoch and seconds >= DAY_SECONDS)
+        if not is_due or seconds < FORECAST_SECONDS:
+            return
+        self._batch_ends += [0.0] * (FORECAST_BATCH - number)  # print it once
+        self.progress.print_line(
+            f"time: about {format_duration(seconds)} for {count_with_noun(epochs, 'epoch')} "
+            f"of {self.batches_per_epoch:,} batches, by the {ORDINALS[number - 1]} batch"
+        )
+        if seconds >= DAY_SECONDS and self.folder is not None:
+            commands = shorter_run_commands(
+                self.folder, self.config, self.data, DAY_SECONDS / seconds
             )
+            self.progress.print_line(f"warning: over a day; shorter: {'; or '.join(commands)}")
 
     def train_batch(
         self,
@@ -302,7 +321,8 @@ class Loop:
 
     def _table_header(self) -> str:
         """Return the header of the table of epochs, with a line that explains its columns."""
-        cells = ["train loss".rjust(10)]
+        loss = "train loss" if target_scale(self.module.model) is None else SCALED_LOSS
+        cells = [loss.rjust(10)]
         parts = [part for part in PARTS if part == "train" or part in self.data.evaluated_parts]
         cells += [f"{part:>{METRIC_WIDTH}} " for part in parts]
         columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])

@@ -19,6 +19,7 @@ from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.config.overrides import config_to_toml
 from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.metric_text import SCALED_LOSS
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
@@ -138,6 +139,13 @@ class RunResult(StrictModel):
     def task(self) -> Task:
         """Task of the run."""
         return Task(**self.targets.model_dump(), outputs=self.num_classes)
+
+    @property
+    def loss_title(self) -> str:
+        """Title of the loss, which is of scaled targets in a regression with ``data.scale = both``."""
+        data = self.config.get("data")
+        is_scaled = isinstance(data, dict) and data.get("scale") == "both"
+        return SCALED_LOSS if is_scaled and self.targets.target_type == "regression" else "loss"
 
     @model_validator(mode="after")
     def _check_metrics(self) -> Self:

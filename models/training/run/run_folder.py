@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import MAX_LISTED_NAMES, UsageError
@@ -16,11 +17,16 @@ from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, mak
 from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import read_small_file
+from kmip_data.manifest import dataset_names
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
-from kmip_data.text import dataset_name_from
+from kmip_data.pipelines.find import parameter_names
+from kmip_data.text import count_with_noun, dataset_name_from
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.data.run_data import RunData
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -111,6 +117,39 @@ def short_run_name(run: Path) -> str:
 def resume_command(run: Path) -> str:
     """Return the command that resumes a run."""
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
+
+
+def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: float) -> list[str]:
+    """Return at least one command of a run like ``run`` that takes about a ``share`` of its time."""
+    command = f"kmip-data train --config {shlex.quote(str(run / CONFIG_NAME))}{home_option(run)}"
+    commands = [f"{command} --epochs {max(1, int(config.training.last_epoch * share))}"]
+    graphs = data.build.card.counts["graphs"]
+    dataset = config.data.dataset
+    if graphs > 1 and dataset in dataset_names() and "limit" in parameter_names(dataset)[0]:
+        commands.append(f"{command} --limit {max(len(data.parts), int(graphs * share))}")
+    if data.part_members == "nodes" and not config.training.neighbors:
+        commands.append(f"{command} --neighbor-sampling 10,10")
+    return commands
+
+
+def end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
+    """Return the error for an epoch at which a run cannot end."""
+    command = resume_command(folder)
+    scheduled = config.training.epochs
+    remedy = f"{command} --stop-after {min(epochs, scheduled)}"
+    finished = (folder / RESULT_NAME).is_file()
+    if finished and epochs > scheduled:
+        remedy = f"{command} --epochs {epochs}, which trains the finished run longer"
+    elif finished:
+        file = shlex.quote(str(folder / CONFIG_NAME))
+        home = home_option(folder)
+        remedy = f"kmip-data train --config {file}{home} --epochs {epochs}, which is a new run"
+    elif epochs > scheduled:
+        remedy = f"{command} first; a finished run is trained longer by --epochs {epochs}"
+    return UsageError(
+        f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs} ({option}).",
+        next=remedy,
+    )
 
 
 def require_same_settings(folder: Path, config: RunConfig) -> None:

@@ -86,7 +86,7 @@ class RunSummary:
         best_epochs = ", ".join(str(result.best_epoch + 1) for result in self.results)
         dataset = f"{first.dataset}{coverage_suffix(first.sample, first.complete)}"
         mean, std = mean_std([result.metrics for result in self.results])
-        table = metrics_table(mean, std)
+        table = metrics_table(mean, std, loss_title=first.loss_title)
         aggregation = ""
         if self.folds:
             aggregation = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"

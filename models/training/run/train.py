@@ -31,7 +31,7 @@ from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_li
 from kmip_data.files.folder_marker import is_output
 from kmip_data.files.small_files import first_problem, sha256_file
 from kmip_data.format.card import SplitPart
-from kmip_data.models.network import build_model, count_parameters
+from kmip_data.models.network import count_parameters
 from kmip_data.models.precision import float32_product_precision
 from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import memory_estimate, self_check
@@ -43,6 +43,7 @@ from kmip_data.models.training.config.presets import config_for_data, preset_ori
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_build_and_split, open_data
 from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.data.scaled_columns import build_network, measure_scaling
 from kmip_data.models.training.devices import Device, check_precision, choose_device
 from kmip_data.models.training.loggers import build_logger, check_logger
 from kmip_data.models.training.processes import (
@@ -55,7 +56,11 @@ from kmip_data.models.training.processes import (
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.find_runs import config_with_build_folder, find_run
-from kmip_data.models.training.run.input_checks import check_encoders, check_features
+from kmip_data.models.training.run.input_checks import (
+    check_encoders,
+    check_features,
+    target_warnings,
+)
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.paper_comparison import compare_with_paper
 from kmip_data.models.training.run.result import (
@@ -237,12 +242,14 @@ def _train_one(
 
     # 3. Check features, memory and weights before a folder is created; memory before any network.
     check_features(config, data)
+    for warning in target_warnings(data):
+        log(f"warning: {warning}")
     step_memory = memory_estimate.estimate_step_memory(config, data, device)
     check_encoders(config, data)
     weights = None
     if config.training.init_from:
         with torch.random.fork_rng(devices=[]):
-            model = build_model(config.model, **data.network_sizes)
+            model = build_network(config.model, data)
         source = Path(config.training.init_from)
         refuse_edited(source)
         expected = read_result(source).files.get(WEIGHTS_NAME)
@@ -304,7 +311,7 @@ def resume(
     # 1. Change the end of the run, if requested.
     if stop_after is not None:
         if stop_after > config.training.epochs:
-            raise _end_epoch_error(folder, config, "--stop-after", stop_after)
+            raise run_folder.end_epoch_error(folder, config, "--stop-after", stop_after)
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     if epochs is not None:
         config = _lengthened_config(config, epochs, result, folder)
@@ -369,30 +376,10 @@ def _lengthened_config(
     if epochs == training.epochs:
         return config  # the same command, repeated after an interruption
     if epochs < training.epochs or result is None:
-        raise _end_epoch_error(folder, config, "--epochs", epochs)
+        raise run_folder.end_epoch_error(folder, config, "--epochs", epochs)
     lengthened = (*training.lengthened, result.epochs)
     changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
     return config.with_values("training", **changes)
-
-
-def _end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
-    """Return the error for an epoch at which a run cannot end."""
-    command = run_folder.resume_command(folder)
-    scheduled = config.training.epochs
-    remedy = f"{command} --stop-after {min(epochs, scheduled)}"
-    finished = (folder / RESULT_NAME).is_file()
-    if finished and epochs > scheduled:
-        remedy = f"{command} --epochs {epochs}, which trains the finished run longer"
-    elif finished:
-        file = shlex.quote(str(folder / CONFIG_NAME))
-        home = run_folder.home_option(folder)
-        remedy = f"kmip-data train --config {file}{home} --epochs {epochs}, which is a new run"
-    elif epochs > scheduled:
-        remedy = f"{command} first; a finished run is trained longer by --epochs {epochs}"
-    return UsageError(
-        f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs} ({option}).",
-        next=remedy,
-    )
 
 
 def _read_valid_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
@@ -454,6 +441,8 @@ def _fit_once(run: PreparedRun) -> RunResult:
         module = TrainingModule(config, data, recompute=recompute)
         output_folder = folder if is_main_process() else None
         last_checkpoint = None if folder is None else checkpoint.latest_checkpoint(folder)
+        if last_checkpoint is None:
+            measure_scaling(module.model, data)
         if output_folder is not None and last_checkpoint is None and config.training.init_from:
             checkpoint.load_initial_weights(module.model, output_folder)
         why_not_captured: str | None = "no GPU"

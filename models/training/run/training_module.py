@@ -15,8 +15,8 @@ from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.network import build_model
 from kmip_data.models.precision import autocast
+from kmip_data.models.scaling import target_scale
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.run_config import KSchedule, RunConfig
@@ -26,6 +26,7 @@ from kmip_data.models.training.data.run_data import (
     prefetch_to_device,
     with_task_defaults,
 )
+from kmip_data.models.training.data.scaled_columns import build_network
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import map_large_blocks_separately, peak_host_memory
@@ -61,7 +62,7 @@ class TrainingModule(nn.Module):
         self.task = data.task
         self.quoted_build_path = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
-        self.model = build_model(model, **data.network_sizes)
+        self.model = build_network(model, data)
         self.loss = all_losses()[str(self.config.training.loss)]
         self.metrics = PartMetrics(self.task, self.config.training.metric)
         self.meter = Meter(
@@ -121,11 +122,23 @@ class TrainingModule(nn.Module):
         with autocast(self.config.training.precision, device_type, cache_casts=False):
             logits, target = select_part_rows(batch, "train", *self(batch))
             if self.divides_batches:
-                backward_loss, loss = self.loss.losses_across_processes(logits, target)
+                rows = self.loss_rows(logits, target)
+                backward_loss, loss = self.loss.losses_across_processes(*rows)
             else:
-                loss = self.loss(logits, target)
+                loss = self.part_loss(logits, target)
                 backward_loss = loss
         return TrainLoss(logits, target, loss, backward_loss)
+
+    def loss_rows(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs (rows, C) and targets in the unit of the loss: in deviations if scaled."""
+        scale = target_scale(self.model)
+        if scale is None:
+            return logits, target
+        return scale.scale(logits), scale.scale(target)
+
+    def part_loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss () of rows in the user's unit."""
+        return self.loss(*self.loss_rows(logits, target))
 
     def begin_epoch(self, epoch: int) -> int | None:
         """Set the current epoch, and k if it has a schedule; return the scheduled k."""
@@ -240,7 +253,7 @@ def accumulate_metrics(
                     logits, target = module(batch)
                     for part in parts_in_pass:
                         rows = select_part_rows(batch, part, logits, target)
-                        metrics[part].update(*rows, module.loss(*rows))
+                        metrics[part].update(*rows, module.part_loss(*rows))
                     progress.update(1)
     finally:
         module.train(was_training)

@@ -11,7 +11,6 @@ from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
 MASK_SPLIT = "masks"  #: name of the split that masks give
 #: Maximum length of all component names of an attribute in a shard; longer lists are only on the card.
 _MAX_NAME_CHARACTERS = 20_000
-_LISTED_FEATURES = 5  #: large features that a warning lists
 
 
 def summarise_files(
@@ -31,17 +30,9 @@ def summarise_files(
     )
     if not_finite:
         names = ", ".join(not_finite)
-        warnings = [*warnings, f"not finite everywhere: {names}; training refuses such features"]
-    large = [
-        f"{name} (up to {value:,.7g})" for name, value in findings.notices.large_features.items()
-    ]
-    if large:
-        listed = ", ".join(large[:_LISTED_FEATURES])
-        if len(large) > _LISTED_FEATURES:
-            listed += f" and {len(large) - _LISTED_FEATURES} more"
         warnings = [
             *warnings,
-            f"features are not scaled: {listed}; divide large columns before you build",
+            f"not finite everywhere: {names}; training takes NaN for a missing number, and refuses infinity",
         ]
     summary: dict[str, Any] = {}
     if findings.tables.key_column:

@@ -76,8 +76,6 @@ class Notices:
     ignored: dict[str, str] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)  #: column -> number of missing values
     warnings: list[str] = field(default_factory=list)  #: likely faults of the files
-    #: Feature that needs scaling -> its largest absolute value.
-    large_features: dict[str, float] = field(default_factory=dict)
     #: Decimal signs with which numbers were read.
     decimal_signs: set[DecimalSign] = field(default_factory=set)
     questions: dict[str, str] = field(default_factory=dict)  #: question -> options that answer it

@@ -210,12 +210,12 @@ ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "se
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
-    """A run of two small layers, three graphs a batch and two batches a step on the CPU.
+    """A run of two small layers on numbers as stored, three graphs a batch and two batches a step.
 
     A key that is None is left out. Keys of the attention may stand among the keys of the model.
     """
     values = {
-        "data": {"dataset": str(build.path)},
+        "data": {"dataset": str(build.path), "scale": "none"},
         "model": {"layers": 2, "hidden_dim": 8, "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.1},
         "optimizer": {"lr": 1e-2},
         "schedule": {"warmup_epochs": 0},

@@ -24,7 +24,6 @@ from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, is_
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
 from kmip_data.text import list_names
 
-_MAX_UNSCALED = 120  #: largest absolute value of a feature that needs no scaling, such as an age
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
     # Wed Oct 10 20:19:24 +0000 2018; Wed, 10 Oct 2018 20:19:24 GMT; 10 October 2018
@@ -96,9 +95,6 @@ def read_features(column: TableColumn, values: CellValues, role: ColumnRole) -> 
         rounded = numbers.astype(np.float32)
     if question := _question_of_precision(column, numbers, rounded):
         column.add_question(question, f"--set ignore={shlex.quote(column.name)}")
-    largest = float(np.nanmax(np.abs(rounded), initial=0))
-    if largest > _MAX_UNSCALED:
-        column.notices.large_features[column.name] = largest
     if not role.nullable:
         return [rounded]
     return [np.where(is_missing, np.float32(0), rounded), is_missing.astype(np.float32)]

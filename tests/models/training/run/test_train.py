@@ -622,6 +622,7 @@ def test_the_best_epoch_is_marked_in_its_line(best):
     settings = SimpleNamespace(epochs=9)
     loop = SimpleNamespace(metric="accuracy", epoch=4, settings=settings, best_epoch=best)
     loop._epoch_width = 5
+    loop.module = SimpleNamespace(model=torch.nn.Linear(2, 2))
     loop.data = SimpleNamespace(evaluated_parts=("val", "test"))
     loop._seconds_left = lambda row: 0
     row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0, "val_accuracy": 0.9, "test_accuracy": 0.7}
