@@ -11,12 +11,12 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pydantic import Field, model_validator
 
-from kmip_data.arrays import U8, Array, Bools
+from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import PART_DOC
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
-from kmip_data.graphs.split_rules import count_of_fraction, grouped_split
+from kmip_data.graphs.split_rules import count_of_fraction
 from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, check_fold
 from kmip_data.text import is_likely_typo, nearest_name
@@ -151,15 +151,34 @@ def draw_parts(
         return codes
 
     # 3. Whole groups: test, then val of the rest.
-    group_of_item = dict(enumerate(groups))
-    rest = list(group_of_item)
+    _, group_of_item = np.unique(np.asarray(groups), return_inverse=True)
+    sizes = np.bincount(group_of_item)
+    rest = Generator(PCG64(seed)).permutation(len(sizes)).tolist()
+    code_of_group = np.full(len(sizes), PART_CODES["train"], np.uint8)
     for part, size in (("test", test), ("val", val)):
-        if not size:
-            continue
-        divided = grouped_split(rest, [], group_of_item, val=size, seed=seed)
-        codes[divided["val"]] = PART_CODES[part]
-        rest = divided["train"]
-    return codes
+        part_groups = _groups_of_part(rest, sizes, size) if size else []
+        code_of_group[part_groups] = PART_CODES[part]
+        rest = [group for group in rest if code_of_group[group] == PART_CODES["train"]]
+    return code_of_group[group_of_item]
+
+
+def _groups_of_part(drawn_order: Sequence[int], sizes: I64, part_size: int) -> list[int]:
+    """Return the groups, in drawn order, that each bring a part nearer to ``part_size`` items.
+
+    If none does, return the smallest group. One group always remains for train. The closest sum of
+    sizes would need a search over all sums, which takes seconds for 10,000 groups.
+    """
+    if len(drawn_order) < 2:
+        return []
+    available = int(sizes[drawn_order].sum())
+    total = 0
+    groups: list[int] = []
+    for group in drawn_order:
+        new_total = total + int(sizes[group])
+        if new_total < available and abs(new_total - part_size) < abs(total - part_size):
+            groups.append(group)
+            total = new_total
+    return groups or [min(drawn_order, key=sizes.__getitem__)]
 
 
 def _split_from_codes(split: Split, codes: U8, *, divides_nodes: bool) -> Split:

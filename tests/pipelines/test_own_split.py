@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kmip_data.format.schema import Column
+from kmip_data.format.split_files import PART_CODES, PARTS
 from kmip_data.pipelines.base import RecordTable
-from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams, own_split
+from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams, draw_parts, own_split
 
 LABEL = Column(
     key="graph/y", attribute="y", stored="int8", presented="int64", low=-1, high=1, num_classes=2
@@ -67,6 +68,22 @@ def test_random_parts_keep_groups_and_leave_out_items_without_a_label(items, val
         )
         assert set(parts_of_groups.values()) <= {1}
         assert "kept together" in split.note
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(1, 30), min_size=3, max_size=60),
+    st.sampled_from([0.1, 0.25, 0.4]),
+    st.integers(0, 3),
+)
+def test_parts_of_groups_miss_their_size_by_less_than_a_group(sizes, fraction, seed):
+    groups = [f"group {group}" for group, size in enumerate(sizes) for _ in range(size)]
+    codes = draw_parts(len(groups), {"val": fraction, "test": fraction}, seed, groups)
+    counts = np.bincount(codes, minlength=len(PARTS))
+    assert counts[PART_CODES["train"]]
+    assert counts[PART_CODES["test"]]
+    for part in ("val", "test"):
+        assert abs(counts[PART_CODES[part]] - fraction * len(groups)) <= max(sizes)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25])
