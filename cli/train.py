@@ -25,7 +25,7 @@ from kmip_data.cli.shared.options import (
     set_option,
     typed_options,
 )
-from kmip_data.cli.shared.output import Json, format_facts, print_result
+from kmip_data.cli.shared.output import Json, format_facts, join_first_words, print_result
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import human_bytes
@@ -233,20 +233,26 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     from kmip_data.builds.home import Home, unused_name
+    from kmip_data.models.training.config.overrides import read_config
     from kmip_data.models.training.run.find_runs import find_own_data_build
-    from kmip_data.models.training.run.run_folder import home_option
+    from kmip_data.models.training.run.run_folder import CONFIG_NAME, home_option
 
     run = summary.runs[0]
-    predict = f"{_command_for_first_run('predict', summary)} --dataset"
     home = Home(run.parents[3])
+    steps = []
+    name = "NAME"
     if find_own_data_build(summary.results[0], home):
         name = unused_name("new", home)
-        paragraphs.append(
-            f"On new data, with or without labels: kmip-data build graphs --name {name} --archive FILE "
-            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}; then: {predict} {name}"
+        steps.append(
+            f"kmip-data build graphs --name {name} --archive FILE "
+            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}"
         )
-    else:
-        paragraphs.append(f"On new data, with or without labels: {predict} NAME")
+    # A training adds the encodings that its network reads; a prediction never changes a build.
+    if encodings := read_config(run / CONFIG_NAME).model.encodings:
+        names = " ".join(encoding.name for encoding in encodings)
+        steps.append(f"kmip-data encode {name} {names}{home_option(run)}")
+    steps.append(f"{_command_for_first_run('predict', summary)} --dataset {name}")
+    paragraphs.append(f"On new data, with or without labels: {'; then: '.join(steps)}")
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.shipped_results import check_reproduced
@@ -343,7 +349,6 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.models.training.run.find_runs import find_compatible_run
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.find import find
     from kmip_data.pipelines.parameters import check_params
@@ -364,12 +369,34 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
         if other := _other_build_with_targets(build, home):
             error.next = f"an earlier build with targets: kmip-data train {other}"
             error.correction = (data.dataset, other)
-        elif build.card.schema_.y_column is None and described is not None and described.task:
-            # A build with --like and without targets is meant for predictions.
-            run = find_compatible_run(build, home)
-            run_argument = "RUN" if run is None else shlex.quote(str(run))
-            error.next = f"kmip-data predict {run_argument} --dataset {shlex.quote(data.dataset)}"
+        elif build.card.schema_.y_column is None and described is not None:
+            error.next = _advice_without_targets(data.dataset, build, home)
         raise
+
+
+def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
+    """Return the command for tables without targets: build them with a target, or predict it."""
+    from kmip_data.builds.home import unused_name
+    from kmip_data.cli.shared.build_summary import target_candidates
+    from kmip_data.columns.column_roles import column_roles_on_card
+    from kmip_data.models.training.run import find_runs
+
+    described = column_roles_on_card(build.card.statistics)
+    candidates = target_candidates(build.card)
+    # A build with --like and without targets is meant for predictions.
+    if not candidates or (described is not None and described.task):
+        run = find_runs.find_compatible_run(build, home)
+        run_argument = "RUN" if run is None else shlex.quote(str(run))
+        return f"kmip-data predict {run_argument} --dataset {shlex.quote(dataset)}"
+    label = candidates[0] if len(candidates) == 1 else "COLUMN"
+    command = find_runs.command_of_own_build(
+        unused_name(build.card.dataset, home),
+        {**build.card.parameters, "label": label},
+        find_runs.archive_of_build(build, home),
+    )
+    if label == "COLUMN":
+        command += f"; COLUMN is the target: {join_first_words(candidates)}"
+    return command
 
 
 def _other_build_with_targets(build: Build, home: Home) -> str | None:

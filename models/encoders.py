@@ -179,7 +179,8 @@ def _added_edge_column(batch: GraphBatch, encoding: Encoding, fallback: str) -> 
     if rows is None:
         raise UsageError(
             f"The data lack the added column {encoding.name}, which the network reads.",
-            next=f"kmip-data encode NAME {encoding.name}, which adds it; or --set model.edge_encoder={fallback}",
+            next=f"add it with kmip_data.open(…, columns=[{encoding.name!r}]), "
+            f"or --set model.edge_encoder={fallback}",
         )
     if isinstance(batch.edges, NeighborTable):
         return rows.view(*batch.edges.neighbor.shape, -1)
@@ -315,7 +316,7 @@ class _EncodingReader(nn.Module):
             name = self.encoding_name
             raise UsageError(
                 f"The data lack {missing[0]} of the added column {name}, which the network reads.",
-                next=f"kmip-data encode NAME {name}, which adds it; or --set model.positional=none",
+                next=f"add it with kmip_data.open(…, columns=[{name!r}]), or --set model.positional=none",
             )
         return [batch.added[name] for name in self.added_attributes]
 

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.files_of_build import WORK_FOLDER
-from kmip_data.builds.home import Build, Home, find_build, make_build_newest
+from kmip_data.builds.home import Build, Home, find_build, make_build_newest, unused_name
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import folder_lock, refuse_links, remove_empty_folder
 from kmip_data.files.path_errors import absolute_path, occupied_error
@@ -257,7 +257,8 @@ def build_own(
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
     execution = ExecutionOptions.from_arguments(recipe, options)
-    _check_name(name)
+    home = Home.locate(home, root)
+    _check_name(name, home)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
     _check_limit(pipeline, params)
@@ -266,7 +267,6 @@ def build_own(
     require_extra(pipeline.extra, recipe)
 
     pipeline.memory_limit = int(execution.memory or DEFAULT_MEMORY)
-    home = Home.locate(home, root)
 
     with signals.exit_on_signals():
         # 1. Copy the files into the home.
@@ -323,18 +323,18 @@ def _discard_build(plan: BuildPlan) -> None:
             remove_empty_folder(folder)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, home: Home) -> None:
     """Refuse the name of a shipped dataset, and names that cannot be a folder."""
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
-            next=f"another name: --name my-{name.lower()}",
+            next=f"another name: --name {unused_name(f'my-{name.lower()}', home)}",
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            next=f"another name: --name {_similar_valid_name(name)}",
+            next=f"another name: --name {unused_name(_similar_valid_name(name), home)}",
         )
 
 

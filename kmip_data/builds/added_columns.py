@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, model_validator
@@ -107,6 +108,17 @@ def added_column_key(encoding: Encoding, card: Card) -> str:
     return json_digest(identity)[:12]
 
 
+def require_added_columns(build: Build, names: Iterable[str]) -> None:
+    """Raise ``UsageError`` with the command that adds the missing columns of ``names``."""
+    existing = added_column_names(build.path)
+    missing = [name for name in names if name not in existing]
+    if missing:
+        raise UsageError(
+            f"{build.card.dataset} lacks the added column {missing[0]}, which the network reads.",
+            next=f"kmip-data encode {build.name_or_path} {' '.join(missing)}; then the same command again",
+        )
+
+
 def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
     """Read the card of an added column.
 
@@ -126,7 +138,7 @@ def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
             "added column",
             name,
             added_column_names(build.path),
-            command="kmip-data encode NAME --help",
+            command=f"kmip-data encode {build.name_or_path} --help",
         ) from error
     if read_small_file(path) != card.to_json().encode():
         raise DamagedInput(f"{path} was changed after it was written.", next=build.remedy)

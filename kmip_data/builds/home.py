@@ -116,6 +116,15 @@ class Build:
         return str(self.path)
 
     @property
+    def name_or_path(self) -> str:
+        """Name of the build in commands: an unambiguous user-chosen name, else its folder."""
+        dataset = self.card.dataset
+        paths_of_name = [other.path for other in list_builds(Home.locate(), dataset)]
+        if paths_of_name == [self.path] and dataset != self.card.manifest:
+            return shlex.quote(dataset)
+        return shlex.quote(str(self.path))
+
+    @property
     def remedy(self) -> str:
         """Command that repairs a damaged file of the build."""
         return f"kmip-data verify {shlex.quote(str(self.path))} --repair"

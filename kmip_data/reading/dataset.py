@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -14,7 +13,7 @@ from torch_geometric.data import Data, Dataset
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.added_columns import AddedColumnCard, find_encoding, read_added_column_card
-from kmip_data.builds.home import Build, Home, added_column_names, list_builds
+from kmip_data.builds.home import Build, added_column_names
 from kmip_data.errors import IncompleteBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
@@ -471,15 +470,6 @@ def unknown_part_error(part: object, parts: Sequence[str]) -> UsageError:
     return unknown_name_error("part of the split", str(part), parts, command="split=None, for all")
 
 
-def _name_or_path(build: Build) -> str:
-    """Return the command-line name of a build: an unambiguous user-chosen name, else the folder."""
-    dataset = build.card.dataset
-    paths_of_name = [other.path for other in list_builds(Home.locate(), dataset)]
-    if paths_of_name == [build.path] and dataset != build.card.manifest:
-        return dataset
-    return shlex.quote(str(build.path))
-
-
 def _resolve_columns(
     build: Build, names: Sequence[str] | None, views: Sequence[View]
 ) -> tuple[list[str] | None, list[AddedColumnCard]]:
@@ -508,7 +498,7 @@ def _resolve_columns(
         elif name not in available:
             command = "kmip-data info NAME"
             if find_encoding(name) is not None:
-                command = f"kmip-data encode {_name_or_path(build)} {name}"
+                command = f"kmip-data encode {build.name_or_path} {name}"
             raise unknown_name_error("column", name, sorted(available), command=command)
         else:
             attributes.append(name)

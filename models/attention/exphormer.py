@@ -91,7 +91,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     if targets is None or targets.ndim != 2:
         raise UsageError(
             "The data lack the added column expander (N, D), which the network reads.",
-            next="kmip-data encode NAME expander3, which adds it; or --set model.attention.expander=0",
+            next="add it with kmip_data.open(…, columns=['expander3']), or --set model.attention.expander=0",
         )
     device = targets.device
     numbers = torch.arange(len(targets), device=device)

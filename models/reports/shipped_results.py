@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,8 +132,9 @@ def read_shipped_result(name: str) -> ShippedResult:
     """Return the row ``FILE/NAME``; raise ``UsageError`` with the nearest name if there is none."""
     rows = read_shipped_results()
     if name not in rows:
+        nearest = max(rows, key=lambda row: SequenceMatcher(None, name, row).ratio())
         raise unknown_name_error(
-            "row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL"
+            "row", name, [*rows], command=f"the nearest row: kmip-data train --reproduce {nearest}"
         )
     return rows[name]
 

@@ -12,6 +12,7 @@ from support.cli import expect_refusal, expect_success, kmip
 from support.plugins import fresh
 
 from kmip_data.builds.home import Home, list_builds, unused_name
+from kmip_data.models.reports.shipped_results import read_shipped_results
 from kmip_data.models.training.config.compose import compose_configuration
 
 TINY = ["--model", "gcn", "--set", "model.parameter_budget=none", "--set", "model.layers=1"]
@@ -86,6 +87,35 @@ def test_new_data_are_named_differently_from_every_build(run, assay):
         assert predict.endswith(f"--dataset {name}")
     expect_success(*shlex.split(build.replace("FILE", "assay.csv")), "-q")
     expect_success(*shlex.split(predict))
+
+
+def test_new_data_get_the_encodings_that_the_network_reads(run, assay):
+    tiny = ["--set", "model.hidden_dim=64", "--set", "model.positional=rwse"]
+    out = expect_success("train", "assay", *TINY, *tiny, "--name", "walks").out
+    advice = out.partition("On new data, with or without labels: ")[2]
+    build, encode, predict = (shlex.split(step)[1:] for step in advice.split("; then: "))
+    assert (build[0], encode[0], predict[0]) == ("build", "encode", "predict")
+    build[build.index("FILE")] = assay.name
+    expect_success(*build, "-q")
+    # Without the encoding, the refusal names the same command.
+    assert command_in(expect_refusal(*predict)) == encode
+    for step in (encode, predict):
+        expect_success(*step)
+
+
+@pytest.mark.parametrize("name", ["zzzz/gcn", "cora", "x"])
+def test_an_unknown_row_advises_an_existing_row(name):
+    words = command_in(expect_refusal("train", "--reproduce", name))
+    assert words[:2] == ["train", "--reproduce"]
+    assert words[2] in read_shipped_results()
+
+
+def test_a_name_of_a_shipped_dataset_gets_a_name_that_no_build_has(home, assay):
+    build = ["build", "graphs", "--archive", assay.name, "-q"]
+    for unused in ("my-cora", "my-cora-2"):
+        words = command_in(expect_refusal(*build, "--name", "cora"))
+        assert words[words.index("--name") + 1] == unused
+        expect_success(*words)
 
 
 def test_a_dataset_is_reported_with_all_of_its_runs(run):

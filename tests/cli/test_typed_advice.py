@@ -135,6 +135,11 @@ def _build_without_targets(user: Path) -> None:
     )
 
 
+def _build_with_a_value(user: Path) -> None:
+    (user / "value.csv").write_text("smiles,mass\n" + "CCO,46\nCCN,45\nCCC,44\nCC,30\n" * 3)
+    expect_success("build", "graphs", "--name", "value", "--archive", "value.csv", "-q")
+
+
 def _build_with_other_columns(user: Path) -> None:
     (user / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n")
     (user / "nodes.csv").write_text("node,age,y\n0,1,a\n1,2,b\n2,3,a\n3,4,b\n")
@@ -207,7 +212,9 @@ def _remove_card(user: Path) -> None:
         (_build_without_targets, "evaluate assay/gcn/one --dataset bare", "predict"),
         (_build_without_targets, "evaluate assay/gcn/one --dataset alike", "predict"),
         (_build_with_other_columns, "predict assay/gcn/one --dataset other", ""),
-        (_run_on_other, "predict assay/gcn/one --dataset other", "list"),
+        (_run_on_other, "predict assay/gcn/one --dataset other", "predict other/gcn/two"),
+        (_build_without_targets, "train bare", "predict"),
+        (_build_with_a_value, "train value", "build graphs --name value-2"),
         (_rebuild_differently, "evaluate assay/gcn/one", ""),
         (_second_build, "train assay", ""),
         (_remove_result, "evaluate assay/gcn/one", "train --resume"),

@@ -205,11 +205,12 @@ def test_a_city_with_other_counts_than_published_is_refused(home: Path, archive:
         labels = np.arange(n) // (n // 10 + 1)
         features, index = np.zeros((n, 37), np.float32), np.zeros((2, edges), np.int64)
         stand_in = replace(tensors, features=features, edge_index=index, labels=labels)
-        check_published_counts(stand_in, manifest)
+        check_published_counts(stand_in, manifest, "my-paris")
         for other in (
             replace(stand_in, edge_index=index[:, 1:]),
             replace(stand_in, labels=np.sort(np.append(labels[1:], 4))),
             replace(stand_in, features=features[1:]),
         ):
-            with pytest.raises(DamagedInput, match=re.escape(manifest.title)):
-                check_published_counts(other, manifest)
+            with pytest.raises(DamagedInput, match=re.escape(manifest.title)) as refusal:
+                check_published_counts(other, manifest, "my-paris")
+            assert "kmip-data build city --name my-paris --archive" in refusal.value.next

@@ -19,6 +19,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.pipelines.find import complete_parameters, parameter_names
+from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
 
 
@@ -139,7 +140,7 @@ def config_with_build_folder(
             f"The build of {name} that the run was trained on is gone.",
             next=f"move it back to {name}"
             if os.sep in name
-            else _build_command(name, config.data.parameters),
+            else command_of_own_build(name, config.data.parameters),
         )
     if len(builds) == 1:
         return config
@@ -150,8 +151,16 @@ def config_with_build_folder(
     return config
 
 
-def _build_command(name: str, parameters: Mapping[str, object]) -> str:
-    """Return the command that rebuilds your own data with these ``parameters``.
+def archive_of_build(build: Build, home: Home) -> str:
+    """Return the folder with the raw files of a build, or ``FILE`` if the home has none."""
+    for copy in list_copies(home.raw / build.card.dataset):
+        if copy.content_digest == build.card.content_digest:
+            return str(copy.path)
+    return "FILE"
+
+
+def command_of_own_build(name: str, parameters: Mapping[str, object], archive: str = "FILE") -> str:
+    """Return the command that builds your own data with these ``parameters``.
 
     A run records neither the recipe nor the files, so the recipe is inferred from the parameters.
     """
@@ -161,6 +170,9 @@ def _build_command(name: str, parameters: Mapping[str, object]) -> str:
         defaults = complete_parameters(recipe, {})
         changed = {key: value for key, value in parameters.items() if value != defaults[key]}
         options = parameters_as_options(changed)
-        command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive FILE {options}"
-        return f"{command.strip()}, where FILE is what it was built from"
+        words = shlex.join(["--name", name, "--archive", archive])
+        command = f"kmip-data build {recipe} {words} {options}".strip()
+        if archive == "FILE":
+            command += ", where FILE is what it was built from"
+        return command
     return f"save or pull {name} again; your builds: kmip-data list"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from kmip_data.builds.home import Home, unused_name
+from kmip_data.builds.home import Build, Home, unused_name
 from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.datasets.inputs import check_same_categories
-from kmip_data.errors import UsageError
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
@@ -33,6 +34,7 @@ from kmip_data.models.training.memory_estimate import (
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.find_runs import (
+    archive_of_build,
     config_with_build_folder,
     find_own_data_build,
     find_run,
@@ -41,7 +43,6 @@ from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.pipelines.find import find
-from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.text import count_with_noun
 
@@ -128,20 +129,20 @@ def open_run(
     try:
         data = open_data(data_config, home=home, required=(), build=False, task=result.task)
     except UsageError as error:
-        difference = ""
-        if dataset is not None:
-            difference = _describe_other_targets(dataset, sample, home, result)
-        if difference:
+        if dataset is None:
+            raise
+        other = find(dataset, home=home, sample=sample)
+        if difference := _describe_other_targets(dataset, other.card, result):
             raise UsageError(
                 f"The run {folder.name!r} learned {difference}.",
-                next=f"use data with the targets of {result.dataset}; your builds: kmip-data list",
+                next=_fitting_run_remedy(other, "targets", result, home),
             ) from error
         # A finished run cannot follow the advice to change settings.
-        if dataset is None or not (error.next or "").startswith("--set"):
+        if not (error.next or "").startswith("--set"):
             raise
         raise UsageError(
             f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.message}",
-            next=f"use data with the features and targets of {result.dataset}; your builds: kmip-data list",
+            next=_fitting_run_remedy(other, "features and targets", result, home),
         ) from error
 
     # 3. Agreement of the data with the weights.
@@ -161,9 +162,9 @@ def open_run(
     return OpenedRun(folder, config, result, data, selected)
 
 
-def _describe_other_targets(dataset: str, sample: bool, home: Home, result: RunResult) -> str:
+def _describe_other_targets(dataset: str, card: Card, result: RunResult) -> str:
     """Describe how the targets of a run and of other data differ; empty if type and level agree."""
-    column = target_column(find(dataset, home=home, sample=sample).card.schema_)
+    column = target_column(card.schema_)
     if column is None:
         return ""
     learned = f"{result.targets.target_type} of each {result.targets.level}"
@@ -173,19 +174,19 @@ def _describe_other_targets(dataset: str, sample: bool, home: Home, result: RunR
     return f"{learned}, and {dataset} has targets for {available}"
 
 
-def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
+def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
     """Return what to do if data have other columns or classes than the run's data.
 
     Your own files are rebuilt if they have the run's columns; otherwise choose another run.
     """
+    card = build.card
     trained_on = find_own_data_build(result, home)
     described = column_roles_on_card(card.statistics)
     if trained_on is None or described is None:
-        return f"use data with the features and classes of {result.dataset}; your builds: kmip-data list"
+        return _fitting_run_remedy(build, "features and classes", result, home)
 
     # 1. Rebuild the same files like the run's build.
-    copies = list_copies(home.raw / card.dataset)
-    paths = [copy.path for copy in copies if copy.content_digest == card.content_digest]
+    archive = archive_of_build(build, home)
     required = column_roles_on_card(trained_on.card.statistics)
     assert required is not None, "a build of your own tables"
     existing_columns = {(role.level, role.column) for role in described.columns}
@@ -194,21 +195,35 @@ def _misfit_remedy(card: Card, result: RunResult, home: Home) -> str:
         for role in required.columns
         if role.use not in {"label", "ignored", "part"}
     }
-    if paths and required_columns <= existing_columns:
+    if archive != "FILE" and required_columns <= existing_columns:
         name = unused_name(f"{card.dataset}-new", home)
         words = ["kmip-data", "build", "graphs", "--name", name]
-        command = shlex.join([*words, "--archive", str(paths[0]), "--like", trained_on.path.name])
+        command = shlex.join([*words, "--archive", archive, "--like", trained_on.path.name])
         return f"{command}; then the same command with --dataset {name}"
 
-    # 2. Use the newest run trained on the data; data without targets have no runs.
+    # 2. Data without targets have no runs.
     if card.schema_.y_column is None:
         return f"use data with the columns of {result.dataset}; your builds: kmip-data list"
-    runs = sorted(home.runs.glob(f"{card.dataset}/*/*/{RESULT_NAME}"), key=os.path.getmtime)
-    command = f"kmip-data train {shlex.quote(card.dataset)}"
-    if runs:
-        run = shlex.quote(run_folder.short_run_name(runs[-1].parent))
-        command = f"kmip-data predict {run}"
+    command = _command_for_newest_run(build, home)
+    command = command or f"kmip-data train {shlex.quote(card.dataset)}"
     return f"{card.dataset} has other columns; choose a run trained on {card.dataset}: {command}"
+
+
+def _fitting_run_remedy(build: Build, noun: str, result: RunResult, home: Home) -> str:
+    """Return what to do if data lack what a run learned from: use their newest run, or other data."""
+    if command := _command_for_newest_run(build, home):
+        return f"choose a run trained on {build.card.dataset}: {command}"
+    return f"use data with the {noun} of {result.dataset}; your builds: kmip-data list"
+
+
+def _command_for_newest_run(build: Build, home: Home) -> str:
+    """Return the command that predicts by the newest run of a build; empty if it has none."""
+    results = home.runs.glob(f"{glob.escape(build.card.dataset)}/*/*/{RESULT_NAME}")
+    for path in sorted(results, key=os.path.getmtime, reverse=True):
+        with contextlib.suppress(KmipDataError, OSError):
+            if read_result(path.parent).build_key == build.card.key:
+                return f"kmip-data predict {shlex.quote(run_folder.short_run_name(path.parent))}"
+    return ""
 
 
 def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
@@ -250,6 +265,6 @@ def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",
-            next=_misfit_remedy(card, result, home),
+            next=_misfit_remedy(data.build, result, home),
         )
     check_same_categories(card, data.inputs, result.vocabulary, result.dataset)

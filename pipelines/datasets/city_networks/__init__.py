@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import F32, I64
+from kmip_data.builds.home import Home, unused_name
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawCopy
@@ -48,7 +49,10 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
         """Read the tensors and check them against the published counts."""
         city = read_city_archive(raw.path)
         if not raw.sample:
-            check_published_counts(city, self.manifest)
+            home = Home(raw.path.parents[2])
+            check_published_counts(
+                city, self.manifest, unused_name(f"my-{self.manifest.name}", home)
+            )
         return store_city(city, workdir)
 
 
@@ -91,8 +95,11 @@ def read_city_archive(folder: Path) -> CityArrays:
     return city
 
 
-def check_published_counts(city: CityArrays, manifest: Manifest) -> None:
-    """Raise ``DamagedInput`` if the counts of a city differ from the published ones."""
+def check_published_counts(city: CityArrays, manifest: Manifest, other_name: str) -> None:
+    """Raise ``DamagedInput`` if the counts of a city differ from the published ones.
+
+    The error suggests ``other_name`` for a build of the same tensors as your own data.
+    """
     n = len(city.features)
     expected = manifest.expected
     labels = np.zeros(0, np.int64) if city.labels is None else city.labels
@@ -112,7 +119,7 @@ def check_published_counts(city: CityArrays, manifest: Manifest) -> None:
         raise DamagedInput(
             f"These are not the published tensors of {manifest.title}: {', '.join(differences)}; the edges are "
             f"{city.card_statistics['layout']} (the authors changed their files on 2025-03-05).",
-            next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
+            next=f"kmip-data build {manifest.name}; or kmip-data build city --name {other_name} "
             "--archive PATH, which accepts any tensors",
         )
 
