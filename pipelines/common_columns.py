@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kmip_data.format.schema import Column
+from kmip_data.format.schema import Column, FieldKind, Schema
 
 _ATTRIBUTES = {"node/x": "x", "edge/attr": "edge_attr"}
 
@@ -32,6 +32,18 @@ def feature_column(
         low=None if high is None else 0,
         high=high,
     )
+
+
+def kinds_of_measurements(schema: Schema) -> dict[str, list[FieldKind]]:
+    """Return the kinds of fields that are all numbers, or positions if a view presents them so."""
+    kinds: dict[str, list[FieldKind]] = {}
+    for column in schema.columns:
+        if column.fields:
+            kinds[column.key] = ["number"] * len(column.fields)
+    for view in schema.views:
+        if view.attribute == "pos":
+            kinds[view.source][view.start : view.stop] = ["position"] * (view.stop - view.start)
+    return kinds
 
 
 def class_column(key: str, classes: int, doc: str) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,15 @@ from kmip_data.drawing.run_predictions import (
     outcome_layer,
     value_layers,
 )
-from kmip_data.drawing.style import colors_by_background, element_colors, sequential_colors
+from kmip_data.drawing.style import (
+    PALETTE,
+    SHADES,
+    colors_by_background,
+    element_colors,
+    sequential_colors,
+)
 from kmip_data.errors import UsageError
+from kmip_data.format.schema import FieldKind
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.text import count_with_noun, format_parameters
 
@@ -63,6 +70,11 @@ CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
 CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 LATER_LAYERS = ("attention", "influence")  #: layers that the page adds from runs
+MAX_CATEGORIES = len(PALETTE) * len(
+    SHADES
+)  #: distinct colours; with more, codes are coloured as numbers
+#: labels of the values 0 and 1 of a mark, if they are not its name
+FLAG_LABELS: dict[FieldKind, tuple[str, str]] = {"missing": ("has a value", "missing")}
 MAX_EDGES_PER_NODE = 4  #: if exceeded, only the edges of the node under the pointer are drawn
 
 
@@ -209,7 +221,7 @@ def graph_of_record(
     data = dataset[position]
     nodes = len(record.pos)
     card = dataset.card
-    columns = _node_columns(dataset, data)
+    columns, kinds = _node_columns(dataset, data)
 
     # 1. Add the layers. Classes come first, because their colours are visible on any background,
     #    unlike the nodes' own colours.
@@ -236,7 +248,7 @@ def graph_of_record(
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
     packer = ArrayPacker()
-    header = _page_header(page_pos, lines, columns, layers, packer)
+    header = _page_header(page_pos, lines, columns, layers, packer, kinds)
     if record.bonds is not None:
         header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))
     if picture is not None:
@@ -312,8 +324,10 @@ def _graph_size_text(record: PlottableRecord, lines: int) -> str:
     return facts
 
 
-def _node_columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
-    """Return all node columns by name, one value per node."""
+def _node_columns(
+    dataset: ShardedDataset, data: Data
+) -> tuple[dict[str, Array], dict[str, FieldKind]]:
+    """Return all node columns by name, one value per node, and the known kinds of columns."""
     stored = [
         column
         for column in dataset.schema.columns
@@ -322,18 +336,20 @@ def _node_columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
     # A field may have the name of another column: ShapeNet's y is a coordinate and the class.
     taken = {column.attribute for column in stored if not column.fields}
     columns: dict[str, Array] = {}
+    kinds: dict[str, FieldKind] = {}
     for column in stored:
         name = column.attribute
         values = data[name].numpy().reshape(int(data.num_nodes), -1).T
-        if not column.fields and len(values) == 1:
-            columns[name] = values[0]
-            continue
-        fields = column.fields or [f"{name} {i}" for i in range(len(values))]
-        for field, field_values in zip(fields, values, strict=False):
-            field_name = _distinct_name(field, name, taken)
-            taken.add(field_name)
-            columns[field_name] = field_values
-    return columns
+        names = [name]
+        if column.fields or len(values) > 1:
+            names = []
+            for field in column.fields or [f"{name} {i}" for i in range(len(values))]:
+                field_name = _distinct_name(field, name, taken)
+                taken.add(field_name)
+                names.append(field_name)
+        columns |= zip(names, values, strict=False)
+        kinds |= zip(names, dataset.card.field_kinds(column.key), strict=False)
+    return columns, kinds
 
 
 def _distinct_name(name: str, prefix: str, taken: Collection[str]) -> str:
@@ -347,21 +363,21 @@ def _distinct_name(name: str, prefix: str, taken: Collection[str]) -> str:
     return name
 
 
-def _distinct_from_layers(columns: Values, layers: Sequence[Layer]) -> dict[str, Array]:
-    """Return the stored columns, renamed if a layer with other values has their name."""
+def _names_next_to_layers(columns: Values, layers: Sequence[Layer]) -> dict[str, str]:
+    """Return the columns of the page by name, renamed if a layer with other values has their name."""
     named_layers = {layer.name: layer for layer in layers}
     taken = {*named_layers, *LATER_LAYERS, *columns}
-    renamed: dict[str, Array] = {}
+    renamed: dict[str, str] = {}
     for name, values in columns.items():
         if name not in named_layers and name not in LATER_LAYERS:
-            renamed[name] = values
+            renamed[name] = name
             continue
         layer = named_layers.get(name)
         if isinstance(layer, Scale) and np.array_equal(layer.values, values, equal_nan=True):
             continue  # the layer shows it, such as a city's eccentricity
         distinct = _distinct_name(name, "column", taken)
         taken.add(distinct)
-        renamed[distinct] = values
+        renamed[distinct] = name
     return renamed
 
 
@@ -457,8 +473,12 @@ def _page_header(
     columns: Values,
     layers: Sequence[Layer],
     packer: ArrayPacker,
+    kinds: Mapping[str, FieldKind] | None = None,
 ) -> Json:
-    """Pack positions (N, 2 or 3), lines (2, S), layers and columns, and return their header."""
+    """Pack positions (N, 2 or 3), lines (2, S), layers and columns, and return their header.
+
+    ``kinds`` has the kinds of columns that are coloured by flags or categories.
+    """
     header: Json = {}
     for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
         header[axis] = packer.add(values)
@@ -466,13 +486,37 @@ def _page_header(
     header["layers"] = [_pack_layer(layer, packer) for layer in layers]
 
     # The page finds the values of a layer, and of a stored column, by name.
-    scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
+    scales = [layer for layer in layers if isinstance(layer, Scale)]
     header["columns"] = [
-        {"name": name, **packer.add_column(values)}
-        for name, values in {**scales, **_distinct_from_layers(columns, layers)}.items()
+        {"name": layer.name, **packer.add_column(layer.values)} for layer in scales
     ]
+    for page_name, name in _names_next_to_layers(columns, layers).items():
+        kind = (kinds or {}).get(name, "number")
+        header["columns"].append(_pack_column(page_name, columns[name], kind, packer))
     header["ramp"] = colors_by_background(lambda: sequential_colors(32))
     return header
+
+
+def _pack_column(name: str, values: Array, kind: FieldKind, packer: ArrayPacker) -> Json:
+    """Pack a column (N,); flags and categories have a label and a colour for each of their values."""
+    if kind in {"number", "position"}:
+        return {"name": name, **packer.add_column(values)}
+
+    # 1. The possible values; a damaged card may give a kind that the values do not have.
+    distinct, codes = np.unique(values, return_inverse=True)
+    labels = tuple(f"{value:g}" for value in distinct.tolist())
+    has_colors = len(distinct) <= MAX_CATEGORIES
+    if kind != "category":
+        labels = FLAG_LABELS.get(kind, (f"not {name}", name))
+        has_colors = bool(np.isin(distinct, (0, 1)).all())
+        distinct = np.arange(2)
+        codes = values
+    if not has_colors:
+        return {"name": name, **packer.add_column(values)}
+
+    # 2. The layer's codes are positions in the values, so that a column is stored once.
+    layer = class_layer(name, codes.astype(np.int64), labels)
+    return {**_pack_layer(layer, packer), "values": packer.add(distinct.astype(np.float64))}
 
 
 def _pack_layer(layer: Layer, packer: ArrayPacker) -> Json:

@@ -20,6 +20,7 @@ from kmip_data.format.reader import Shard
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.superpixels import picture_graphs as ours
 from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
+from kmip_data.reading.dataset import ShardedDataset
 
 SMALL = {"superpixels": 40, "classes": 3}
 
@@ -395,3 +396,21 @@ def test_neighbours_are_refused_for_edges_between_touching_superpixels(home, pic
     with pytest.raises(UsageError, match="--k 4 has no effect: edges=rag-boundary"):
         build(pictures, home, k=4)
     assert build(pictures, home, k=4, edges="knn").card.parameters["k"] == 4
+
+
+@pytest.mark.parametrize(
+    ("edges", "edge_fields"),
+    [
+        ("rag-boundary", ("mean edge strength", "boundary [pixels]")),
+        ("knn", ("distance [pixels]",)),
+    ],
+)
+def test_the_card_has_the_kind_of_each_feature(home, pictures, edges, edge_fields):
+    dataset = ShardedDataset(build(pictures, home, edges=edges))
+    x = dataset.schema.column("node/x")
+    kinds = dict(zip(x.fields, dataset.card.field_kinds("node/x"), strict=True))
+    positions = [i for i, kind in enumerate(kinds.values()) if kind == "position"]
+    np.testing.assert_array_equal(dataset[0].x[:, positions], dataset[0].pos)
+    assert set(kinds.values()) == {"number", "position"}
+    assert dataset.schema.column("edge/attr").fields == edge_fields
+    assert dataset.card.field_kinds("edge/attr") == ("number",) * len(edge_fields)

@@ -26,9 +26,9 @@ async function startPage() {
   layers = header.layers.map((layer) => (layer.codes ? { ...layer, codes: array(layer.codes) } : layer));
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
-  const others = [...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name));
+  const others = header.columns.filter(({ name }) => layers.every((layer) => layer.name !== name)).map(layerOfColumn);
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
-  const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others.map((name) => ({ name }))];
+  const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   const streetLines = header.longer ? streetsOf(streets, array(header.longer)) : streets;
   const lines = header.bonds ? linesOf(streets, array(header.bonds), x, y) : streetLines;
   drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture) });
@@ -99,7 +99,7 @@ const MANY = 20; // ways to colour from which they can be searched
 
 // The ways to colour by, in groups; those that have a word of the search in their name.
 function listWays(ways) {
-  const group = ({ name, labels, note }) => (!labels && !note ? "Columns" : OF_RUNS.test(name) ? "Runs" : "Data");
+  const group = ({ name, isColumn }) => (isColumn ? "Columns" : OF_RUNS.test(name) ? "Runs" : "Data");
   const list = () => {
     const text = $("find").value.toLowerCase();
     const groups = ["Runs", "Data", "Columns"].map((label) => {
@@ -247,6 +247,12 @@ function drawScale() {
   const length = [5, 2, 1].map((step) => step * power).find((step) => step <= longest);
   $("scale").style.width = `${length * metre}px`;
   $("scale").firstElementChild.textContent = length >= 1000 ? `${length / 1000} km` : `${written(length)} m`;
+}
+
+// A column as a layer: of categories if its values have labels.
+function layerOfColumn({ name, labels, colors, counts, codes }) {
+  if (!labels) return { name, isColumn: true };
+  return { name, isColumn: true, labels, colors, counts, codes: array(codes) };
 }
 
 // What a layer says of a node.

@@ -22,7 +22,7 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
-from kmip_data.pipelines.common_columns import class_column, feature_column
+from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.own_pipeline import (
@@ -225,8 +225,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return Prepared(raw.path, {"pairs": pairs, "ignored": ignored})
 
     def card_additions(self, prepared: Prepared, params: OwnSuperpixelParams) -> CardAdditions:
-        """Return the ignored files."""
-        return CardAdditions({"files": {"ignored": prepared.facts["ignored"]}})
+        """Return the ignored files and the kinds of features: measurements and positions."""
+        files = {"ignored": prepared.facts["ignored"]}
+        return CardAdditions({"files": files, "kinds": kinds_of_measurements(self.schema(params))})
 
     def class_names(self, params: OwnSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, or the listed mask values."""

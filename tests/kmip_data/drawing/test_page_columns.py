@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.browser import act
@@ -83,6 +84,102 @@ def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp
         is_layer = name in {*layer_names, "influence"}
         np.testing.assert_array_equal(page.pop(f"column {name}" if is_layer else name), values)
     assert not page
+
+
+def own_tables(path):
+    """A build with a column of each kind that tables have, and a boolean array."""
+    rng = np.random.default_rng(1)
+    nodes = pd.DataFrame({"node": range(NODES), "age": rng.random(NODES).round(3)})
+    nodes.loc[::7, "age"] = None
+    nodes["paid"] = rng.random(NODES) < 0.5
+    nodes["town"] = rng.choice(["Ulm", "Bonn", "Rome"], NODES)
+    edges = pd.DataFrame({"source": range(NODES), "target": np.roll(range(NODES), 1)})
+    return kmip_data.save({"nodes": nodes, "edges": edges}, path)
+
+
+def own_arrays(path):
+    """A build of tensors with a boolean and a number of each node."""
+    graph = random_graph(np.random.default_rng(2), classes=True)
+    graph.visited = torch.arange(NODES) % 3 == 0
+    graph.never = torch.zeros(NODES, dtype=torch.bool)
+    return kmip_data.save([graph], path)
+
+
+def sample_of(dataset):
+    """Return a function that builds a sample of a shipped dataset."""
+    return lambda path: build_dataset(
+        dataset, home=Home(path), parameters={"limit": 1}, sample=True, jobs=1, quiet=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("make_build", "expected"),
+    [
+        (own_tables, {"number", "missing", "boolean", "one-hot"}),
+        (own_arrays, {"boolean"}),
+        (sample_of("zinc"), {"category"}),
+        (sample_of("shapenet-part"), {"category"}),
+    ],
+    ids=["tables", "arrays", "zinc", "shapenet-part"],
+)
+def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp_path):
+    build = make_build(tmp_path / "build")
+    dataset = ShardedDataset(build)
+    write_explorer_page([(graph_of_record(dataset, 0, None, ""), None)], (), tmp_path / "page.html")
+    header, array = read_page(tmp_path / "page.html")
+    page = {column["name"]: column for column in header["columns"]}
+
+    shown_kinds = set()
+    for column in dataset.schema.columns:
+        names = column.fields or (column.attribute,)
+        kinds = build.card.field_kinds(column.key)
+        if column.level != "node" or not kinds:
+            continue
+        rows = dataset[0][column.attribute].numpy().reshape(-1, len(names))
+        for name, kind, values in zip(names, kinds, rows.T, strict=True):
+            shown_kinds.add(kind)
+            packed = page[name]
+            if kind in {"number", "position"}:
+                assert "labels" not in packed
+                continue
+
+            # A category has a colour for each value, a mark one for each of its two.
+            labels = [f"{value:g}" for value in np.unique(values)]
+            if kind != "category":
+                labels = ["has a value", "missing"] if kind == "missing" else [f"not {name}", name]
+            assert packed["labels"] == labels
+            assert all(len(set(colors)) == len(labels) for colors in packed["colors"])
+            table = array(packed["values"])
+            np.testing.assert_array_equal(table[array(packed["codes"])], values)
+            assert packed["counts"] == [int((values == value).sum()) for value in table]
+    assert shown_kinds == expected
+
+
+def test_a_browser_colours_a_flag_as_two_values(tmp_path):
+    dataset = ShardedDataset(own_tables(tmp_path / "build"))
+    write_explorer_page([(graph_of_record(dataset, 0, None, ""), None)], (), tmp_path / "page.html")
+    shown = act(
+        tmp_path / "page.html",
+        """
+        const options = [...document.querySelectorAll('#by optgroup[label="Columns"] option')];
+        const legends = {};
+        for (const option of options) {
+          document.getElementById("by").value = option.value;
+          document.getElementById("by").dispatchEvent(new Event("change"));
+          const rows = [...document.querySelectorAll("#legend > button[data-bin]")];
+          legends[option.textContent] = rows.map((row) => row.children[1].textContent);
+        }
+        return legends;""",
+        tmp_path,
+    )
+    assert shown == {
+        "age": [],
+        "age missing": ["has a value", "missing"],
+        "paid": ["not paid", "paid"],
+        **{
+            f"town={town}": [f"not town={town}", f"town={town}"] for town in ("Bonn", "Rome", "Ulm")
+        },
+    }
 
 
 def test_a_browser_shows_columns_with_names_of_layers(tmp_path):
