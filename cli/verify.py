@@ -50,8 +50,9 @@ def command(
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
     ranges. If something is wrong, names each broken shard and exits with code 1. For a finished
-    run, checks the digests of its files; a repair replaces links by their content. Adds the marker
-    file .kmip-data to an intact folder that lacks it; commands change only folders with this file.
+    run, checks the digests of its files; a repair replaces links by their content and renames an
+    edited configuration to config.toml.moved. Adds the marker file .kmip-data to an intact folder
+    that lacks it; commands change only folders with this file.
     """
     from kmip_data.builds.verify import files_unlike_published, verify_build
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker

@@ -284,11 +284,16 @@ def displace_obstacles(root: Path, names: Iterable[str]) -> None:
                 print_status(f"removed the link {path} to {path.readlink()}")
                 path.unlink()
             elif path.exists() and not (path.is_file() if relative == name else path.is_dir()):
-                aside = path.with_name(f"{path.name}.moved")
-                while os.path.lexists(aside):
-                    aside = aside.with_name(f"{aside.name}.moved")
-                print_status(f"renamed {path} to {aside.name}")
-                rename_into_place(path, aside)
+                set_aside(path)
+
+
+def set_aside(path: Path) -> None:
+    """Rename a file or folder ``NAME`` of the user to ``NAME.moved``, and print that."""
+    aside = path.with_name(f"{path.name}.moved")
+    while os.path.lexists(aside):
+        aside = aside.with_name(f"{aside.name}.moved")
+    print_status(f"renamed {path} to {aside.name}")
+    rename_into_place(path, aside)
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:

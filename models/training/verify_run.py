@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from kmip_data.files.atomic_writes import (
     displace_obstacles,
     folder_lock,
     make_folder,
+    set_aside,
     write_file,
     write_marker,
 )
@@ -61,7 +63,8 @@ def verify_run(run: Path) -> list[RunProblem]:
 def repair_run(run: Path, files: Iterable[str]) -> None:
     """Replace links to the right content by this content; write the marker and the configuration.
 
-    The target of a link stays, and so does a folder or pipe, as ``NAME.moved``.
+    The target of a link stays. A folder or pipe, and a configuration that was edited, are kept as
+    ``NAME.moved``.
     """
     # Files behind a linked folder are found only before the link is removed.
     sources = {name: (run / name).resolve() for name in files}
@@ -73,6 +76,8 @@ def repair_run(run: Path, files: Iterable[str]) -> None:
                 write_marker(run, RUN_MARKER)
                 continue
             if name == CONFIG_NAME and configuration is not None:
+                if os.path.lexists(run / name):
+                    set_aside(run / name)
                 write_file(run / name, configuration, root=run)
                 continue
             make_folder((run / name).parent, root=run)

@@ -435,6 +435,7 @@ def test_the_remedy_for_a_broken_configuration_restores_it(build, damage):
     command = expect_refusal("verify", run, code=1).partition("next: kmip-data ")[2]
     assert expect_success(*shlex.split(command), "--json").json["ok"]
     assert config.read_bytes() == content
+    assert (run / "config.toml.moved").read_bytes() == changes[damage]
 
 
 WITHOUT_CONFIGURATION = [("verify",), ("evaluate",), ("explore",), ("push", "a"), ("report",)]
