@@ -209,12 +209,12 @@ def _run_and_handle_errors(args: list[str]) -> int:
             advice = shown.next
             typed = ParsedCommand.from_words(args, root)
             complete_next_line(shown, args, PROGRAM, typed.command)
-            # A line made of the typed one may leave out options on purpose.
-            if shown.next and shown.next == advice:
-                shown.next = complete_printed_commands(
-                    shown.next, args, root, PROGRAM, choose_build=True
-                )
-        click.echo(f"Error: {shown}", err=True)
+            # A line made of the typed one may leave out options of a build on purpose.
+            is_made_of_line = shown.next != advice
+            shown.next = shown.next and complete_printed_commands(
+                shown.next, args, root, PROGRAM, choose_build=not is_made_of_line
+            )
+        click.echo(f"{errors.ERROR_PREFIX}{shown}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED_META_KEY):
             lines = {label.replace(" ", "_"): text for label, text in shown.labelled_lines.items()}

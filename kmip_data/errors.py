@@ -11,6 +11,7 @@ from kmip_data.text import is_likely_typo, nearest_names, replace_controls, stri
 UNKNOWN_ERROR = 70
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+ERROR_PREFIX = "Error: "  #: prefix of a failed command's message
 
 
 class KmipDataError(Exception):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import ERROR_PREFIX, UsageError
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.text import human_bytes, replace_controls, strip_logins
 
@@ -33,7 +33,8 @@ class _FilteredStream:
     """A text stream without control characters, which would move the cursor, and without passwords.
 
     It filters all output, including JSON, as any path or address may contain them. Commands in it
-    are completed, except in JSON, whose values are for programs.
+    are completed, except in JSON, whose values are for programs, and in errors, which say what was
+    typed and complete their own advice.
     """
 
     def __init__(self, stream: TextIO, complete_commands: Callable[[str], str]) -> None:
@@ -42,7 +43,7 @@ class _FilteredStream:
 
     def write(self, text: str) -> int:
         if text != _ANSI_RESET:
-            shown = text if text.startswith("{") else self.complete_commands(text)
+            shown = text if text.startswith(("{", ERROR_PREFIX)) else self.complete_commands(text)
             self.unfiltered.write(strip_logins(replace_controls(shown)))
         return len(text)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError
+from kmip_data.errors import ERROR_PREFIX, KmipDataError
 from kmip_data.files.atomic_writes import (
     FolderInUse,
     create_marked_folder,
@@ -24,7 +24,6 @@ from kmip_data.files.small_files import canonical_json
 from kmip_data.models.sweeps.plans import SweepRun
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
 from kmip_data.models.training.run.run_status import (
-    ERROR_PREFIX,
     is_unlocked,
     last_logged_error,
     log_name,
