@@ -308,9 +308,8 @@ def _classes_by_part(card: Card) -> str:
 
     rows = []
     for number, count in enumerate(counts["total"]):
-        name = card.class_names[number] if number < len(card.class_names) else number
         fractions = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
-        rows.append([name, count, *fractions])
+        rows.append([card.class_name(number), count, *fractions])
     return "\n" + format_table(["class", "count", *columns], rows)
 
 

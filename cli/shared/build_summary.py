@@ -221,14 +221,14 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
     ):
         existing = [number for number, count in enumerate(total) if count]
         if len(existing) == 1:
-            name = card.class_names[existing[0]] if card.class_names else str(existing[0])
+            name = card.class_name(existing[0])
             yield f"every label is {name}: a network learns nothing from one class"
     for part, numbers in counts.get("splits", {}).get(split, {}).items():
         missing = []
         has_enough_records = True
         for label, number in enumerate(numbers):
             if total[label] and not number:
-                missing.append(card.class_names[label] if card.class_names else str(label))
+                missing.append(card.class_name(label))
                 has_enough_records &= total[label] >= len(entry.parts)
         if missing and any(numbers):
             line = f"{part} has no example of {join_first_words(missing)}"
@@ -272,9 +272,14 @@ def _note_on_other_builds(build: Build) -> str:
     selected = "this one" if matches[:1] == [build] else "not this one"
     names = []
     for other in others:
-        has_same_files = other.card.content_digest == card.content_digest
+        has_same_files = _file_digests(other.card) == _file_digests(card)
         names.append(other.path.name if has_same_files else f"{other.path.name} (from other files)")
     return f"{', '.join(names)}; the name {dataset} means the newest build, {selected}"
+
+
+def _file_digests(card: Card) -> set[str]:
+    """Return the digests of the user's files, without the description that ``--like`` adds."""
+    return {receipt.sha256 for receipt in card.receipts} or {card.content_digest}
 
 
 def _selecting_argument(build: Build, parameters: DatasetParameters) -> str:

@@ -327,6 +327,10 @@ class Card(StrictModel, frozen=False):
         """Schema of the records, parsed."""
         return parse_schema(json.dumps(self.data_schema))[0]
 
+    def class_name(self, number: int) -> str:
+        """Return the name of a class, or its number if the classes have no names."""
+        return self.class_names[number] if number < len(self.class_names) else str(number)
+
     def field_kinds(self, key: str) -> tuple[FieldKind, ...]:
         """Return the kind of each field of the column ``key``, such as ``node/x``; empty if unknown.
 

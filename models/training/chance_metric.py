@@ -42,10 +42,11 @@ def chance_metric(data: RunData, metric: str) -> ChanceMetric:
     best_on_val = [number for number in tied if val[number] == max(val[other] for other in tied)]
     predicted = best_on_val[0]
     tie = ""
+    name = data.build.card.class_name(predicted)
     if len(tied) > 1:
         rule = "the most frequent on val" if len(best_on_val) == 1 else "the lowest"
         parts = "train" if len(best_on_val) in {1, len(tied)} else "train, and then on val"
-        tie = f"class {predicted}, {rule} of {len(tied)} classes that tie on {parts}"
+        tie = f"class {name}, {rule} of {len(tied)} classes that tie on {parts}"
     return ChanceMetric(test[predicted] / sum(test), tie)
 
 

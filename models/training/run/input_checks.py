@@ -85,7 +85,8 @@ def target_warnings(data: RunData) -> Iterator[str]:
     values = torch.unique(targets[known])
     if labelled and task.target_type == "classification" and len(values) == 1:
         yield (
-            f"every label of train is class {values.item()}, so a constant answer fits them; "
+            f"every label of train is class {data.build.card.class_name(int(values.item()))}, "
+            "so a constant answer fits them; "
             "--split-rule stratified has each class in every part"
         )
     if task.target_type == "regression":

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from kmip_data.format.card import Card
 from kmip_data.models.training.chance_metric import chance_metric
 
 
-def data_with_counts(**counts: list[int]) -> SimpleNamespace:
+def data_with_counts(class_names: str = "", **counts: list[int]) -> SimpleNamespace:
     """Return data whose card has the class counts of each part."""
     statistics = {"classes": {"splits": {"given": counts}}}
-    card = SimpleNamespace(statistics=statistics)
+    card = Card.model_construct(statistics=statistics, class_names=[*class_names])
     return SimpleNamespace(
         build=SimpleNamespace(card=card), split_name="given", parts=tuple(counts)
     )
@@ -41,6 +42,10 @@ def test_a_tie_on_train_is_broken_by_val_and_then_by_number(
     counts = {"train": [1, 20, 20, 20], "test": test} | ({} if val is None else {"val": val})
     expected = (pytest.approx(test[predicted] / 10), tie)
     assert chance_metric(data_with_counts(**counts), "accuracy") == expected
+    named = data_with_counts("wxyz", **counts)
+    assert chance_metric(named, "accuracy").chance_tie == tie.replace(
+        f"class {predicted}", f"class {'wxyz'[predicted]}"
+    )
 
 
 @pytest.mark.parametrize("counts", [{"train": [1, 2]}, {"test": [1, 2]}, {}])

@@ -247,7 +247,7 @@ TARGETS = {
     "one class": (
         lambda small: np.array([int(small[0] > 9)]),
         16,
-        "every label of train is class 0",
+        "every label of train is class calm, so",
     ),
     "few": (lambda small: 1e3 * small[:1], 5, "train has 5 labelled graphs"),
 }
@@ -257,9 +257,12 @@ TARGETS = {
 def test_targets_that_teach_little_are_named_before_the_first_epoch(tmp_path, capsys, name) -> None:
     level, size, warning = TARGETS[name]
     records = graphs(missing=0, level=level)
+    class_names = []
     if name == "one class":
         records[-1].y[:] = 1
-    build = kmip_data.save(records, tmp_path / "build", split={**PARTS, "train": range(size)})
+        class_names = ["calm", "loud"]
+    split = {**PARTS, "train": range(size)}
+    build = kmip_data.save(records, tmp_path / "build", split=split, class_names=class_names)
     train(config_of(build, training={"epochs": 1}), home=Home(tmp_path))
     error = capsys.readouterr().err
     assert error.index(f"warning: {warning}") < error.index("model: ")
