@@ -62,6 +62,13 @@ def test_a_build_without_labels_does_not_hide_the_one_with_labels(people, home, 
     )
     expect_success("train", labelled, *QUICK, "--name", "first")
 
+    # Other options, also --like, read the same files.
+    for options in (["--set", "ignore=age"], ["--like", labelled]):
+        line = [*people[: people.index("--set")], *options, "-q"]
+        text = " ".join(expect_success(*line).out.split())
+        assert f"other builds {labelled}" in text or f", {labelled}" in text
+        assert "(from other files)" not in text
+
     (tmp_path / "soc" / "edges.csv").write_text("source,target\np0,p1\n")
     again = expect_success(*people).out
     assert f"{labelled} (from other files)" in " ".join(again.split())
