@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kmip_data.models.network import count_parameters
+from kmip_data.models.scaling import scaling_of
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 from kmip_data.text import count_with_noun
@@ -36,6 +37,10 @@ def announcement(
     elif "edge_attr" in columns and model.edge_encoder in {"dummy", "none"}:
         line += "; edge_attr is not read without --set model.edge_encoder=linear"
     yield line
+    scaling = scaling_of(module.model)
+    if scaling is not None:
+        scaled = [*scaling.features, *(["targets"] if scaling.targets is not None else [])]
+        yield f"scale: numbers of {', '.join(scaled)} by the train part (data.scale = {config.data.scale})"
 
     schedule = config.schedule
     epochs = config.training.epochs
