@@ -7,15 +7,20 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.columns.graph_block import GraphBlock
+from kmip_data.columns.labels import mask_changed_by_float32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.points.columns import CloudColumns, comparable_name
+from kmip_data.pipelines.datasets.points.columns import (
+    CloudColumns,
+    comparable_name,
+    is_number_or_missing,
+)
 from kmip_data.text import list_names
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
@@ -134,7 +139,7 @@ def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) 
     values = columns.values[column]
     if values.dtype != object:
         return values.astype(np.float64)
-    row = next(row for row, text in enumerate(values) if not _is_float(text))
+    row = next(row for row, text in enumerate(values) if not is_number_or_missing(text))
     suggestion = _suggest_position(columns)
     remedy = "repair or replace the file"
     if suggestion.count(",") == 2:
@@ -145,14 +150,6 @@ def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) 
         f"{name}, {columns.location(row)}: {column!r} is {values[row]!r}, not a number.",
         next=remedy,
     )
-
-
-def _is_float(text: Any) -> bool:
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return text is None
-    return True
 
 
 def _missing_column_error(
@@ -219,8 +216,7 @@ def _check_feature(
             next="leave out the feature",
         )
     finite = values[~np.isnan(values)]
-    is_large = (np.abs(values) > _MAX_EXACT_FLOAT32) & (np.abs(values) <= _MAX_EXACT_FLOAT64)
-    is_rounded = is_large & (values == np.rint(values)) & (stored != values)
+    is_rounded = mask_changed_by_float32(values) & (np.abs(values) <= _MAX_EXACT_FLOAT64)
     if is_rounded.any():
         row = int(is_rounded.argmax())
         location = f", {location_of_row(row)}"

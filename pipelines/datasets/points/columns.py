@@ -54,6 +54,15 @@ def comparable_name(name: str) -> str:
     return name.strip().lower()
 
 
+def is_number_or_missing(text: str | None) -> bool:
+    """True for a number as Python writes it, and for ``None``."""
+    try:
+        float(text or 0)
+    except ValueError:
+        return False
+    return True
+
+
 def distinct_names(names: Sequence[str]) -> list[str]:
     """Number duplicate names: ``x.1``, ``x.2``."""
     counts = Counter(names)

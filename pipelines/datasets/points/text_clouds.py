@@ -23,6 +23,7 @@ from kmip_data.pipelines.datasets.points.columns import (
     comparable_name,
     default_names,
     distinct_names,
+    is_number_or_missing,
 )
 from kmip_data.pipelines.formats.delimited import (
     MIXED,
@@ -201,14 +202,6 @@ def read_labels(data: bytes, name: str, encoding: str) -> Array:
     if len(labels) > 1 and not is_written_number(labels[0]) and is_written_number(labels[1]):
         labels = labels[1:]
     values = [None if label in _MISSING_WORDS else label for label in labels]
-    if all(value is None or _is_float(value) for value in values):
+    if all(map(is_number_or_missing, values)):
         return np.array(values, float)
     return np.array(values, object)
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

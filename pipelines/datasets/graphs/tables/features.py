@@ -10,6 +10,7 @@ import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_roles import ColumnRole
+from kmip_data.columns.labels import mask_changed_by_float32
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,
@@ -192,7 +193,7 @@ def _question_of_precision(column: TableColumn, numbers: F64, values: F32) -> st
 
 def _changed_integers(raw: Array, numbers: F64, values: F32) -> Bools:
     """Mask integers that float32 changes; fractions are rounded without a question."""
-    is_changed: Bools = (numbers == np.rint(numbers)) & (values != numbers)
+    is_changed = mask_changed_by_float32(numbers)
     if raw.dtype.kind in "iu":  # compare integers that float64 cannot hold
         for row in np.flatnonzero(np.abs(numbers) > 2**53):
             is_changed[row] = int(values[row]) != int(raw[row])
