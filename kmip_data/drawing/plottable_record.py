@@ -111,7 +111,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
     )
     bonds = None
     if source == BY_RDKIT:
-        bonds = bond_types_from_features(_field_names(schema, "x"), values["edge_attr"])
+        bonds = bond_types_from_features(_feature_names(schema), values["edge_attr"])
     return PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
@@ -128,10 +128,10 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
     )
 
 
-def _field_names(schema: Schema, attribute: str) -> tuple[str, ...]:
-    """Return the field names of the column with this attribute."""
+def _feature_names(schema: Schema) -> tuple[str, ...]:
+    """Return the names of the features ``x`` of nodes."""
     for column in schema.columns:
-        if column.attribute == attribute:
+        if column.attribute == "x":
             return column.fields
     return ()
 
@@ -170,7 +170,7 @@ def _node_positions(
         return pos, None, ""
 
     # 3. Positions computed by RDKit, or by springs.
-    fields = _field_names(schema, "x")
+    fields = _feature_names(schema)
     atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:
         bond_types = bond_types_from_features(fields, values["edge_attr"])
