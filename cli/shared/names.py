@@ -189,7 +189,6 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
     def _unknown_name_error(self, name: str, known: Sequence[str]) -> UsageError:
         """Return the error for a name that nothing has, with similar names or the user's names."""
-        from kmip_data.errors import unknown_name_error
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 

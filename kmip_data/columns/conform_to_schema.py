@@ -1,8 +1,8 @@
-"""Checked conversion of rows and records to the stored dtypes of a schema."""
+"""Checked conversion of rows and graphs to the stored dtypes of a schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -40,39 +40,18 @@ def conform_rows(rows: Array, column: Column, where: str) -> Array:
 def conform_block(
     block: GraphBlock, schema: Schema, target: InferredTarget | None
 ) -> Iterator[GraphRecord]:
-    """Yield graphs whose columns have the stored dtypes of a schema, as :func:`conform_record`."""
-    columns = _conform_columns(block.columns, schema, target, f"Graph {block.keys[0]} or later")
-    yield from replace(block, columns=columns).records(schema.k)
+    """Yield graphs whose columns (rows, …) have the stored dtypes of a schema.
 
-
-def _conform_columns(
-    values: Mapping[str, Array], schema: Schema, target: InferredTarget | None, where: str
-) -> dict[str, Array]:
+    Edges become a neighbour table if the schema has one.
+    """
+    where = f"Graph {block.keys[0]} or later"
     columns = {}
     for column in schema.columns:
         key = f"{column.level}/{column.attribute}"
-        rows = values[column.key if column.key in values else key]
+        rows = block.columns[column.key if column.key in block.columns else key]
         if target is not None and column.key == target.column.key:
             rows = target.stored_rows(rows)
         if column.form == "text":
             rows = np.pad(rows, ((0, 0), (0, column.shape[0] - rows.shape[1])))
         columns[column.key] = conform_rows(rows, column, where)
-    return columns
-
-
-def conform_record(
-    graph: GraphRecord, schema: Schema, target: InferredTarget | None
-) -> GraphRecord:
-    """Return a graph whose columns (rows, …) have the stored dtypes of a schema.
-
-    Graph-level columns have one row. Edges become a neighbour table if the schema has one.
-    """
-    columns = _conform_columns(graph.columns, schema, target, graph.key)
-    for column in schema.columns:
-        if column.level == "graph":
-            columns[column.key] = columns[column.key][0]
-    edges = graph.edge_index
-    if edges is None or schema.edges != "neighbor":
-        return replace(graph, columns=columns)
-    neighbor = edges[0].reshape(graph.num_nodes, -1)
-    return replace(graph, columns=columns, neighbor=neighbor, edge_index=None)
+    yield from replace(block, columns=columns).records(schema.k)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.columns.conform_to_schema import conform_record
+from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
@@ -273,18 +273,22 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         )
         x = picture_graphs.superpixel_features(pixels, segments)
         y = picture_graphs.superpixel_labels(classes, segments)
-        edges = edge_index.astype(self.schema(params).index_dtype)
-        record = GraphRecord(
-            key=picture_key(picture),
+        rows: dict[str, Array] = {
+            "node/x": x.astype(np.float16),
+            "edge/attr": attr.astype(np.float32),
+            "node/y": y,
+        }
+
+        key = picture_key(picture)
+        schema = self.schema(params)
+        return GraphRecord(
+            key=key,
             num_nodes=len(x),
             columns={
-                "node/x": x.astype(np.float16),
-                "edge/attr": attr.astype(np.float32),
-                "node/y": y,
+                column.key: conform_rows(rows[column.key], column, key) for column in schema.columns
             },
-            edge_index=edges,
+            edge_index=edge_index.astype(schema.index_dtype),
         )
-        return conform_record(record, self.schema(params), None)
 
     def _read_mask(self, folder: Path, picture: str, mask: str | None) -> I64:
         if mask is None:
