@@ -1,10 +1,12 @@
-"""Advice in error messages never removes a file."""
+"""Advice in error messages never removes a file; the commands that no test types never increase."""
 
 import ast
 import re
 
 import pytest
 from support.shared import ROOT
+
+from tools import advice
 
 #: Folders of the package.
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
@@ -54,3 +56,66 @@ def test_no_advice_removes_a_file(folder):
 def test_advice_that_removes_is_recognised(advice):
     tree = ast.parse(f'raise UsageError("No.", next="{advice}")')
     assert REMOVERS.search(" ".join(text for _, text in advice_expressions(tree)))
+
+
+MODULE = '''\
+"""Module that mentions kmip-data list."""
+
+def refuse(name):
+    """Refuse a name; see kmip-data info."""
+    raise UsageError("No.", next=f"kmip-data info {name}; or kmip-data list, which lists all")
+
+option = click.option("--name", help="such as kmip-data list")
+words = ["kmip-data", "predict", run]
+'''
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """A package of one module with advice, a list of typed commands and notes of tests."""
+    (tmp_path / "kmip_data").mkdir()
+    (tmp_path / "kmip_data" / "refusal.py").write_text(MODULE)
+    commands = advice.advised_commands(tmp_path)
+    monkeypatch.setattr(advice, "advised_commands", lambda: commands)
+    monkeypatch.setattr(advice, "LIST", tmp_path / "typed.txt")
+    monkeypatch.setattr(advice, "NOTES", tmp_path / "notes")
+    advice.NOTES.mkdir()
+    return tmp_path
+
+
+def test_commands_are_those_of_advice_alone(code):
+    assert [template for _, template in advice.advised_commands()] == [
+        "kmip-data info {}",
+        "kmip-data list",
+        "kmip-data predict {}",
+    ]
+
+
+def test_lint_fails_if_more_commands_are_untyped(code, monkeypatch, capsys):
+    (module, _), *_ = advice.advised_commands()
+    monkeypatch.setattr(advice, "MOST_UNTYPED", 2)
+    assert advice.main([]) == 1
+    note = advice.NOTES / "1.txt"
+    note.write_text(f"{module}: kmip-data list\n{module}: kmip-data gone\n")
+    assert advice.main(["--record"]) == 0
+    assert advice.LIST.read_text() == f"{module}: kmip-data list\n"
+    assert "3 commands in the code, 1 typed by tests" in capsys.readouterr().out
+    # A command whose text changed is to be typed again.
+    advice.LIST.write_text(f"{module}: kmip-data list --old\n")
+    assert advice.main([]) == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "printed", "matches"),
+    [
+        ("kmip-data info {}", "kmip-data info assay", True),
+        ("kmip-data info {}", "kmip-data info --home 'a b' assay", True),
+        ("kmip-data info {}", "kmip-data info assay --model gcn", True),
+        ("kmip-data info {}", "kmip-data info", False),
+        ("kmip-data list", "kmip-data list --all", True),
+        ("kmip-data list --all", "kmip-data list", False),
+        ("kmip-data verify {} --repair", "kmip-data verify a", False),
+    ],
+)
+def test_printed_commands_match_their_template(template, printed, matches):
+    assert bool(advice.pattern(template).fullmatch(printed)) == matches

@@ -10,6 +10,14 @@ import pytest
 from support.cli import expect_success, kmip
 from support.typed_advice import commands_in
 
+import kmip_data
+from kmip_data.builds.added_columns import read_added_column_card
+from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.errors import KmipDataError
+from kmip_data.models.training.run.finished_run import open_run
+from kmip_data.pipelines.find import obtain
+from kmip_data.reading.dataset import ShardedDataset
+
 TINY = ["--set", "model.parameter_budget=none", "--set", "model.layers=1", "--epochs", "1"]
 TINY += ["--set", "model.hidden_dim=8", "--device", "cpu", "-q"]
 
@@ -101,6 +109,12 @@ def type_advice(line: str, *, code: int | None = None) -> list[str]:
         ("report small-cities", "sweep small-cities"),
         ("encode assay zzzz", "encode --help"),
         ("sweep", ""),
+        ("train graphs", "info graphs"),
+        ("train assay --set data.features=zzzz", "info assay"),
+        ("train assay --set label=toxic", "build graphs --name assay --archive assay.csv"),
+        ("train assay --preset assay/gcn", "train assay --model gcn"),
+        ("train assay --resume assay/gcn/one", "train --resume assay/gcn/one"),
+        ("preview assay --limit 5", "build graphs --name assay --archive assay.csv"),
         # Results that lead on.
         ("list", "runs"),
         ("list --all", "info assay"),
@@ -121,6 +135,24 @@ def _damage_shard(user: Path) -> None:
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
+
+
+def _damage_shard_and_raw(user: Path) -> None:
+    _damage_shard(user)
+    shutil.rmtree(user / "home" / "raw")
+
+
+def _remove_shard(user: Path) -> None:
+    next((user / "home" / "built").glob("assay-*/shards/*.h5")).unlink()
+
+
+def _damage_configuration(user: Path) -> None:
+    (user / "home/runs/assay/gcn/one/config.toml").write_text("x")
+
+
+def _train_on_values(user: Path) -> None:
+    words = ("train", "assay", "--model", "gcn", "--set", "training.task=regression")
+    expect_success(*words, *TINY, "--name", "values")
 
 
 def _move_build(user: Path) -> None:
@@ -204,6 +236,11 @@ def _remove_card(user: Path) -> None:
         (_damage_shard, "verify assay", "verify"),
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --format parquet --output out", "verify"),
+        (_damage_shard, "push assay shared", "verify"),
+        (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
+        (_remove_shard, "train assay", "verify"),
+        (_damage_configuration, "verify assay/gcn/one", "verify"),
+        (_train_on_values, "explore assay/gcn/values --output page.html", "predict"),
         (_remove_card, "info assay", ""),
         (_remove_card, "list", ""),
         (_move_build, "evaluate assay/gcn/one", ""),
@@ -216,7 +253,7 @@ def _remove_card(user: Path) -> None:
         (_build_without_targets, "train bare", "predict"),
         (_build_with_a_value, "train value", "build graphs --name value-2"),
         (_rebuild_differently, "evaluate assay/gcn/one", ""),
-        (_second_build, "train assay", ""),
+        (_second_build, "train assay --model gcn --epochs 1 -q", ""),
         (_remove_result, "evaluate assay/gcn/one", "train --resume"),
         (_remove_result, "report assay/gcn/one", "runs"),
         (_remove_result, "runs", "train --resume"),
@@ -231,3 +268,29 @@ def test_advice_about_changed_files_is_typed(user, change, line, advised):
     typed = type_advice(line)
     if advised:
         assert any(command.startswith(advised) for command in typed), typed
+
+
+def _build(user: Path) -> Build:
+    (build,) = list_builds(Home(user / "home"), "assay")
+    return build
+
+
+@pytest.mark.parametrize(
+    ("call", "advised"),
+    [
+        (lambda user: kmip_data.open("assay", columns=["zzzz"]), "info assay"),
+        (lambda user: ShardedDataset(_build(user), columns=["rwse20"]), "encode assay rwse20"),
+        (lambda user: ShardedDataset(_build(user), "zzzz", split_name="zzzz"), "info"),
+        (lambda user: read_added_column_card(_build(user), "zzzz"), "encode assay --help"),
+        (lambda user: obtain("cora", {"zzzz": 1}), "info cora"),
+        (lambda user: obtain("cora", zzzz=1), "build cora --help"),
+        (lambda user: open_run("zzzz"), "runs"),
+    ],
+)
+def test_advice_to_python_is_typed(user, call, advised):
+    with pytest.raises(KmipDataError) as refusal:
+        call(user)
+    (command,) = commands_in(refusal.value.next)
+    words = [VALUES.get(word, word) for word in shlex.split(command)[1:]]
+    assert " ".join(words).startswith(advised)
+    expect_success(*words)

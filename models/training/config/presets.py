@@ -466,7 +466,7 @@ def adapt_preset_to_data(
     dataset, _, model = name.partition("/")
     if dataset == data and model in known_models() and not models_with_preset(dataset):
         raise UsageError(
-            f"{dataset} has no preset; the presets of published datasets are in kmip-data info NAME.",
+            f"{dataset} has no preset; only published datasets have some.",
             next=f"kmip-data train {shlex.quote(dataset)} --model {model}",
         )
     return adapt_config_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
