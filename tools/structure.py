@@ -48,9 +48,9 @@ BASE = {
     "commands": 27,
     "options": 150,
 }
-#: Sizes of 27 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
+#: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 461_400,
+    "tokens": 466_000,
     "words of docs": 63_300,
     "commands": 25,
     "options": 168,
