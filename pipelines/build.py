@@ -300,7 +300,8 @@ def build_own(
             raise
         ensure_split(build, split_params.model_dump(), quiet=execution.quiet)
 
-    # A repeated command makes the name refer to its build again.
+    # A repeated command makes the name refer to its build again, if that is still complete.
+    _check_files(build)
     make_build_newest(build, home)
     return build
 

@@ -238,7 +238,11 @@ def _remove_card(user: Path) -> None:
         (_damage_shard, "export assay --format parquet --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
-        (_remove_shard, "train assay", "verify"),
+        (
+            _remove_shard,
+            "build graphs --name assay --archive assay.csv --set label=toxic",
+            "verify",
+        ),
         (_damage_configuration, "verify assay/gcn/one", "verify"),
         (_train_on_values, "explore assay/gcn/values --output page.html", "predict"),
         (_remove_card, "info assay", ""),
