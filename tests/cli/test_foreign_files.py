@@ -274,7 +274,11 @@ def test_user_files_are_replaced_only_with_force(
             words = [path if word == "FILE" else word for word in command]
             plant(tmp_path, name)
             path.chmod(0o600)
-            assert "--force" in expect_refusal(*words)
+            # Advice removes no file: the option that replaces one is in the help alone.
+            refusal = expect_refusal(*words)
+            assert f"{name} exists already" in refusal
+            assert "next: use another --" in refusal
+            assert "--force" not in refusal
             assert path.read_bytes() == MINE
             expect_success(*words, "--force")
             assert path.read_bytes() != MINE
@@ -295,12 +299,12 @@ def test_user_files_are_replaced_only_with_force(
 def test_the_default_picture_is_replaced_in_a_marked_folder(world: World, tmp_path: Path) -> None:
     build = copied(world.build, tmp_path / "B")
     plant(build, "preview.png")
-    assert "--force" in expect_refusal("preview", build)
+    assert "next: use another --output" in expect_refusal("preview", build)
     assert (build / "preview.png").read_bytes() == MINE
     expect_success("preview", build, "--force")
     expect_success("preview", build)  # ours by now
     plant(build, "preview.png")
-    assert "--force" in expect_refusal("preview", build)
+    assert "next: use another --output" in expect_refusal("preview", build)
     (build / "preview.png").unlink()
     plant(tmp_path, "far.png")
     (build / "preview.png").symlink_to(tmp_path / "far.png")
