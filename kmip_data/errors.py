@@ -89,6 +89,10 @@ class MissingExtra(UsageError):
     """A package is not installed that comes with an extra (exit code 2)."""
 
 
+class FolderInUse(UsageError):
+    """Another process holds the lock of a folder (exit code 2)."""
+
+
 class SourceUnavailable(KmipDataError):
     """No mirror, archive or copy of a source is available (exit code 3)."""
 

@@ -34,7 +34,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.errors import FolderInUse, OutOfResources, UsageError
 from kmip_data.files.folder_marker import (
     MARKER_NAME,
     is_output,
@@ -417,10 +417,6 @@ def final_name(name: str) -> str | None:
     """Return the final name of a half-written file, or ``None`` for other names."""
     match = _PARTIAL_NAME.fullmatch(name)
     return match and match[1]
-
-
-class FolderInUse(UsageError):
-    """Another process holds the lock."""
 
 
 def refuse_link(path: Path) -> None:

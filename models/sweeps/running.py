@@ -10,9 +10,8 @@ from pathlib import Path
 
 from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
-from kmip_data.errors import ERROR_PREFIX, KmipDataError
+from kmip_data.errors import ERROR_PREFIX, FolderInUse, KmipDataError
 from kmip_data.files.atomic_writes import (
-    FolderInUse,
     create_marked_folder,
     folder_lock,
     make_folder,

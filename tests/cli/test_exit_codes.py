@@ -30,6 +30,7 @@ CLASSES = {
     errors.CheckFailed: 1,
     errors.UsageError: 2,
     errors.MissingExtra: 2,
+    errors.FolderInUse: 2,
     errors.SourceUnavailable: 3,
     errors.NotReproduced: 1,
     errors.DamagedInput: 4,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import ERROR_PREFIX, DamagedInput, KmipDataError
-from kmip_data.files.atomic_writes import FolderInUse, folder_lock, lock_path
+from kmip_data.errors import ERROR_PREFIX, DamagedInput, FolderInUse, KmipDataError
+from kmip_data.files.atomic_writes import folder_lock, lock_path
 from kmip_data.files.small_files import MAX_BYTES, open_regular_file, read_toml
 from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.models.training.run.run_folder import (

@@ -15,9 +15,9 @@ from support.attacks import crash_points
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
 from support.cases import read_contents
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import FolderInUse, UsageError
 from kmip_data.files import atomic_writes
-from kmip_data.files.atomic_writes import FolderInUse, folder_lock, lock_path
+from kmip_data.files.atomic_writes import folder_lock, lock_path
 
 HOLD = (
     "import sys, time; from pathlib import Path; from kmip_data.files.atomic_writes import folder_lock\n"
