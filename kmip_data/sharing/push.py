@@ -214,7 +214,7 @@ def _write_missing_files(
     # 3. Remove the index while files change, so that nobody pulls an incomplete push.
     total = sum(entries[name].bytes for name in to_write)
     with (
-        remote.batch_writes(f"kmip-data push {index.name}") as is_one_commit,
+        remote.batch_writes(f"Push {index.name} with kmip-data") as is_one_commit,
         Progress(
             f"push {index.name}",
             total,

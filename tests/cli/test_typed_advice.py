@@ -114,6 +114,7 @@ def type_advice(line: str, *, code: int | None = None) -> list[str]:
         ("train assay --set label=toxic", "build graphs --name assay --archive assay.csv"),
         ("train assay --preset assay/gcn", "train assay --model gcn"),
         ("train assay --resume assay/gcn/one", "train --resume assay/gcn/one"),
+        ("train assay --set optimizer.lr=0.1,0.2", "sweep --dataset assay"),
         ("preview assay --limit 5", "build graphs --name assay --archive assay.csv"),
         # Results that lead on.
         ("list", "runs"),
@@ -153,6 +154,15 @@ def _damage_configuration(user: Path) -> None:
 def _train_on_values(user: Path) -> None:
     words = ("train", "assay", "--model", "gcn", "--set", "training.task=regression")
     expect_success(*words, *TINY, "--name", "values")
+
+
+def _push(user: Path) -> None:
+    expect_success("push", "assay", "shared", "-q")
+
+
+def _write_configuration(user: Path) -> None:
+    lines = "dataset:\n  name: zzzz\n  format: OGB\nmodel:\n  type: GPSModel\n"
+    (user / "network.yaml").write_text(lines)
 
 
 def _move_build(user: Path) -> None:
@@ -237,6 +247,8 @@ def _remove_card(user: Path) -> None:
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --format parquet --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
+        (_push, "pull shared --columns zzzz", "pull shared"),
+        (_write_configuration, "train --config network.yaml", "list --all"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
         (
             _remove_shard,
