@@ -268,7 +268,7 @@ def test_evaluation_names_missing_build_of_run(people, home, tmp_path):
     ):
         message = expect_refusal(*command)
         assert "The build of soc that the run was trained on is gone.\n" in message
-    step = re.search(r"next: kmip-data (.*), where FILE is what it was built from", message)[1]
+    step = re.search(r"; or kmip-data (build .*), where FILE is what it was built from", message)[1]
     assert step == "build graphs --name soc --archive FILE --set label=group"
 
     expect_success(*shlex.split(step.replace("FILE", str(tmp_path / "soc"))), "-q")

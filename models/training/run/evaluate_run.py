@@ -129,7 +129,9 @@ def evaluate(
     OutOfResources
         A batch does not fit into memory.
     """
-    opened = open_run(run, dataset=dataset, sample=sample, home=home, device=device)
+    opened = open_run(
+        run, dataset=dataset, sample=sample, home=home, device=device, command="evaluate"
+    )
     with opened.load_module() as module:
         metrics = evaluate_parts(
             module, opened.data, opened.data.parts, torch.device(opened.device.type)

@@ -138,9 +138,7 @@ def config_with_build_folder(
     if not builds:
         raise UsageError(
             f"The build of {name} that the run was trained on is gone.",
-            next=f"move it back to {name}"
-            if os.sep in name
-            else command_of_own_build(name, config.data.parameters),
+            next=remedy_for_moved_build(config, home),
         )
     if len(builds) == 1:
         return config
@@ -149,6 +147,16 @@ def config_with_build_folder(
         if build.card.key == trained_on:
             return config.with_values("data", dataset=str(build.path))
     return config
+
+
+def remedy_for_moved_build(config: RunConfig, home: Home) -> str:
+    """Return the commands that move the build of a run back, or build your own data again."""
+    name = config.data.dataset
+    target = name if os.sep in name else f"{home.built}{os.sep}"
+    move = f"mv FOLDER {shlex.quote(target)}, where FOLDER is the moved build"
+    if os.sep in name or name in dataset_names():
+        return move
+    return f"{move}; or {command_of_own_build(name, config.data.parameters)}"
 
 
 def archive_of_build(build: Build, home: Home) -> str:
@@ -174,4 +182,4 @@ def command_of_own_build(name: str, parameters: Mapping[str, object], archive: s
         command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive {path} {options}"
         hint = ", where FILE is what it was built from" if archive == "FILE" else ""
         return command.strip() + hint
-    return f"save or pull {name} again; your builds: kmip-data list"
+    return f"save or pull {name} again"

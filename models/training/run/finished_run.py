@@ -38,6 +38,7 @@ from kmip_data.models.training.run.find_runs import (
     config_with_build_folder,
     find_own_data_build,
     find_run,
+    remedy_for_moved_build,
 )
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
@@ -91,12 +92,13 @@ def open_run(
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
     targets: bool = True,
-    command: str = "evaluate",
+    command: str | None = None,
 ) -> OpenedRun:
     """Open a finished run with its own or other compatible data.
 
     Other arguments and errors as for :func:`kmip_data.models.training.run.evaluate_run.evaluate`. With
-    ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest in errors.
+    ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest
+    in errors, if it takes ``--dataset``.
     """
     home = Home.locate(home)
     folder = find_run(run, home)
@@ -122,9 +124,9 @@ def open_run(
         try:
             data_config = config_with_build_folder(config, lambda: result.build_key, home)
         except UsageError as error:
-            line = shlex.join(["kmip-data", command, str(folder), "--dataset", "FOLDER"])
-            line += run_folder.home_option(folder)
-            error.next = f"{line}, where FOLDER is the moved build; or {error.next}"
+            if command is not None:
+                line = shlex.join(["kmip-data", command, str(folder), "--dataset", "FOLDER"])
+                error.next = f"{line}{run_folder.home_option(folder)}, or {error.next}"
             raise
     try:
         data = open_data(data_config, home=home, required=(), build=False, task=result.task)
@@ -153,11 +155,15 @@ def open_run(
         )
     _check_fit(data, result, home)
     if dataset is None and data.build.card.key != result.build_key:
-        words = ["kmip-data", command, str(folder), "--dataset", str(data.build.path)]
+        build = data.build
+        step = remedy_for_moved_build(config, home)
+        if command is not None:
+            line = shlex.join(["kmip-data", command, str(folder), "--dataset", str(build.path)])
+            step = f"{line}{run_folder.home_option(folder)}, to use this build anyway"
         raise UsageError(
-            f"The build of {data.build.card.dataset} is {data.build.card.key}, but the run was trained "
+            f"The build of {build.card.dataset} is {build.card.key}, but the run was trained "
             f"on {result.build_key}.",
-            next=f"{shlex.join(words)}{run_folder.home_option(folder)}, to use this build anyway",
+            next=step,
         )
     return OpenedRun(folder, config, result, data, selected)
 
