@@ -150,13 +150,26 @@ def _refuse_address(ctx: click.Context, param: click.Parameter, value: Path | No
 def _refuse_missing_file(
     ctx: click.Context, param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Refuse a file that does not exist; suggest the nearest one, or the newest run's configuration."""
+    """Refuse a configuration that does not exist; suggest the nearest file, or that of the newest run.
+
+    A run on another dataset than the typed one is not suggested.
+    """
+    from kmip_data.cli.shared.printed_commands import ParsedCommand
+
     path = _refuse_address(ctx, param, value)
     if path is None or path.exists():
         return path
     option = param.opts[0]
     step = f"{ctx.command_path} --help"
-    configurations = ctx.params["home"].runs.glob("*/*/*/config.toml")
+    # The typed dataset may follow the option, and so be parsed later.
+    root = ctx.find_root()
+    assert isinstance(root.command, click.Group)
+    dataset = ParsedCommand.from_words(root.obj, root.command).dataset
+    configurations = [
+        file
+        for file in ctx.params["home"].runs.glob("*/*/*/config.toml")
+        if dataset in {None, file.parts[-4]}
+    ]
     newest = max(configurations, key=lambda file: file.stat().st_mtime, default=None)
     if newest is not None:
         step = f"the newest run's: {option} {shlex.quote(str(newest))}"

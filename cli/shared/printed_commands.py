@@ -50,7 +50,9 @@ class ParsedCommand:
         values, _, _ = command.make_parser(context).parse_args([*words[depth:]])
         arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
         names = [values.get(str(key)) for key in ("recipe_name", "dataset", *arguments)]
-        dataset = next(filter(None, names), None)
+        # The parser gives an argument that is not typed an object of its own, which is true.
+        typed_names = (name for name in names if name and isinstance(name, str | tuple))
+        dataset = next(typed_names, None)
         return cls(tuple(words[:depth]), command, values, dataset)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from kmip_data.models.training.config.compose import compose_configuration
 
 TINY = ["--model", "gcn", "--set", "model.parameter_budget=none", "--set", "model.layers=1"]
 TINY += ["--set", "model.hidden_dim=8", "--epochs", "1", "--device", "cpu", "-q"]
+
+LONGER = ["--epochs", "2", "-q"]
 
 #: Two plugins of a training.
 SCHEDULE = """\
@@ -166,6 +169,29 @@ def test_a_run_whose_build_moved_names_the_option_that_its_command_takes(run, ho
         assert words == [command, str(home / "runs" / run), "--dataset", "FOLDER"]
         words[-1] = str(tmp_path / "elsewhere")
         expect_success(*words)
+
+    # These commands take no other dataset: the build is moved back.
+    for line in (["explore", run, "--no-open"], ["train", "--resume", run, *LONGER]):
+        message = expect_refusal(*line)
+        move = re.search(r"next: (mv FOLDER .+), where FOLDER is the moved build; or ", message)[1]
+        words = shlex.split(move.replace("FOLDER", str(tmp_path / "elsewhere")))
+        subprocess.run(words, check=True)
+        expect_success(*line)
+        shutil.move(home / "built" / "elsewhere", tmp_path / "elsewhere")
+
+
+def test_a_missing_configuration_is_replaced_only_by_one_of_the_typed_dataset(run, home):
+    config = home / "runs" / run / "config.toml"
+    for words in (["--config", "none.toml"], ["assay", "--config", "none.toml"]):
+        line = command_in(expect_refusal("train", *words))
+        assert line[-2:] == ["--config", str(config)]
+    for name in ("cora", "/", "other/gcn", "../x", "*"):
+        for words in (
+            [name, "--config", "none.toml"],
+            ["--config", "none.toml", "--dataset", name],
+        ):
+            assert command_in(expect_refusal("train", *words)) == ["train", "--help"]
+    expect_success(*line, "-q")
 
 
 def test_options_that_a_command_lacks_are_not_added_to_its_line(run, home):

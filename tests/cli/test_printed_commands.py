@@ -75,6 +75,7 @@ def test_any_home_is_kept_as_it_was_typed(home):
         ("preview s3dis", "train --dataset s3dis --sample", "preview --sample s3dis"),
         ("train s3dis", "build s3dis --split-rule random", "train --split-rule random s3dis"),
         ("build other", "build s3dis --k 32", "build other"),
+        ("train", "train --k 32", "train"),
         ("build points --name b", "build points --name a --k 2", "build points --name b"),
         # Values that the printed command has.
         ("build s3dis --k 8", "build s3dis --k 32", "build s3dis --k 8"),
