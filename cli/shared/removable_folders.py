@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
-from kmip_data.files.folder_marker import MARKER_NAME
+from kmip_data.files.folder_marker import MARKER_NAME, foreign_files_error
 from kmip_data.files.small_files import read_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.text import count_with_noun, is_likely_typo
@@ -162,7 +162,7 @@ def remove_folders(items: Sequence[RemovableFolder]) -> None:
                 item.kind == "raw files" or atomic_writes.marker_content(item.path) is not None
             )
             if names and not is_ours:
-                raise atomic_writes.foreign_files_error(item.path, names[:MAX_LISTED])
+                raise foreign_files_error(item.path, names[:MAX_LISTED])
             locks.enter_context(folder_lock(item.path, quiet=True, wait=False))
 
         # 2. Remove the files. Refuse links again: one may have been created since the question.

@@ -37,6 +37,7 @@ from pathlib import Path, PurePosixPath
 from kmip_data.errors import FolderInUse, OutOfResources, UsageError
 from kmip_data.files.folder_marker import (
     MARKER_NAME,
+    foreign_files_error,
     is_output,
     marker_with_output,
     read_marker,
@@ -119,17 +120,6 @@ def refuse_occupied_folder(folder: Path, content: str, remedy: str | None = None
 def _precedes_marker(name: str) -> bool:
     """True for files left by a process that was killed before it had written the marker."""
     return name == LOCK_SUFFIX or final_name(name) == MARKER_NAME
-
-
-def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
-    """Return the error for a folder with files that this package did not create."""
-    return UsageError(
-        f"{folder} is not empty, and was not created by kmip-data.",
-        expected=f"a new or empty folder, or one with {MARKER_NAME}",
-        found=", ".join(names),
-        next=f"use another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
-        " marker",
-    )
 
 
 def write_file(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from kmip_data.errors import UsageError
 from kmip_data.files.small_files import open_regular_file, sha256_file
 
 MARKER_NAME = ".kmip-data"  #: name of the marker file
@@ -77,3 +78,14 @@ def unchanged_outputs(folder: Path) -> list[str]:
         if is_file and sha256_file(path)[0] == digest:
             names.append(name)
     return names
+
+
+def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
+    """Return the error for a folder with files that this package did not create."""
+    return UsageError(
+        f"{folder} is not empty, and was not created by kmip-data.",
+        expected=f"a new or empty folder, or one with {MARKER_NAME}",
+        found=", ".join(names),
+        next=f"use another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
+        " marker",
+    )
