@@ -153,10 +153,7 @@ class OwnPointParams(KnnParams, OwnTextParams):
         description="seed of the points drawn for each block",
     )
 
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _classes_as_text(cls, value: object) -> object:
-        return format_classes_option(value)
+    _classes_as_text = field_validator("classes", mode="before")(format_classes_option)
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:

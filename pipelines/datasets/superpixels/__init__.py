@@ -122,10 +122,7 @@ class OwnSuperpixelParams(OwnParams):
         description="apply or ignore the EXIF orientation (default: inferred from the mask's size)",
     )
 
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _classes_as_text(cls, value: object) -> object:
-        return format_classes_option(value)
+    _classes_as_text = field_validator("classes", mode="before")(format_classes_option)
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
