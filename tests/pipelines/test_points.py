@@ -408,7 +408,9 @@ def test_the_card_has_the_kind_of_each_field_of_points(tmp_path, block):
     rng = np.random.default_rng(0)
     rows = [f"{x:.3f},{y:.3f},0,{number}" for number, (x, y) in enumerate(rng.random((300, 2)))]
     (tmp_path / "a.csv").write_text("x,y,z,age\n0,0,0,NA\n" + "\n".join(rows))
-    parameters = {"k": 2, "feature": ("age",), "block": block, "block_points": 100}
+    parameters = {"k": 2, "feature": ("age",), "block": block}
+    if block is not None:
+        parameters["block_points"] = 100
     home = tmp_path / "home"
     card = build_own("points", "scan", {"path": tmp_path / "a.csv"}, parameters=parameters,
                      home=home, quiet=True, jobs=1).card  # fmt: skip
