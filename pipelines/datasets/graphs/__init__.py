@@ -40,6 +40,7 @@ from kmip_data.pipelines.datasets.graphs.edge_directions import (
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, key_columns_by_level
 from kmip_data.pipelines.datasets.graphs.inference import (
+    add_label_roles,
     attribute_rules,
     check_totals,
     checked_graphs,
@@ -210,8 +211,8 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         check_totals(inferred, findings, members)
 
         # 2. Columns except the target.
-        columns = non_target_columns(inferred, options, findings)
         findings.notices.missing.update(inferred.missing_values())
+        columns = non_target_columns(inferred, options, findings)
 
         # 3. The target, whose type depends on the labels of all graphs.
         target = None
@@ -220,6 +221,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             count_missing_labels(target, findings)
         else:
             refuse_options_of_targets(options, findings)
+        add_label_roles(target, options, findings)
 
         # 4. The schema; SMILES become columns of atoms and bonds.
         stored = [*columns, target.column] if target else columns
@@ -243,7 +245,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             class_names=params.class_name or class_names,
             counts=(inferred.graphs, inferred.nodes, inferred.edges),
             are_molecules=are_molecules,
-            description=description_from_findings(findings, columns, target, options),
+            description=description_from_findings(findings, target, options),
             summary=summarise_files(edge_summary, warnings, findings, schema.columns),
         )
 

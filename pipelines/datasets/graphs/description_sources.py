@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
 
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_roles import (
     DESCRIPTION_NAME,
-    ColumnRole,
     ColumnRoles,
-    Level,
     column_roles_on_card,
     read_column_roles,
 )
 from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import PART_DOC, Column, FieldKind, Schema
+from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.targets import target_type_of
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC
 from kmip_data.pipelines.find import find
 
 
@@ -49,36 +45,10 @@ def description_for_like(like: str, home: Home) -> ColumnRoles:
 
 
 def description_from_findings(
-    findings: Findings,
-    columns: Sequence[Column],
-    target: InferredTarget | None,
-    options: ReadOptions,
+    findings: Findings, target: InferredTarget | None, options: ReadOptions
 ) -> ColumnRoles:
-    """Describe the columns of tables, and arrays that do not come from tables."""
+    """Describe the columns of tables and the arrays by their roles."""
     params = options.params
-    described_columns = list(findings.tables.columns)
-    levels_of_tables = {role.level for role in described_columns}
-    for column in columns:
-        if column.doc in {PART_DOC, NODE_ID_DOC}:
-            continue
-        is_from_table = column.level in levels_of_tables
-        if is_from_table and column.key in {"node/x", "edge/edge_attr"}:
-            continue
-        described_columns.append(
-            ColumnRole(
-                column=column.attribute,
-                level=cast(Level, column.level),
-                use="array",
-                dtype=column.presented,
-                shape=column.shape,
-                missing=findings.notices.missing.get(column.attribute, 0),
-            )
-        )
-    if target is not None and not any(column.use == "label" for column in described_columns):
-        name = (*params.label, "y")[0]
-        described_columns.append(
-            ColumnRole(column=name, level=cast(Level, target.column.level), use="label")
-        )
     task = None
     classes: tuple[str, ...] = ()
     class_names = params.class_name or findings.attributes.class_names
@@ -89,12 +59,6 @@ def description_from_findings(
     elif options.described is not None:
         task = options.described.task
         classes = options.described.classes
-        # Files without labels keep the labels of the earlier build, which a model predicts.
-        no_values = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
-        labels = [column for column in options.described.columns if column.use == "label"]
-        names = {role.column for role in labels}
-        described_columns = [role for role in described_columns if role.column not in names]
-        described_columns += [column.model_copy(update=no_values) for column in labels]
     decimal = params.decimal
     if len(findings.notices.decimal_signs) == 1:
         (decimal,) = findings.notices.decimal_signs
@@ -106,7 +70,7 @@ def description_from_findings(
         decimal=decimal,
         rounded=params.rounded,
         undirected=params.undirected,
-        columns=tuple(described_columns),
+        columns=tuple(findings.roles),
     )
 
 

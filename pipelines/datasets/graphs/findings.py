@@ -95,11 +95,10 @@ class Notices:
 
 
 @dataclass
-class TableUses:
-    """Roles of the columns of all tables."""
+class Tables:
+    """Levels of the tables, and the column of their graph keys."""
 
     levels: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
-    columns: list[ColumnRole] = field(default_factory=list)
     key_column: str = ""  #: column with the graph keys; empty if graphs are numbered by row
 
 
@@ -109,7 +108,9 @@ class Findings:
 
     attributes: Attributes = field(default_factory=Attributes)
     notices: Notices = field(default_factory=Notices)
-    tables: TableUses = field(default_factory=TableUses)
+    tables: Tables = field(default_factory=Tables)
+    #: Roles of columns of tables, then of arrays, each added where it is decided.
+    roles: list[ColumnRole] = field(default_factory=list)
 
 
 def register_part_masks(

@@ -6,13 +6,14 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.attribute_levels import AttributeLevels, AttributeRules, MaskUse
 from kmip_data.columns.column_inference import InferredColumns
-from kmip_data.columns.column_roles import ColumnRoles
+from kmip_data.columns.column_roles import ColumnRole, ColumnRoles, Level
 from kmip_data.columns.labels import InferredTarget, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import (
@@ -183,9 +184,12 @@ def non_target_columns(
 ) -> list[Column]:
     """Return all columns except the target, documented and matched with the description.
 
+    Add the roles of arrays to ``findings``; columns of tables have theirs since they were read.
+
     Raises ``DamagedInput`` if an array of the description is missing or differs in form.
     """
     columns = []
+    levels_of_tables = {role.level for role in findings.roles}
     description = options.described or ColumnRoles()
     missing_arrays = {role.column: role for role in description.columns if role.use == "array"}
     for column in inferred.columns():
@@ -210,6 +214,11 @@ def non_target_columns(
             findings.notices.ignored[column.attribute] = "not in the description"
             continue
         columns.append(documented)
+        is_of_table = (
+            column.key in {"node/x", "edge/edge_attr"} and column.level in levels_of_tables
+        )
+        if not is_part and not is_of_table:
+            findings.roles.append(_array_role(documented, findings))
     if missing_arrays:
         names = ", ".join(missing_arrays)
         raise DamagedInput(
@@ -217,6 +226,39 @@ def non_target_columns(
             next=f"add {names} to the files",
         )
     return columns
+
+
+def _array_role(column: Column, findings: Findings) -> ColumnRole:
+    """Return the role of a column that is stored as it stands in the files."""
+    return ColumnRole(
+        column=column.attribute,
+        level=cast(Level, column.level),
+        use="array",
+        dtype=column.presented,
+        shape=column.shape,
+        missing=findings.notices.missing.get(column.attribute, 0),
+    )
+
+
+def add_label_roles(
+    target: InferredTarget | None, options: ReadOptions, findings: Findings
+) -> None:
+    """Add the role of a target that is an array.
+
+    Files without labels keep the labels of the description, which a model predicts.
+    """
+    if target is not None:
+        if all(role.use != "label" for role in findings.roles):
+            name = (*options.params.label, "y")[0]
+            level = cast(Level, target.column.level)
+            findings.roles.append(ColumnRole(column=name, level=level, use="label"))
+        return
+    description = options.described or ColumnRoles()
+    labels = [role for role in description.columns if role.use == "label"]
+    names = {role.column for role in labels}
+    no_values = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
+    findings.roles[:] = [role for role in findings.roles if role.column not in names]
+    findings.roles.extend(role.model_copy(update=no_values) for role in labels)
 
 
 def _check_class_names(

@@ -120,7 +120,7 @@ def read_columns(
         fields = [feature for role in roles for feature in role.features]
         attributes.component_names[attribute] = tuple(fields)
     findings.tables.levels[table.name] = level
-    findings.tables.columns += [role for role in roles if not role.column.startswith("\0")]
+    findings.roles.extend(role for role in roles if not role.column.startswith("\0"))
     return values
 
 

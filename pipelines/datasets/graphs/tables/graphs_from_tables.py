@@ -164,7 +164,7 @@ def _ask_for_level_of_target(
     graphs = len(tables["graph"].frame) if "graph" in tables else 0
     candidates = [
         role.column
-        for role in findings.tables.columns
+        for role in findings.roles
         if role.level == "graph" and role.use == "ignored" and 1 < role.distinct <= graphs / 2
     ]
     if candidates:
