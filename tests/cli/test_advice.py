@@ -179,6 +179,16 @@ def test_a_run_whose_build_moved_names_the_option_that_its_command_takes(run, ho
         expect_success(*line)
         shutil.move(home / "built" / "elsewhere", tmp_path / "elsewhere")
 
+    # So is a build that the run names by its folder.
+    expect_success("train", tmp_path / "elsewhere", *TINY, "--name", "two")
+    shutil.move(tmp_path / "elsewhere", tmp_path / "gone")
+    for line in (
+        ["explore", "assay/gcn/two", "--no-open"],
+        ["train", "--resume", "assay/gcn/two", *LONGER],
+    ):
+        message = expect_refusal(*line)
+        assert f"next: mv FOLDER {tmp_path}/elsewhere, where FOLDER is the moved build\n" in message
+
 
 def test_a_missing_configuration_is_replaced_only_by_one_of_the_typed_dataset(run, home):
     config = home / "runs" / run / "config.toml"

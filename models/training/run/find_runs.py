@@ -132,7 +132,8 @@ def config_with_build_folder(
     the home has several builds of that name. Raises ``UsageError`` if the home has none.
     """
     name = config.data.dataset
-    if name in dataset_names() or build_of_folder(name, home) is not None:
+    has_moved = os.sep in name and not Path(name).is_dir()
+    if not has_moved and (name in dataset_names() or build_of_folder(name, home) is not None):
         return config
     builds = list_builds(home, name)
     if not builds:
