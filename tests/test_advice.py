@@ -122,3 +122,24 @@ def test_lint_fails_if_more_commands_are_untyped(code, monkeypatch, capsys):
 )
 def test_printed_commands_match_their_template(template, printed, matches):
     assert bool(advice.pattern(template).fullmatch(printed)) == matches
+
+
+#: A command with a path that is not quoted, which breaks if a folder has a blank in its name.
+UNQUOTED_PATH = re.compile(r"kmip-data [a-z][^\"']*\{(?!quoted)[a-z_.]*\b(?:path|folder)\}")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_paths_in_commands_are_quoted(folder):
+    sources = {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
+    unquoted = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path, source in sources.items()
+        for match in UNQUOTED_PATH.finditer(source)
+    ]
+    assert len(sources) > 20
+    assert unquoted == []
+
+
+def test_an_unquoted_path_is_recognised():
+    assert UNQUOTED_PATH.search('f"kmip-data info {self.build.path}"')
+    assert not UNQUOTED_PATH.search('f"kmip-data info {shlex.quote(str(self.build.path))}"')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -86,6 +87,6 @@ def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
         f"{folder} is not empty, and was not created by kmip-data.",
         expected=f"a new or empty folder, or one with {MARKER_NAME}",
         found=", ".join(names),
-        next=f"use another folder; or, if it is a sound build or run, kmip-data verify {folder}, which adds the"
-        " marker",
+        next="use another folder; or, if it is a sound build or run, "
+        f"kmip-data verify {shlex.quote(str(folder))}, which adds the marker",
     )

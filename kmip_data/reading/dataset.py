@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -119,7 +120,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if build.card.coverage == INCOMPLETE:
             graphs = count_with_noun(build.card.counts["graphs"], "graph")
             warnings.warn(
-                f"{build.path} has {graphs}, {INCOMPLETE}; see kmip-data info {build.path}",
+                f"{build.path} has {graphs}, {INCOMPLETE}; see kmip-data info {shlex.quote(str(build.path))}",
                 IncompleteBuildWarning,
                 stacklevel=2,
             )
@@ -154,7 +155,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def _read_part(self, part: str | None) -> None:
         """Read the records of a part from the split file, or the masks of a single graph."""
         names = list(self.card.splits)
-        info = f"kmip-data info {self.build.path}"
+        info = f"kmip-data info {shlex.quote(str(self.build.path))}"
         if self.split_name is not None and self.split_name not in names:
             raise unknown_name_error("split", self.split_name, names, command=info)
         # Without a part, only a single graph needs the split, for its masks.

@@ -46,7 +46,7 @@ _LICENSES = {
 }
 #: Remedy if a file of a build or run is damaged.
 _REMEDIES = {
-    "build": "kmip-data verify {folder} --repair",
+    "build": "kmip-data verify {quoted_folder} --repair",
     "run": "restore the file: the run's result.json has its digest",
 }
 PARQUET_FOLDER = "parquet"  #: folder of the Parquet view, which exists only in pushes
@@ -295,7 +295,7 @@ def _describe_files(
     """Read every file once; return the index and the content of ``blocks.sha256``."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
-    remedy = _REMEDIES[kind].format(folder=shlex.quote(str(folder)))
+    remedy = _REMEDIES[kind].format(quoted_folder=shlex.quote(str(folder)))
     files = []
     blocks = bytearray()
     for file, source in content.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
@@ -70,7 +71,7 @@ def predict_record(
         trained_task = opened.config.training.task
         raise UsageError(
             f"The run was trained with training.task={trained_task}, but a page shows targets as stored.",
-            next=f"kmip-data predict {opened.folder}, whose arrays are values",
+            next=f"kmip-data predict {shlex.quote(str(opened.folder))}, whose arrays are values",
         )
     count = 1 if data.part_members == "nodes" else data.sizes[split]
     if not 0 <= position < count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -193,7 +194,7 @@ class OneGraphData(RunData):
         if self.task.level != "node":
             raise UsageError(
                 f"{self.build.card.dataset} is one graph with one target, which is too little to train on.",
-                next=f"kmip-data info {self.build.path}",
+                next=f"kmip-data info {shlex.quote(str(self.build.path))}",
             )
         training = self.config.training
         is_sampled = training.neighbors or training.eval_neighbors

@@ -179,8 +179,10 @@ def command_of_own_build(name: str, parameters: Mapping[str, object], archive: s
         defaults = complete_parameters(recipe, {})
         changed = {key: value for key, value in parameters.items() if value != defaults[key]}
         options = parameters_as_options(changed)
-        path = shlex.quote(archive)
-        command = f"kmip-data build {recipe} --name {shlex.quote(name)} --archive {path} {options}"
+        command = (
+            f"kmip-data build {recipe} --name {shlex.quote(name)}"
+            f" --archive {shlex.quote(archive)} {options}"
+        )
         hint = ", where FILE is what it was built from" if archive == "FILE" else ""
         return command.strip() + hint
     return f"save or pull {name} again"

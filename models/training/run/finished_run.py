@@ -151,7 +151,8 @@ def open_run(
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
-            next=f"kmip-data predict {folder} --dataset {data.build.path}",
+            next=f"kmip-data predict {shlex.quote(str(folder))}"
+            f" --dataset {shlex.quote(str(data.build.path))}",
         )
     _check_fit(data, result, home)
     if dataset is None and data.build.card.key != result.build_key:
