@@ -139,7 +139,7 @@ _PYTHON_PROBLEMS = {
     r".*(?:indices must be|unhashable type|unsupported operand|not supported between|positional arg).*": (
         "it has another structure than expected"
     ),
-    r"'([\w-]+)' codec can't decode byte .*": r"it is not text in \1",
+    r"'([\w-]+)' codec can't decode byte (0x[0-9a-f]+) .*": r"it is not text in \1: byte \2",
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is not a whole number",
     r"could not convert string to float: (.*)": r"\1 is not a number",
 }

@@ -539,7 +539,10 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
         "head.linear",
     } <= names
     (path,) = (folder / "home/runs").glob("*/two-hops/whole/model.safetensors")
-    assert all(name.startswith("network.layers.") for name in read_weights(path))
+    names = {*read_weights(path)}
+    assert {name for name in names if name.startswith("network.layers.")}
+    # The scales of the user's own features lie next to the weights.
+    assert all(name.startswith(("network.layers.", "scaling.")) for name in names)
     for name in ("parts", "whole"):
         with fresh():
             assert "--plugin" in expect_refusal("evaluate", name)

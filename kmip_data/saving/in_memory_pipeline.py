@@ -18,6 +18,7 @@ from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.attribute_levels import MaskUse
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import UsageError
+from kmip_data.files import atomic_writes
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name, parts_problem
 from kmip_data.format.writer import GraphRecord
@@ -173,7 +174,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
     def ingest(self, raw: RawCopy, options: ReadOptions, spool: Path) -> Findings:
         """Spool the graphs of tables, or move the spool of other graphs into its place."""
         if isinstance(self._graphs, SavedGraphs):
-            self._graphs.folder.rename(spool)
+            atomic_writes.rename_into_place(self._graphs.folder, spool)
             return Findings(Attributes(forms=dict(self._graphs.forms)))
         findings = Findings()
         tables = self._graphs.tables(findings.notices)

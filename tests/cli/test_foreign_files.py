@@ -312,7 +312,7 @@ def test_the_default_picture_is_replaced_in_a_marked_folder(world: World, tmp_pa
     assert (tmp_path / "far.png").read_bytes() == MINE
     old = copied(world.build, tmp_path / "old", marked=False)
     plant(old, "explore.html")
-    assert "--force" in expect_refusal("explore", old, "--no-open")
+    assert "next: use another --output" in expect_refusal("explore", old, "--no-open")
 
 
 def test_nothing_is_removed_through_a_link(

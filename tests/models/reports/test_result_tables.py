@@ -398,6 +398,8 @@ def test_runs_and_sweeps_are_selected_by_name(tmp_path):
     for name, model in names.items():
         write_run(tmp_path, 0.5, dataset="helsinki", model=model, name=name)
     home = Home(tmp_path)
+    other_plan = tmp_path / "sweeps" / "small-cities-deep"
+    other_plan.mkdir(parents=True)
 
     def runs_of(*asked):
         return [run.folder.name for run in read_finished_runs(select_runs(asked, home))[0]]
@@ -406,6 +408,7 @@ def test_runs_and_sweeps_are_selected_by_name(tmp_path):
     assert runs_of("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
     assert runs_of("mine") == ["mine"]
     assert runs_of("helsinki/gcn/mine", "mine") == ["mine"]
+    other_plan.rmdir()
     (tmp_path / "small-cities.toml").write_text(
         'about = "x"\ndatasets = ["helsinki"]\nmodels = ["gat"]\nseeds = [0]\n[[changes]]\nname = "deep"\n'
     )

@@ -133,7 +133,8 @@ def test_builds_of_one_name_are_distinguished_by_their_folders(home):
         outcome = kmip("info", build.path.name, "--home", str(home.path))
         assert (outcome.code, str(build.path) in outcome.out) == (0, True)
     outcome = kmip("build", "twice", "--home", str(home.path))
-    assert (outcome.code, "kmip-data build city --name twice" in outcome.err) == (2, True)
+    command = f"kmip-data build --home {home.path} city --name twice"
+    assert (outcome.code, command in outcome.err) == (2, True)
 
 
 WRONG = [
