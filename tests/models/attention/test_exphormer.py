@@ -81,20 +81,22 @@ def test_targets_that_are_no_permutation_are_edges_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expander", "error"),
+    ("expander", "error", "remedy"),
     [
-        (None, UsageError),
-        (torch.full((12, 1), 12), DamagedInput),
-        (torch.full((12, 1), -2), DamagedInput),
+        (None, UsageError, "kmip_data.open(…, columns=['expander3'])"),
+        (torch.full((12, 1), 12), DamagedInput, "kmip-data"),
+        (torch.full((12, 1), -2), DamagedInput, "kmip-data"),
     ],
 )
-def test_a_missing_expander_or_one_that_leaves_its_graph_is_refused(expander, error) -> None:
+def test_a_missing_expander_or_one_that_leaves_its_graph_is_refused(
+    expander, error, remedy
+) -> None:
     data = Data(
         x=torch.ones(12, D).double(), edge_index=torch.zeros(2, 0).long(), expander=expander
     )
     with pytest.raises(error, match="expander") as caught:
         run(data, *parts())
-    assert "kmip-data" in str(caught.value)
+    assert remedy in str(caught.value)
 
 
 def test_dropout_acts_on_weights_in_training_alone_and_not_on_their_sum(monkeypatch) -> None:
