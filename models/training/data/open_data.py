@@ -14,6 +14,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
+from kmip_data.builds.added_columns import require_added_columns
 from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
@@ -370,7 +371,7 @@ def open_data(
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
-    Missing encodings are added unless ``build=False``. ``required`` parts must not be empty.
+    Missing encodings are added, but refused if ``build=False``. ``required`` parts must not be empty.
     ``split_name`` names a split of the build to use instead of ``config.data.split``. With the ``task``
     of a finished run, the build needs no targets. Other arguments as for
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
@@ -395,7 +396,9 @@ def open_data(
     graphs_class = OneGraphData if has_node_masks else ManyGraphsData
     if has_node_masks:
         _check_processes(config)
+    encodings = [encoding.name for encoding in config.model.encodings]
     if build:
-        encodings = [encoding.name for encoding in config.model.encodings]
         ensure_columns(opened, encodings, **build_options)
+    else:
+        require_added_columns(opened, encodings)
     return graphs_class(opened, name, config, required, task)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from kmip_data.builds.added_columns import require_added_columns
 from kmip_data.builds.home import Build, Home, unused_name
 from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.datasets.inputs import check_same_categories
@@ -131,7 +130,6 @@ def open_run(
             raise
     try:
         data = open_data(data_config, home=home, required=(), build=False, task=result.task)
-        require_added_columns(data.build, [encoding.name for encoding in config.model.encodings])
     except UsageError as error:
         if dataset is None:
             raise

@@ -26,6 +26,7 @@ from kmip_data.files.small_files import csv_bytes, first_problem, open_regular_f
 from kmip_data.format.card import Card
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.targets import TargetType, target_column
+from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.accumulators import PartMetrics
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
@@ -334,6 +335,8 @@ def evaluate_predictions(
     home = Home.locate(home)
     config = config_for_data(dataset, home=home)
     config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
+    # No network reads the data, so that none of its encodings is needed.
+    config = config.model_copy(update={"model": ModelConfig()})
     if origin is not None:
         task = origin.target_type if origin.target_type in get_args(TaskName) else None
         # A plugin's metric is unavailable unless the plugin is loaded.
