@@ -33,10 +33,7 @@ from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_in_folder,
     kinds_of_features,
 )
-from kmip_data.pipelines.datasets.graphs.edge_directions import (
-    EdgeCounts,
-    add_reverses_to_block,
-)
+from kmip_data.pipelines.datasets.graphs.edge_directions import EdgeCounts, add_reverses_to_block
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, key_columns_by_level
 from kmip_data.pipelines.datasets.graphs.inference import (
@@ -60,9 +57,7 @@ from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
-from kmip_data.pipelines.own_pipeline import (
-    OwnPipeline,
-)
+from kmip_data.pipelines.own_pipeline import OwnPipeline
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
