@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cli import expect_success
 from support.runs import sweeps
+from support.type_advice import TINY
 
 from kmip_data.builds.home import Build
 from kmip_data.models.sweeps import running
@@ -66,3 +68,25 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
     for name, value in sweeps.stand_in_environment().items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the build ``assay`` of a table, and the run ``assay/gcn/one``."""
+    folder = tmp_path_factory.mktemp("trained")
+    rows = (f"{'C' * (row % 7 + 1)}{'ON'[row % 2]},{row % 2}\n" for row in range(24))
+    (folder / "assay.csv").write_text("smiles,toxic\n" + "".join(rows))
+    home = ("--home", folder / "home")
+    build = ("build", "graphs", "--name", "assay", "--archive", folder / "assay.csv", "-q")
+    expect_success(*build, "--set", "label=toxic", *home)
+    expect_success("train", "assay", "--model", "gcn", *TINY, "--name", "one", *home)
+    return folder
+
+
+@pytest.fixture
+def user(trained_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the table, whose home has the build and the run."""
+    shutil.copytree(trained_home, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    return tmp_path

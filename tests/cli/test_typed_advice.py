@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.cli import expect_success, kmip
+from support.cli import expect_success
+from support.type_advice import TINY, VALUES, type_advice
 from support.typed_advice import commands_in
 
 import kmip_data
@@ -17,61 +18,6 @@ from kmip_data.errors import KmipDataError
 from kmip_data.models.training.run.finished_run import open_run
 from kmip_data.pipelines.find import obtain
 from kmip_data.reading.dataset import ShardedDataset
-
-TINY = ["--set", "model.parameter_budget=none", "--set", "model.layers=1", "--epochs", "1"]
-TINY += ["--set", "model.hidden_dim=8", "--device", "cpu", "-q"]
-
-
-@pytest.fixture(scope="module")
-def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with the build ``assay`` of a table, and the run ``assay/gcn/one``."""
-    folder = tmp_path_factory.mktemp("trained")
-    rows = (f"{'C' * (row % 7 + 1)}{'ON'[row % 2]},{row % 2}\n" for row in range(24))
-    (folder / "assay.csv").write_text("smiles,toxic\n" + "".join(rows))
-    home = ("--home", folder / "home")
-    build = ("build", "graphs", "--name", "assay", "--archive", folder / "assay.csv", "-q")
-    expect_success(*build, "--set", "label=toxic", *home)
-    expect_success("train", "assay", "--model", "gcn", *TINY, "--name", "one", *home)
-    return folder
-
-
-@pytest.fixture
-def user(trained_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the table, whose home has the build and the run."""
-    shutil.copytree(trained_home, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
-    return tmp_path
-
-
-#: Command -> what is put for the placeholders of its advice.
-VALUES = {"NAME": "assay", "PATH": "assay.csv", "FILE": "assay.csv", "BUILD": "assay"}
-VALUES |= {"RUN": "assay/gcn/one", "ADDRESS": "shared", "FOLDER": "moved"}
-#: Command of an advice -> words that make it cheap.
-CHEAP = {
-    "train": TINY,
-    "build": ["-q"],
-    "explore": ["--no-open", "--output", "page.html", "--force"],
-    "sweep": ["--dry-run"],
-    "pull": ["--output", "copy"],
-}
-
-
-def type_advice(line: str, *, code: int | None = None) -> list[str]:
-    """Type a line, then each command that its output advises; return these commands."""
-    outcome = kmip(*shlex.split(line))
-    text = outcome.out if outcome.code == 0 else outcome.err.rpartition("next: ")[2]
-    if code is not None:
-        assert outcome.code == code, outcome.err
-    typed = []
-    for command in commands_in(text):
-        words = [VALUES.get(word, word) for word in shlex.split(command)[1:]]
-        if words[:2] == ["build", "cora"] and "--sample" not in words:
-            words.append("--sample")  # without a network
-        more = [] if {"--help", "--resume"} & {*words} else CHEAP.get(words[0], [])
-        expect_success(*words, *more)
-        typed.append(" ".join(words))
-    return typed
 
 
 @pytest.mark.parametrize(

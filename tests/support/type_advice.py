@@ -1,0 +1,41 @@
+"""Type the commands that an output advises, with values for their placeholders."""
+
+from __future__ import annotations
+
+import shlex
+
+from support.cli import expect_success, kmip
+from support.typed_advice import commands_in
+
+#: Options that make a training cheap.
+TINY = ["--set", "model.parameter_budget=none", "--set", "model.layers=1", "--epochs", "1"]
+TINY += ["--set", "model.hidden_dim=8", "--device", "cpu", "-q"]
+
+#: Command -> what is put for the placeholders of its advice.
+VALUES = {"NAME": "assay", "PATH": "assay.csv", "FILE": "assay.csv", "BUILD": "assay"}
+VALUES |= {"RUN": "assay/gcn/one", "ADDRESS": "shared", "FOLDER": "moved"}
+#: Command of an advice -> words that make it cheap.
+CHEAP = {
+    "train": TINY,
+    "build": ["-q"],
+    "explore": ["--no-open", "--output", "page.html", "--force"],
+    "sweep": ["--dry-run"],
+    "pull": ["--output", "copy"],
+}
+
+
+def type_advice(line: str, *, code: int | None = None) -> list[str]:
+    """Type a line, then each command that its output advises; return these commands."""
+    outcome = kmip(*shlex.split(line))
+    text = outcome.out if outcome.code == 0 else outcome.err.rpartition("next: ")[2]
+    if code is not None:
+        assert outcome.code == code, outcome.err
+    typed = []
+    for command in commands_in(text):
+        words = [VALUES.get(word, word) for word in shlex.split(command)[1:]]
+        if words[:2] == ["build", "cora"] and "--sample" not in words:
+            words.append("--sample")  # without a network
+        more = [] if {"--help", "--resume"} & {*words} else CHEAP.get(words[0], [])
+        expect_success(*words, *more)
+        typed.append(" ".join(words))
+    return typed
