@@ -30,11 +30,18 @@ def target_column(schema: Schema) -> Column | None:
     return schema.y_column or schema.link_column
 
 
-def require_trainable(card: Card, folder: Path, *, needs_features: bool = True) -> Column:
+def require_trainable(
+    card: Card,
+    folder: Path,
+    *,
+    needs_features: bool = True,
+    needs_split: bool = True,
+) -> Column:
     """Return the target column of the build in ``folder`` if it can be trained on.
 
     Raises ``UsageError`` with the steps that add missing node features, edges, targets or splits.
-    Node features are not needed if they are computed from the edges.
+    Node features are not needed if they are computed from the edges, and a split is not needed to
+    predict.
     """
     labels = target_column(card.schema_)
     missing, steps = _missing_inputs(card.schema_, needs_features=needs_features)
@@ -42,7 +49,7 @@ def require_trainable(card: Card, folder: Path, *, needs_features: bool = True) 
         missing.append("targets y")
         if parameter := _LABEL_PARAMETERS.get(card.manifest):
             steps.append(f"build it under another --name with --set {parameter}=COLUMN")
-    if not card.splits:
+    if needs_split and not card.splits:
         missing.append("split")
         steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')
     if missing or labels is None:

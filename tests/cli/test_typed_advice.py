@@ -166,6 +166,10 @@ def _damage_weights(user: Path) -> None:
     (user / "home/runs/assay/gcn/one/model.safetensors").write_bytes(b"x")
 
 
+def _save_without_split(user: Path) -> None:
+    kmip_data.save(list(kmip_data.open("assay", split=None)), user / "loose")
+
+
 def _empty_home(user: Path) -> None:
     shutil.rmtree(user / "home")
 
@@ -189,6 +193,8 @@ def _remove_card(user: Path) -> None:
         (None, "train assay --epochs 3 --stop-after 5", ""),
         (None, "info assay/gcn", "train assay --model gcn"),
         (None, "evaluate assay", "evaluate assay/gcn/one"),
+        (_save_without_split, "evaluate assay/gcn/one --dataset loose", "predict"),
+        (_save_without_split, "predict assay/gcn/one --dataset loose --split val", "predict"),
         (_damage_shard, "verify assay", "verify"),
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --format parquet --output out", "verify"),

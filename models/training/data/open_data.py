@@ -371,7 +371,8 @@ def open_data(
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
-    Missing encodings are added, but refused if ``build=False``. ``required`` parts must not be empty.
+    Missing encodings are added, but refused if ``build=False``. ``required`` parts must not be empty;
+    without any, the build needs no split.
     ``split_name`` names a split of the build to use instead of ``config.data.split``. With the ``task``
     of a finished run, the build needs no targets. Other arguments as for
     :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
@@ -381,7 +382,7 @@ def open_data(
         config, home=home, build=build, split_name=split_name, **build_options
     )
     card = opened.card
-    check_target_column(opened, config, task)
+    check_target_column(opened, config, task, needs_split=bool(required))
     # Data to predict may have no split, so the task decides.
     has_node_masks = task is not None and task.level == "node" and card.counts["graphs"] == 1
     if name:

@@ -155,7 +155,7 @@ class RunData(ABC):
         self.split_name = split_name
         #: source of the node features
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
-        column = check_target_column(build, config, task)
+        column = check_target_column(build, config, task, needs_split=bool(required))
         self._open(config)
         #: number of graphs (or nodes) of each part that is not empty
         self.sizes: dict[str, int] = {}
@@ -287,6 +287,11 @@ class RunData(ABC):
 
     def check_part(self, part: str, remedy: str = "") -> None:
         """Raise ``UsageError``, with ``remedy``, if the part does not exist or is empty."""
+        if not self.split_name and part != ALL_RECORDS:
+            raise UsageError(
+                f"{self.build.card.dataset} has no split, so that it has no {part} part.",
+                next=f"--split {ALL_RECORDS}",
+            )
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
@@ -378,8 +383,10 @@ def stored_batches(dataset: ShardedDataset, records: int = RECORDS_PER_READ) -> 
         yield make_batch(assembler, dataset.records[start : start + records])
 
 
-def check_target_column(build: Build, config: RunConfig, task: Task | None = None) -> Column | None:
-    """Return the target column; raise ``UsageError`` if features or targets are missing.
+def check_target_column(
+    build: Build, config: RunConfig, task: Task | None = None, *, needs_split: bool = True
+) -> Column | None:
+    """Return the target column; raise ``UsageError`` if features, targets or a split are missing.
 
     With the ``task`` of a finished run, targets may be missing.
     """
@@ -387,7 +394,9 @@ def check_target_column(build: Build, config: RunConfig, task: Task | None = Non
     if task is not None and target_column(build.card.schema_) is None:
         require_network_inputs(build.card, build.path, needs_features=features)
         return None
-    return require_trainable(build.card, build.path, needs_features=features)
+    return require_trainable(
+        build.card, build.path, needs_features=features, needs_split=needs_split
+    )
 
 
 def prefetch_to_device(batches: Iterable[Data], device: torch.device) -> Iterable[Data]:

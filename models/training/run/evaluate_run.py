@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.training.metric_text import format_metric_by_part, metrics_table
 from kmip_data.models.training.run.finished_run import open_run
 from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
@@ -132,6 +133,14 @@ def evaluate(
     opened = open_run(
         run, dataset=dataset, sample=sample, home=home, device=device, command="evaluate"
     )
+    build = opened.data.build
+    if not opened.data.split_name:
+        raise UsageError(
+            f"{build.card.dataset} has no split, so that it has no parts to evaluate.",
+            next=shlex.join(
+                ["kmip-data", "predict", str(opened.folder), "--dataset", str(build.path)]
+            ),
+        )
     with opened.load_module() as module:
         metrics = evaluate_parts(
             module, opened.data, opened.data.parts, torch.device(opened.device.type)
@@ -139,7 +148,7 @@ def evaluate(
     return Evaluation(
         run=opened.folder,
         result=opened.result,
-        build=opened.data.build,
+        build=build,
         split=RunSplit.from_data(opened.data),
         device=opened.device.name,
         metrics=metrics,
