@@ -553,3 +553,7 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
     with pytest.warns(UserWarning, match="not stored: cells"):
         build = kmip_data.save(tables, tmp_path / "build")
     assert "not stored: cells: lists or objects" in read_card(build.path).notes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build = kmip_data.save(tables, tmp_path / "ignored", ignore="cells")
+    assert not any("cells" in note for note in read_card(build.path).notes)

@@ -56,7 +56,7 @@ def graphs_from_tables(
     params = options.params
     notices = findings.notices
     edges = tables["edge"]
-    check_column_options([*tables.values()], options)
+    check_column_options([*tables.values()], options, left_out=notices.ignored)
     end_columns, ends = read_ends(edges, params, is_only_table=is_only_table)
     graph_columns = {
         level: find_graph_column(table, level, params) for level, table in tables.items()

@@ -221,11 +221,15 @@ def ids_as_strings(ids: Array) -> Array:
 
 
 def check_column_options(
-    tables: Sequence[Table], options: ReadOptions, inputs: Collection[str] = ()
+    tables: Sequence[Table],
+    options: ReadOptions,
+    inputs: Collection[str] = (),
+    left_out: Collection[str] = (),
 ) -> None:
     """Refuse options that name a column that no table has, or one of the ``inputs``.
 
-    Labels in a description may be missing from the files.
+    Labels in a description may be missing from the files, and columns of lists or objects that are
+    ``left_out`` anyway may be ignored.
     """
     params = options.params
     names = [column for table in tables for column in table.column_names if column not in inputs]
@@ -250,7 +254,7 @@ def check_column_options(
                     found=list_names(names, 1_000),
                     next=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
                 )
-            if name == "none" or name in names:
+            if name == "none" or name in names or (key == "ignore" and name in left_out):
                 continue
             if options.described is not None:
                 if key == "label" and not {*params.label} & {*names}:
