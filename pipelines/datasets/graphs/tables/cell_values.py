@@ -15,6 +15,7 @@ from kmip_data.arrays import F64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables.integer_codes import count_distinct
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.written_numbers import (
     MISSING_WORDS,
@@ -32,6 +33,7 @@ _PLAIN_INTEGER = re.compile(r"[+-]?\d+")
 _IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
 _LISTED_STRINGS = 100  #: strings among numbers that a question lists
 _SHOWN_VALUES = 3
+_SAMPLED_ROWS = 100  #: first rows in which the shown values are looked for
 _MAX_SHOWN_CHARACTERS = 40
 _MAX_EXACT_INTEGER = 2**53
 _BOOLEAN_TEXTS = ("false", "true")
@@ -344,14 +346,15 @@ def _add_units_question(
 
 
 def check_described_values(
-    column: TableColumn, is_wrong: Bools, strings: Array, expected: str
+    column: TableColumn, is_wrong: Bools, values: CellValues, expected: str
 ) -> None:
     """Refuse the first value (R,) that is wrong according to the description of the columns."""
     if not is_wrong.any():
         return
     row = int(is_wrong.argmax())
-    if strings[row]:
-        problem = f"{column.locate(row, repr(strings[row]))}, not {expected}."
+    text = value_texts(column, values)[row]
+    if text:
+        problem = f"{column.locate(row, repr(text))}, not {expected}."
         remedy = "correct the value, or remove the line: a model has no input or output for it"
     else:
         problem = f"{column.locate(row, 'empty')}, and the description has no missing values of it."
@@ -419,11 +422,25 @@ def summarise_values(column: TableColumn, values: CellValues) -> ValueSummary:
 def summarise_cells(column: TableColumn) -> ValueSummary:
     """Return the summary of a column whose cells are ids or parts, as they are written."""
     filled = column.cells.dropna()
-    distinct = filled.drop_duplicates()
-    if distinct.dtype.kind not in "iub":
-        distinct = distinct.map(str).drop_duplicates()
-    texts = distinct[:_SHOWN_VALUES].map(str).tolist()
-    return ValueSummary(shown_texts(texts), len(distinct), len(column.cells) - len(filled))
+    missing = len(column.cells) - len(filled)
+    if filled.dtype.kind in "iub":
+        shown = _first_distinct(filled)
+        distinct = count_distinct(filled)
+    else:
+        shown = filled.drop_duplicates().map(str).drop_duplicates()
+        distinct = len(shown)
+    texts = shown[:_SHOWN_VALUES].map(str).tolist()
+    return ValueSummary(shown_texts(texts), distinct, missing)
+
+
+def _first_distinct(values: pd.Series) -> pd.Series:
+    """Return the first distinct values, at least as many as are shown, without reading all rows."""
+    rows = _SAMPLED_ROWS
+    distinct = values[:rows].drop_duplicates()
+    while len(distinct) < _SHOWN_VALUES and rows < len(values):
+        rows *= 10
+        distinct = values[:rows].drop_duplicates()
+    return distinct
 
 
 def shown_texts(texts: Sequence[str]) -> tuple[str, ...]:

@@ -67,31 +67,31 @@ def read_features(column: TableColumn, values: CellValues, role: ColumnRole) -> 
 
     Missing numbers become 0; a second feature marks them.
     """
-    texts = value_texts(column, values)
+    is_missing = values.is_missing
     if not role.nullable:
-        check_described_values(column, values.is_missing, texts, "")
-    if values.is_missing.any():
-        column.notices.missing[column.name] = int(values.is_missing.sum())
+        check_described_values(column, is_missing, values, "")
+    if is_missing.any():
+        column.notices.missing[column.name] = int(is_missing.sum())
     if role.use == "category":
+        texts = value_texts(column, values)
         typed = typed_values(column, values, role.categories)
         listed = list_names(role.categories, 200)
         is_wrong = ~np.isin(texts, [*typed, ""])
-        check_described_values(column, is_wrong, texts, f"one of the categories {listed}")
+        check_described_values(column, is_wrong, values, f"one of the categories {listed}")
         return [(texts == text).astype(np.float32) for text in typed]
 
     numbers = values.numbers
     if numbers is None:
-        numbers = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(np.float64)
-    is_missing = values.is_missing
+        numbers = pd.to_numeric(pd.Series(values.strings), errors="coerce").to_numpy(np.float64)
     is_wrong = np.isnan(numbers) & ~is_missing
     expected = "a number"
     if role.use == "boolean":
         is_wrong = ~np.isin(numbers, (0, 1)) & ~is_missing
         expected = "true or false"
-    check_described_values(column, is_wrong, texts, expected)
+    check_described_values(column, is_wrong, values, expected)
     if values.unit != role.unit:
         expected = f"a number with the unit {role.unit}" if role.unit else "a number"
-        check_described_values(column, ~is_missing, texts, expected)
+        check_described_values(column, ~is_missing, values, expected)
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = numbers.astype(np.float32)
     if question := _question_of_precision(column, numbers, rounded):

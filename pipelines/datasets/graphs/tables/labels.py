@@ -143,7 +143,8 @@ def _read_target(
             texts = CellValues(values.numbers).as_strings()
         listed = list_names(classes, 200)
         is_wrong = ~np.isin(texts, [*typed, ""])
-        check_described_values(column, is_wrong, texts, f"one of the classes {listed}")
+        found = CellValues(None, texts)
+        check_described_values(column, is_wrong, found, f"one of the classes {listed}")
         if [*classes] != [str(number) for number in range(len(classes))]:
             return np.array([typed.get(text, "") for text in texts], object)
     elif are_booleans:
