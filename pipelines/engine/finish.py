@@ -44,13 +44,9 @@ def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema
     edge_counts = []
     class_counts = []
     labels: Array = np.empty(0)
-    entries = list(entries)
-
-    def open_shard(entry: FileEntry) -> Shard:
-        return Shard(folder / entry.file, entry=entry)
-
-    for entry in entries:
-        shard = open_shard(entry)
+    # Opening checks a shard, and takes longer than reading a column of it.
+    shards = [Shard(folder / entry.file, entry=entry) for entry in entries]
+    for shard in shards:
         keys += shard.keys
         node_counts.append(np.diff(shard.node_ptr))
         edge_counts.append(np.diff(shard.edge_ptr))
@@ -69,7 +65,6 @@ def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema
         )
 
     def read_column(key: str) -> Array:
-        shards = list(map(open_shard, entries))
         if len(shards) == 1:
             rows = shards[0].mapped_view(key)  # a column of a country takes 1.5 GB
             if rows is not None:
