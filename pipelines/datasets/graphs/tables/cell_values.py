@@ -15,7 +15,7 @@ from kmip_data.arrays import F64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables.integer_codes import count_distinct
+from kmip_data.pipelines.datasets.graphs.tables.node_indices import count_distinct
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.written_numbers import (
     MISSING_WORDS,
