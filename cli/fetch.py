@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.names import DATASET
-from kmip_data.cli.shared.options import archive_options, long_running_options
+from kmip_data.cli.shared.options import archive_options, long_running_options, plugin_option
 from kmip_data.cli.shared.output import format_table, print_result
 from kmip_data.text import human_bytes
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("name", type=DATASET)
 @archive_options
+@plugin_option
 @long_running_options
 def command(name: str, home: Home, **options: Any) -> None:
     """Download and verify the raw files of a dataset.

@@ -18,6 +18,7 @@ from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     jobs_option,
     long_running_options,
+    plugin_option,
     raw_file_options,
     sample_option,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @sample_option
 @raw_file_options
 @jobs_option
+@plugin_option
 @long_running_options
 def command(
     name: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,11 @@ from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.format.targets import target_column
-from kmip_data.pipelines.base import AnyPipeline, pipeline_of_card
+from kmip_data.pipelines.base import AnyPipeline, RawNeededError, pipeline_of_card
 from kmip_data.pipelines.engine.finish import read_record_table, write_split
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.units_and_splits import apply_split
+from kmip_data.text import parameters_as_options
 
 
 def ensure_split(
@@ -56,7 +58,22 @@ def ensure_split(
         default = card.splits[card.default_split].parameters
         requested = {key: default[key] for key in ("split_rule",) if key in default} | requested
     params = check_params(pipeline.SplitParams, requested, card.dataset)
-    return add_split(build, pipeline, params, None, quiet=quiet)
+    try:
+        return add_split(build, pipeline, params, None, quiet=quiet)
+    except RawNeededError as error:
+        error.next = _command_with_raw(build, pipeline, params)
+        raise
+
+
+def _command_with_raw(build: Build, pipeline: AnyPipeline, split: BaseSplitParams) -> str:
+    """Return the command that obtains the raw files of a build, and adds a split to it."""
+    params = check_params(pipeline.Params, build.card.parameters, build.card.dataset)
+    values = {**params.model_dump(exclude_defaults=True), **split.model_dump(exclude_defaults=True)}
+    options = parameters_as_options(values)
+    if build.card.sample:
+        options = f"--sample {options}"
+    folder = shlex.quote(str(build.path))
+    return f"kmip-data build {pipeline.manifest.name} --output {folder} {options}".rstrip()
 
 
 def add_split(

@@ -300,12 +300,12 @@ def needs_no_worker(pipeline: AnyPipeline, raw: RawCopy) -> bool:
 def require_raw(manifest: Manifest, raw_folder: Path | None) -> Path:
     """Return the raw folder that a published split is read from.
 
-    Raises :class:`RawNeededError` if ``raw_folder`` is ``None``; ``build`` then fetches the files.
+    Raises :class:`RawNeededError` if ``raw_folder`` is ``None``; its callers obtain the files, or name
+    the command that does.
     """
     if raw_folder is None:
         raise RawNeededError(
-            "The published split is read from the raw lists, which a finished build does not have.",
-            next=f"kmip-data build {manifest.name}, with the same --split-rule",
+            f"This split of {manifest.name} is read from the raw files, which a finished build does not have."
         )
     return raw_folder
 

@@ -27,7 +27,7 @@ from kmip_data.text import is_likely_typo, nearest_name
 
 def _refuse_delete_raw(_: str, value: bool) -> dict[str, object]:
     if value:
-        raise UsageError("delete_raw=True: raw files stay.", next="kmip-data remove raw/NAME")
+        raise UsageError("delete_raw=True: raw files stay.", next="leave out delete_raw")
     return {}
 
 
@@ -121,7 +121,7 @@ class CityNetwork(BuiltDataset):
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
-                raise _not_a_city_error(name, f"the dataset {name}")
+                raise _not_a_city_error(name, f"the dataset {name}", name)
         else:
             _check_built(name, home_from_arguments(root, arguments))
         self._coordinates: CoordinateMode | None = None if raw_features else coordinates
@@ -250,14 +250,16 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
     if home_if_build_folder(home_folder) is not None:
         return
     home = Home.locate(home_folder)
-    if list_builds(home, name):
+    builds = list_builds(home, name)
+    if builds:
+        _check_city(name, builds[0])
         return
     cities = [city for city in dataset_names_of_class(CityNetwork) if city != "city"]  # the recipe
     built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
     nearest = nearest_name(name, [*cities, *built_cities])
     hint = ""
-    remedy = f"kmip-data build city --name {shlex.quote(name)} --place 'PLACE, COUNTRY'; or with"
-    remedy += " --archive FILE.osm.pbf, without a network"
+    command = f"kmip-data build city --name {shlex.quote(name)}"
+    remedy = f"{command} --place PLACE; or, without a network, {command} --archive FILE.osm.pbf"
     if nearest is not None:
         hint = f" Did you mean {nearest!r}?"
         if is_likely_typo(name, nearest):
@@ -271,13 +273,13 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
 
 def _check_city(name: str, build: Build) -> None:
     if not is_city(build.card):
-        raise _not_a_city_error(name, f"the build {build.path}")
+        raise _not_a_city_error(name, f"the build {build.path}", build.path)
 
 
-def _not_a_city_error(name: str, actual: str) -> UsageError:
+def _not_a_city_error(name: str, actual: str, opened: object) -> UsageError:
     return UsageError(
         f"{name!r} is not a city.",
         expected=f"{', '.join(dataset_names_of_class(CityNetwork))}, or the name of a city that you built",
         found=actual,
-        next="kmip-data list",
+        next=f"kmip_data.open({str(opened)!r})",
     )

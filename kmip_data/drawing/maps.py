@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +83,9 @@ def read_city_map(build: Build) -> CityMap:
     is_single = card.counts["graphs"] == len(card.shards) == 1
     if not (is_city(card) and is_single and has_columns and schema.edges == "index"):
         raise UsageError(
-            f"{card.dataset} is not a city: it is not a single street graph.",
-            next="kmip-data list",
+            f"{card.dataset} cannot be drawn as a map: it is not a street graph with y, eccentricity and"
+            " edge_length.",
+            next=f"its columns: kmip-data info {shlex.quote(str(build.path))}",
         )
 
     # Check values before drawing: shards may be untrusted.

@@ -241,7 +241,7 @@ class MoleculePipeline(Pipeline[P, S]):
                 if params.on_error == "stop":
                     raise DamagedInput(
                         f"Record {key}: RDKit refuses its SMILES {smiles[:200]!r}: {error}",
-                        next=f"kmip-data build {self.manifest.name} --set on_error=skip",
+                        next="--set on_error=skip",
                     ) from error
                 yield SkippedRecord(key, f"{smiles[:80]}: {error}")
 

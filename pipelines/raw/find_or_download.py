@@ -339,7 +339,7 @@ class _RawImport:
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
             expected=f"{algorithm} {expected}",
             found=actual,
-            next=f"kmip-data build {self.manifest.name}{archives} --unpinned, if you want this file",
+            next=f"kmip-data build {self.manifest.name} --unpinned{archives}, if you want this file",
         )
 
     def _differing_members(

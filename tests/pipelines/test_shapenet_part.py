@@ -178,7 +178,7 @@ def test_the_published_set_has_all_shapes_and_parts(published):
         "val": 396,
         "test": 704,
     }
-    with pytest.raises(RawNeededError, match="kmip-data build shapenet-part"):
+    with pytest.raises(RawNeededError, match="read from the raw files"):
         PIPELINE.split(records_of(chosen), SPLIT, None)
     # A sample of that size is no claim to be it, but the published lists are not disjoint.
     params = PIPELINE.Params()

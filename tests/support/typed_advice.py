@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,8 @@ _PRINTING_MODULES = {
     "kmip_data.models.training.run.run_status",
     "kmip_data.models.training.run.train",
 }
+#: Modules that complete an error after it is made, without being on its stack.
+_COMPLETING_MODULES = {"kmip_data.pipelines.base"}
 
 
 @cache
@@ -46,6 +49,12 @@ class TypedAdvice:
         self._note_commands(advice_text, modules)
         self.modules |= modules
 
+    def note_exception(self, error: BaseException) -> None:
+        """Note the advice in the message of an error of Python's own, and the modules that raised it."""
+        frames = traceback.walk_tb(error.__traceback__)
+        modules = {frame.f_globals.get("__name__", "") for frame, _ in frames}
+        self._note_commands(str(error), modules)
+
     def note_typed(self, words: list[str]) -> None:
         """Note the printed commands that ``words`` repeat; more words may follow."""
         self.modules = set()
@@ -67,7 +76,7 @@ class TypedAdvice:
         """Note the commands that the command ``name`` printed."""
         printing = {f"kmip_data.cli.{name}", *_PRINTING_MODULES}
         self._note_commands(out, printing)
-        self._note_commands(err, self.modules or printing)
+        self._note_commands(err, (self.modules or printing) | _COMPLETING_MODULES)
 
     def _note_commands(self, text: str, modules: set[str]) -> None:
         for command in commands_in(text):
@@ -81,7 +90,8 @@ def commands_in(text: str) -> list[str]:
 
 
 def _is_word_for(word: str, printed: str) -> bool:
-    return word == printed or _PLACEHOLDER.fullmatch(printed) is not None
+    pattern = _PLACEHOLDER.sub(".+", re.escape(printed))
+    return word == printed or re.fullmatch(pattern, word) is not None
 
 
 def _split(command: str) -> list[str]:

@@ -82,7 +82,7 @@ def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
     if any(name.lower().endswith(".bin") for name in heads):
         remedy = (
             "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt');"
-            " a laser scan: kmip-data build points"
+            " a laser scan: kmip-data build points --name NAME --archive PATH --set bin=COLUMNS"
         )
     shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
     return DamagedInput(

@@ -152,7 +152,7 @@ def download_place(
         except (ValueError, TypeError) as error:
             raise UsageError(
                 f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
-                next=f"kmip-data build city --name {dataset} --place 'City, Country'",
+                next=f"kmip-data build city --name {dataset} --place PLACE, such as 'City, Country'",
             ) from error
         try:
             graph = osmnx.graph_from_polygon(

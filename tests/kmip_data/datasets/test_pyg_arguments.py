@@ -213,7 +213,7 @@ WRONG = {
     "root twice": (lambda: CityNetwork(ROOT, "paris", root=ROOT), "root twice"),
     "force_reload": (lambda: S3DIS(ROOT, force_reload=True), "verify"),
     "augmented": (lambda: CityNetwork(ROOT, "paris", False), "transform="),
-    "delete_raw": (lambda: CityNetwork(ROOT, "paris", delete_raw=True), "kmip-data remove raw"),
+    "delete_raw": (lambda: CityNetwork(ROOT, "paris", delete_raw=True), "leave out delete_raw"),
     "another scaling": (
         lambda: GraphLandDataset(ROOT, "city-roads-M", "RL", "min_max_scaler"),
         "numerical_features_transform='default'",
