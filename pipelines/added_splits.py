@@ -72,8 +72,8 @@ def _command_with_raw(build: Build, pipeline: AnyPipeline, split: BaseSplitParam
     options = parameters_as_options(values)
     if build.card.sample:
         options = f"--sample {options}"
-    folder = shlex.quote(str(build.path))
-    return f"kmip-data build {pipeline.manifest.name} --output {folder} {options}".rstrip()
+    name = pipeline.manifest.name
+    return f"kmip-data build {name} --output {shlex.quote(str(build.path))} {options}".rstrip()
 
 
 def add_split(

@@ -17,7 +17,8 @@ from support.builds.raw_graphs import write_sample
 from support.cli import expect_success, kmip
 from support.maps.osm_servers import osm_servers
 from support.plugins import fresh
-from support.typed_advice import commands_in, typed_advice
+from support.type_advice import type_commands
+from support.typed_advice import typed_advice
 
 import kmip_data
 from kmip_data.builds.home import Home, list_builds
@@ -27,23 +28,6 @@ from kmip_data.format.build_files import write_card
 from kmip_data.format.card import read_card
 from kmip_data.pipelines.datasets.city_networks.sample import write_sample as write_city
 from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample as write_map
-
-#: Published datasets that are advised without a source: their generated samples are built instead.
-SAMPLED = {"paris", "shapenet-part"}
-
-
-def follow(text: str, **values: str) -> list[str]:
-    """Type each command of a text, with ``values`` for its placeholders; return the commands."""
-    typed = []
-    for command in commands_in(text):
-        words = []
-        for word in shlex.split(command)[1:]:
-            words.append(re.sub(r"[A-Z]{3,}", lambda match: values.get(match[0], match[0]), word))
-        if words[0] == "build" and words[1] in SAMPLED:
-            words += ["--sample", *(["--limit", "3"] if words[1] == "shapenet-part" else [])]
-        expect_success(*words)
-        typed.append(" ".join(words))
-    return typed
 
 
 def refuse(line: str) -> str:
@@ -96,8 +80,8 @@ def build_folder(user: Path, name: str) -> Path:
 
 
 def test_advice_to_python_is_typed(user):
-    assert follow(refuse_call(lambda: kmip_data.KarateClub), NAME="karate")
-    assert follow(refuse_call(lambda: kmip_data.S3DIS(force_reload=True)), BUILD="assay")
+    assert type_commands(refuse_call(lambda: kmip_data.KarateClub), NAME="karate")
+    assert type_commands(refuse_call(lambda: kmip_data.S3DIS(force_reload=True)), BUILD="assay")
 
 
 @pytest.mark.parametrize("name", ["assay", "cora"])
@@ -186,13 +170,13 @@ def _save_without_targets(user: Path) -> None:
 def test_advice_about_files_is_typed(user, change, line, values, advised):
     if change is not None:
         change(user)
-    typed = follow(refuse(line), **values)
+    typed = type_commands(refuse(line), **values)
     assert any(command.startswith(advised) for command in typed), typed
 
 
 def test_a_forged_archive_is_accepted_as_advised(user):
     write_sample("texas", user / "raw", limit=20)
-    (command,) = follow(refuse("build texas --archive raw"))
+    (command,) = type_commands(refuse("build texas --archive raw"))
     assert command == "build texas --unpinned --archive raw"
 
 
@@ -206,7 +190,7 @@ def test_a_split_of_the_raw_files_is_added_as_advised(user):
         )
 
     expected = f"build city-roads-m --output {folder} --sample --split-rule stratified"
-    assert follow(refuse_call(draw)) == [expected]
+    assert type_commands(refuse_call(draw)) == [expected]
     assert draw()
 
 
@@ -215,7 +199,7 @@ def test_an_unknown_column_is_listed_as_advised(user):
 
     (build,) = list_builds(Home(user / "home"), "assay")
     advice = refuse_call(lambda: item_fields(build.card.schema_, ["zzzz"]))
-    assert follow(advice, NAME="assay") == ["info assay"]
+    assert type_commands(advice, NAME="assay") == ["info assay"]
 
 
 def test_shares_are_pulled_or_built_as_advised(user):
@@ -223,12 +207,10 @@ def test_shares_are_pulled_or_built_as_advised(user):
     with serving_folder(user / "shared") as server:
         server.ranges = False
         advice = refuse_call(lambda: kmip_data.open(server.address))
-        assert follow(advice.replace(", and", " --output copy, and")) == [
-            f"pull {server.address} --output copy"
-        ]
+        assert type_commands(advice) == [f"pull {server.address}"]
 
     expect_success("build", "shapenet-part", "--sample", "--limit", "3", "-q")
-    (command,) = follow(refuse("push shapenet-part --sample --limit 3 elsewhere"))
+    (command,) = type_commands(refuse("push shapenet-part --sample --limit 3 elsewhere"))
     assert "shapenet-part" in command
 
 
@@ -239,12 +221,12 @@ def test_a_city_without_a_source_or_statistics_is_built_as_advised(user):
     write_map(user / "map.osm.pbf", limit=225)
     with osm_servers(user / "map.osm.pbf", shapely.box(10.0, 50.0, 10.014, 50.014)) as servers:
         advice = refuse_call(lambda: kmip_data.CityNetwork("oslo"))
-        follow(advice.partition("; ")[0], PLACE="Oslo")
-        follow(advice.partition("; ")[2], FILE="map")
+        type_commands(advice.partition("; ")[0], PLACE="Oslo")
+        type_commands(advice.partition("; ")[2], FILE="map")
         servers.instead["search"] = (200, [])
         advice = refuse("build city --name bergen --place Bergen")
         servers.instead.clear()
-        assert follow(advice, PLACE="Bergen") == ["build city --name bergen --place Bergen"]
+        assert type_commands(advice, PLACE="Bergen") == ["build city --name bergen --place Bergen"]
 
 
 def test_a_city_without_statistics_is_repaired_as_advised(user):
@@ -258,7 +240,7 @@ def test_a_city_without_the_columns_of_a_map_is_shown_as_advised(user):
     graph = kmip_data.CityNetwork("town", raw_features=True)[0]
     graph.coordinate_encoding = graph.x[:, :4]
     kmip_data.save([graph, graph], "towns")
-    assert follow(refuse("preview towns"))
+    assert type_commands(refuse("preview towns"))
 
 
 # --- a dataset of a plugin, with a license and a server -------------------------------------------
@@ -325,7 +307,7 @@ def test_advice_about_a_plugins_dataset_is_typed(server, home):
         with fresh():
             advice = refuse(line)
         with fresh():
-            typed = follow(advice, **values)
+            typed = type_commands(advice, **values)
         assert any(re.match(advised, command) for command in typed), typed
 
     mine = "--plugin mine.py"
@@ -352,7 +334,7 @@ def test_advice_about_a_plugins_dataset_is_typed(server, home):
         advice = refuse(line)
     server.route("/paths.zip", *steps)
     with fresh():
-        typed = follow(advice, PATH="good.zip")
+        typed = type_commands(advice, PATH="good.zip")
     assert typed[0] == "fetch --plugin mine.py paths"
 
     shutil.rmtree(home / "raw")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from support.cli import expect_success, kmip
@@ -24,17 +25,30 @@ CHEAP = {
 }
 
 
+#: Published datasets that are advised without a source: their samples need no network.
+SAMPLED = {"cora", "paris"}
+
+
 def type_advice(line: str, *, code: int | None = None) -> list[str]:
     """Type a line, then each command that its output advises; return these commands."""
     outcome = kmip(*shlex.split(line))
     text = outcome.out if outcome.code == 0 else outcome.err.rpartition("next: ")[2]
     if code is not None:
         assert outcome.code == code, outcome.err
+    return type_commands(text)
+
+
+def type_commands(text: str, **values: str) -> list[str]:
+    """Type each command of a text, with values for its placeholders; return these commands."""
+    known = VALUES | values
     typed = []
     for command in commands_in(text):
-        words = [VALUES.get(word, word) for word in shlex.split(command)[1:]]
-        if words[:2] == ["build", "cora"] and "--sample" not in words:
-            words.append("--sample")  # without a network
+        words = [
+            re.sub(r"[A-Z]{3,}", lambda match: known.get(match[0], match[0]), word)
+            for word in shlex.split(command)[1:]
+        ]
+        if words[0] == "build" and words[1] in SAMPLED and "--sample" not in words:
+            words.append("--sample")
         more = [] if {"--help", "--resume"} & {*words} else CHEAP.get(words[0], [])
         expect_success(*words, *more)
         typed.append(" ".join(words))
