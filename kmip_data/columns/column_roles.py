@@ -16,6 +16,7 @@ from kmip_data.strict_model import StrictModel
 _MAX_BYTES = 2**23  #: largest description: 8 MiB, about 50,000 columns
 DESCRIPTION_NAME = "columns.toml"  #: file next to the data, read instead of inferring the roles
 Level = Literal["node", "edge", "graph"]
+Numbering = Literal["none", "rows-from-1"]  #: rows of nodes without ids are numbered from 0 or 1
 Use = Literal[
     "source",
     "target",
@@ -103,6 +104,7 @@ class ColumnRoles(StrictModel):
     decimal: Literal[".", ","] | None = None
     rounded: tuple[str, ...] = ()
     undirected: bool = False
+    node: Numbering | None = None  #: numbering of nodes without ids
     columns: tuple[ColumnRole, ...] = ()
 
     def columns_of_level(self, level: Level) -> dict[str, ColumnRole]:
@@ -123,6 +125,7 @@ class ColumnRoles(StrictModel):
             "rounded": self.rounded,
             "task": self.task,
             "class_name": self.class_names,
+            "node": self.node or "",
         }
         uses: dict[str, list[str]] = {}
         for role in self.columns:

@@ -128,6 +128,18 @@ def delimited(separator: str) -> Callable[[Frames, Path], None]:
     return write
 
 
+def rows_from_1(frames: Frames, folder: Path) -> None:
+    """CSV of nodes without ids, whose edges have the row numbers from 1 in each graph."""
+    nodes, edges = frames["nodes"], frames["edges"].copy()
+    graph_of = nodes.get("graph", pd.Series("", nodes.index))
+    numbers = dict(zip(nodes["node"], 1 + nodes.groupby(graph_of).cumcount(), strict=True))
+    for end in ("source", "target"):
+        edges[end] = edges[end].map(numbers)
+    unnamed = nodes.drop(columns="node")
+    unnamed["position"] = np.arange(len(nodes)) / 4
+    delimited(",")({**frames, "nodes": unnamed, "edges": edges}, folder)
+
+
 def networks(frames: Frames) -> list[Any]:
     """Graphs of networkx with the attributes of the tables."""
     graphs = []
@@ -235,6 +247,7 @@ FORMATS: dict[str, tuple[Callable[[Frames, Path], None], Sequence[str]]] = {
     "CSV": (delimited(","), tuple(VALUES)),
     "CSV with semicolons": (delimited(";"), tuple(VALUES)),
     "TSV": (delimited("\t"), tuple(VALUES)),
+    "CSV without ids": (rows_from_1, tuple(VALUES)),
     "node-link JSON": (node_link, NETWORK),
     "GraphML": (graphml, NETWORK),
     "GEXF": (gexf, NETWORK),

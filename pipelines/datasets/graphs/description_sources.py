@@ -70,6 +70,7 @@ def description_from_findings(
         decimal=decimal,
         rounded=params.rounded,
         undirected=params.undirected,
+        node=findings.tables.numbering,
         columns=tuple(findings.roles),
     )
 

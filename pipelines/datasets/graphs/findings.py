@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import U8, Array
 from kmip_data.columns.attribute_levels import AttributeRules, row_form_and_shape
-from kmip_data.columns.column_roles import ColumnRole, Level
+from kmip_data.columns.column_roles import ColumnRole, Level, Numbering
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import TaskName
 from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
@@ -96,10 +96,11 @@ class Notices:
 
 @dataclass
 class Tables:
-    """Levels of the tables, and the column of their graph keys."""
+    """Levels of the tables, the column of their graph keys, and the numbering of their nodes."""
 
     levels: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
     key_column: str = ""  #: column with the graph keys; empty if graphs are numbered by row
+    numbering: Numbering | None = None  #: numbering of nodes whose table has no ids
 
 
 @dataclass(frozen=True)

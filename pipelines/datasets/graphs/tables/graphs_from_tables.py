@@ -67,6 +67,8 @@ def graphs_from_tables(
         node_column = find_node_id_column(
             tables["node"], ends, params, notices, has_many_graphs=has_many_graphs
         )
+        if not node_column:
+            findings.tables.numbering = "rows-from-1" if first_row(params) else "none"
     if has_many_graphs and feature_files:
         raise feature_files[0].many_graphs_error()
 

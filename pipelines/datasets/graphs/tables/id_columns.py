@@ -55,14 +55,15 @@ def find_node_id_column(
     differ from the row numbers. Ask if several columns qualify, and whether rows are numbered from
     0 or 1 if no edge has 0.
     """
+    if known_columns.NODE_KEY in nodes.column_names:
+        return known_columns.NODE_KEY
     if params.node in {"none", known_columns.ROWS_FROM_1}:
         return ""
-    if params.node or known_columns.NODE_KEY in nodes.column_names:
-        name = params.node or known_columns.NODE_KEY
-        if name not in nodes.column_names:
+    if params.node:
+        if params.node not in nodes.column_names:
             likely = known_columns.matching_names(nodes.column_names, known_columns.NODE_ID_NAMES)
-            raise unknown_column_error([nodes], "node", name, [*likely, *nodes.column_names])
-        return name
+            raise unknown_column_error([nodes], "node", params.node, [*likely, *nodes.column_names])
+        return params.node
     columns = _unassigned_columns(nodes, params)
     named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
     numberings = _possible_numberings(nodes, ends)
