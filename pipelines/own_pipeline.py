@@ -75,6 +75,11 @@ class OwnTextParams(OwnParams):
         default="",
         description="encoding of text that is neither UTF-8 nor UTF-16, such as cp1252",
     )
+    decimal: Literal[".", ","] | None = Field(
+        default=None,
+        description="decimal sign of numbers such as 1,234, where the other sign separates thousands "
+        "(default: as the numbers of the file show)",
+    )
 
     @field_validator("encoding")
     @classmethod

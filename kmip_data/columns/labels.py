@@ -1,12 +1,13 @@
 """Labels of your own data: the task, the classes and their codes, and the column that stores them.
 
-Graphs collect their targets and infer the column from all of them (:func:`infer_target`). Points count
-their labels cloud by cloud (:class:`LabelStatistics`). Labels become codes by one function
-(:func:`class_codes`), also those of masks of pictures.
+The task follows from counts of the labels (:func:`infer_task`). Graphs infer their column from all
+targets (:func:`infer_target`), points from the counts of each cloud (:class:`LabelStatistics`). Labels
+become codes by one function (:func:`class_codes`), also those of masks of pictures.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,7 +102,9 @@ def infer_target(
 
     # 2. Task; the classes of a description imply the classification of a single label.
     if not described_classes or y.ndim > 1:
-        task = _infer_task(labels, y.ndim, names, task)
+        statistics = LabelStatistics()
+        statistics.add(labels)
+        task = _fitting_task(statistics, y.ndim, names, task)
     if task != "regression":
         labels = labels[labels != NO_CLASS]
     missing = y.size - labels.size
@@ -162,50 +165,67 @@ def _class_names(
     return () if is_numbered_from_0 else names
 
 
-def _infer_task(labels: Array, axes: int, names: Sequence[str], task: TaskName | None) -> TaskName:
-    """Return ``task`` if the labels, without NaN, fit it; infer it if ``None``.
+def infer_task(labels: LabelStatistics, names: str, axes: int = 1) -> TaskName | None:
+    """Infer the task of labels, ``axes`` 1 for one label a row, from their values.
+
+    Strings are classes, and fractions are a regression. One integer a row is a class, several of 0
+    and 1 are a multi-label classification. Return ``None`` for several labels of -1, 0 and 1, which
+    may be numbers, or labels with missing ones. Raises ``DamagedInput`` if most values of a single
+    label have one or two rows each: such integers may be a count, a price or a year.
+    """
+    if labels.non_integer is not None and not labels.has_strings:
+        return "regression"
+    low = labels.low
+    high = labels.high
+    if axes > 1:
+        if low <= NO_CLASS and high <= 1:
+            return None
+        return "multilabel" if low >= 0 and high <= 1 else "regression"
+
+    values = labels.counts.keys() - {NO_CLASS}
+    rows = labels.points - labels.missing - labels.counts[NO_CLASS]
+    has_few_rows_per_value = len(values) > _CERTAIN_CLASSES and rows < _ROWS_PER_CLASS * len(values)
+    if labels.has_strings and has_few_rows_per_value:
+        raise DamagedInput(
+            f"{count_with_noun(len(values), 'different text')} in {rows:,} rows of {names} may be "
+            "classes or names.",
+            next="--set task=classification, if they are classes; or other labels, or none",
+        )
+    if has_few_rows_per_value and low >= NO_CLASS and high < MAX_CLASSES:
+        raise DamagedInput(
+            f"{count_with_noun(len(values), 'different integer')} in {rows:,} rows of {names} "
+            "may be classes or numbers.",
+            next="--set task=regression for numbers, or --set task=classification",
+        )
+    return "classification"
+
+
+def _fitting_task(
+    labels: LabelStatistics, axes: int, names: Sequence[str], task: TaskName | None
+) -> TaskName:
+    """Return ``task`` if the labels fit it, and infer it if ``None``.
 
     −1 is a number in a regression, and a missing label in other tasks. Raises ``DamagedInput`` if
     no task fits, or if the user must choose one.
     """
-    without_missing = labels[labels != NO_CLASS]
-    low = labels.min()
-    high = labels.max()
-    are_integers = bool((labels == np.rint(labels)).all())
+    listed = ", ".join(names)
+    if task is None:
+        task = infer_task(labels, listed, axes)
+    are_integers = labels.non_integer is None
+    values = labels.counts.keys() - {NO_CLASS}
     # If -1 and one other value are the only labels, -1 is more likely a class than missing.
-    is_missing_clear = without_missing.size == labels.size or bool(
-        (without_missing != without_missing[:1]).any()
-    )
-    can_be_classes = bool(without_missing.size) and is_missing_clear
+    is_missing_clear = not labels.counts[NO_CLASS] or len(values) > 1
     fitting: list[TaskName] = []
-    if can_be_classes and are_integers and axes == 1 and low >= NO_CLASS and high < MAX_CLASSES:
-        fitting.append("classification")
-    if can_be_classes and bool(np.isin(without_missing, (0, 1)).all()):
-        fitting.append("multilabel")
-    if max(-low, high) <= _MAX_FLOAT32:
+    if values and are_integers and is_missing_clear:
+        if axes == 1 and labels.low >= NO_CLASS and labels.high < MAX_CLASSES:
+            fitting.append("classification")
+        if values <= {0, 1}:
+            fitting.append("multilabel")
+    if max(-labels.low, labels.high) <= _MAX_FLOAT32:
         fitting.append("regression")
-
-    # Many distinct integers with one or two rows each are rarely classes: a count, a price, a year.
-    distinct = np.unique(without_missing).size
-    rows = without_missing.size
-    has_few_rows_per_value = distinct > _CERTAIN_CLASSES and rows < _ROWS_PER_CLASS * distinct
-    if task is None and axes == 1 and "classification" in fitting and has_few_rows_per_value:
-        raise DamagedInput(
-            f"{count_with_noun(distinct, 'different integer')} in {rows:,} rows of {', '.join(names)} "
-            "may be classes or numbers.",
-            next="--set task=regression for numbers, or --set task=classification",
-        )
-
-    # Several labels of -1, 0 and 1 may be numbers, or labels with missing ones: the user decides.
-    is_ambiguous = are_integers and low <= NO_CLASS and axes > 1 and high <= 1
-    if task is None and not is_ambiguous:
-        task = "classification"
-        if not are_integers:
-            task = "regression"
-        elif axes > 1:
-            task = "multilabel" if low >= 0 and high <= 1 else "regression"
     if task in fitting:
         return task
+
     problem = ": numbers, or labels of which some are missing"
     if task:
         problem = f", which does not fit {task}"
@@ -213,7 +233,7 @@ def _infer_task(labels: Array, axes: int, names: Sequence[str], task: TaskName |
     if not is_missing_clear:
         choices += ", where -1 is a number; write 0 for it if it is a class"
     raise DamagedInput(
-        f"The labels {', '.join(names)} are {low:g} to {high:g}{problem}.",
+        f"The labels {listed} are {labels.low:g} to {labels.high:g}{problem}.",
         expected="one label, a string or an integer from 0 (-1: missing); several 0/1 labels; or numbers",
         next=choices or "correct the labels, or --set label= and other columns",
     )
@@ -228,7 +248,7 @@ def _class_names_of_integers(y: Array, lowest: int) -> tuple[str, ...]:
     values = np.unique(labels if lowest == NO_CLASS else labels[labels != NO_CLASS])
     if not len(values) or values[0] < lowest or values[-1] >= MAX_CLASSES or (values % 1).any():
         return ()
-    # Next to one other value, -1 may be a class: _infer_task asks.
+    # Next to one other value, -1 may be a class: _fitting_task asks.
     if len(values) == 1 and len(labels[labels == NO_CLASS]):
         return ()
     # Numbers from 0 are classes, also if some do not occur.
@@ -312,16 +332,19 @@ def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
 
 @dataclass
 class LabelStatistics:
-    """Values of the label column in all files."""
+    """Values of labels, collected file by file."""
 
-    counts: Counter[int | str] = field(default_factory=Counter)  #: points per integer or string
+    #: Rows per integer or string; integers are not counted behind a fraction, or beyond 65,536.
+    counts: Counter[int | str] = field(default_factory=Counter)
+    low: float = math.inf  #: smallest number
+    high: float = -math.inf  #: largest number
     has_strings: bool = False
     non_integer: float | None = None  #: a value that is not an integer, if any
     missing: int = 0
     points: int = 0
 
     def add(self, label: Array) -> None:
-        """Count the labels (n,) of a cloud."""
+        """Count labels (n,)."""
         self.points += len(label)
         if label.dtype == object:
             self.has_strings = True
@@ -329,6 +352,8 @@ class LabelStatistics:
             self.missing += strings.pop(None, 0)
             self.counts += Counter({str(string): count for string, count in strings.items()})
             return
+        self.low = min(self.low, np.nanmin(label, initial=math.inf))
+        self.high = max(self.high, np.nanmax(label, initial=-math.inf))
         finite = label[np.isfinite(label)]
         self.missing += len(label) - len(finite)
         non_integers = finite[finite != np.rint(finite)]
@@ -337,16 +362,11 @@ class LabelStatistics:
         # Stop counting beyond the maximum of classes, because a regression may have any number.
         if self.non_integer is None and len(self.counts) <= MAX_CLASSES:
             values, counts = np.unique(finite, return_counts=True)
-            self.counts += Counter(dict(zip(map(int, values), counts.tolist(), strict=True)))
+            counted = zip(map(int, values[: MAX_CLASSES + 1]), counts.tolist(), strict=False)
+            self.counts += Counter(dict(counted))
 
     def task(self, requested: TaskName | None, column: str) -> TaskName:
-        """Return the requested task, or infer a regression from a value that is not an integer."""
-        mostly_distinct = self.points > _MAX_VALUES_SHOWN and 2 * len(self.counts) > self.points
-        if requested != "regression" and mostly_distinct:
-            raise DamagedInput(
-                f"The labels in {column!r} differ for most points, so they are not classes.",
-                next="--set label_column=none, or --set task=regression",
-            )
+        """Return the requested task if the labels fit it; infer it if ``None``."""
         if self.has_strings and requested == "regression":
             raise DamagedInput(
                 f"The labels in {column!r} are strings: {_list_values(self.counts)}.",
@@ -357,9 +377,7 @@ class LabelStatistics:
                 f"The labels in {column!r} are numbers such as {self.non_integer:g}, not classes.",
                 next="--set task=regression",
             )
-        if requested is None and self.non_integer is not None and not self.has_strings:
-            return "regression"
-        return requested or "classification"
+        return requested or infer_task(self, repr(column)) or "classification"
 
     def classes(
         self, class_labels: Sequence[int], count: int | None, column: str

@@ -33,6 +33,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
+from kmip_data.pipelines.datasets.graphs.tables.frame_files import array_as_list, with_file_dtypes
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables, expand_lists
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
@@ -77,13 +78,13 @@ class InMemoryTables:
         if isinstance(source, Mapping):
             for level in self._rows:
                 if (frame := source.get(f"{level}s")) is not None:
-                    self._frames[level] = _with_file_dtypes(frame)
+                    self._frames[level] = with_file_dtypes(frame)
         else:
             for number, graph in enumerate(source):
                 add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)
             for rows in self._rows.values():
                 for row in rows:
-                    row.update({key: _array_as_list(value) for key, value in row.items()})
+                    row.update({key: array_as_list(value) for key, value in row.items()})
 
     @classmethod
     def from_objects(cls, source: Any) -> InMemoryTables | None:
@@ -127,33 +128,6 @@ class InMemoryTables:
             rows = pd.util.hash_pandas_object(frame.astype(str), index=False)
             digest.update(rows.to_numpy().tobytes())
         return digest.hexdigest()
-
-
-_DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
-
-
-def _array_as_list(value: object) -> object:
-    """Convert an array to a list, whose ``repr`` has all values."""
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert a table to the dtypes that tables read from files have."""
-    columns = {}
-    for name, values in frame.items():
-        converted = values
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            converted = values.astype(object)
-        elif values.dtype.kind in "mM":
-            converted = values.astype(str).where(values.notna())
-        elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
-            # pandas' extension dtypes support missing values.
-            dtype: Any = "float64" if values.hasnans else _DTYPE_OF_KIND[values.dtype.kind]
-            converted = values.astype(dtype)
-        elif values.dtype == object:
-            converted = values.map(_array_as_list)
-        columns[str(name)] = converted
-    return pd.DataFrame(columns).reset_index(drop=True)
 
 
 class InMemoryPipeline(OwnGraphsPipeline):

@@ -103,8 +103,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         Fields of the card.
     task
         Task of ``y``: ``"classification"``, ``"multilabel"`` or ``"regression"``. Default: inferred
-        from the values. Integers and floats without fractions are classes; such floats are read
-        back as int64.
+        from the values. Integers are classes, rows of several 0 and 1 are labels, and other floats
+        are a regression, as in PyTorch Geometric. In tables, floats without fractions are classes.
     label
         Attribute that becomes ``y``, or several columns of tables.
     ignore

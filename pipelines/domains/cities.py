@@ -18,7 +18,7 @@ from pydantic import Field
 
 from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import COORDINATE_ENCODING, Column, Schema, View
+from kmip_data.format.schema import COORDINATE_ENCODING, Column, FieldKind, Schema, View
 from kmip_data.format.writer import GraphRecord, LazyColumn
 from kmip_data.graphs.city_columns import (
     coordinate_encoding_names,
@@ -226,6 +226,13 @@ def street_weights(city: CityArrays, weight: str) -> F32:
     return seconds
 
 
+def _kind(feature: str) -> FieldKind:
+    """Return the kind of a feature; means over streets are numbers, also those of categories."""
+    if feature.startswith(("longitude", "latitude")):
+        return "position"
+    return "one-hot" if feature.startswith("landuse") else "number"
+
+
 P = TypeVar("P", bound=CityParams)
 
 
@@ -353,8 +360,9 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
         )
 
     def card_additions(self, prepared: Prepared, params: P) -> CardAdditions:
-        """Return counts, vocabulary and standardisation constants, and warnings as notes."""
-        return CardAdditions({"city": prepared.facts}, prepared.facts["warnings"])
+        """Return counts, vocabulary, constants and kinds of features, and warnings as notes."""
+        statistics = {"city": prepared.facts, "kinds": {"node/x": [*map(_kind, FEATURE_NAMES)]}}
+        return CardAdditions(statistics, prepared.facts["warnings"])
 
     def built_class_names(self, params: P, records: RecordTable) -> list[str]:
         """Return the eccentricity range of each class, such as ``310–904 m``."""

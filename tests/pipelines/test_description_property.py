@@ -8,6 +8,7 @@ a build asks, its printed answer is given.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import tempfile
 from collections import Counter
@@ -126,6 +127,18 @@ def delimited(separator: str) -> Callable[[Frames, Path], None]:
             frame.to_csv(folder / f"{name}.csv", index=False, sep=separator)
 
     return write
+
+
+def json_lines(frames: Frames, folder: Path) -> None:
+    for name, frame in frames.items():
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, "utf-8")
+
+
+def parquet(frames: Frames, folder: Path) -> None:
+    for name, frame in frames.items():
+        frame.to_parquet(folder / f"{name}.parquet", index=False)
 
 
 def rows_from_1(frames: Frames, folder: Path) -> None:
@@ -258,6 +271,10 @@ FORMATS: dict[str, tuple[Callable[[Frames, Path], None], Sequence[str]]] = {
     "pt": (tensors, ("whole", "real", "few")),
 }
 
+TYPED_FILES = {"JSON lines": json_lines}
+if importlib.util.find_spec("pyarrow"):
+    TYPED_FILES["Parquet"] = parquet
+
 
 # --- builds --------------------------------------------------------------------------------------
 
@@ -339,7 +356,7 @@ class Bench:
         self.form = form
         self.folder = folder
         self.archive = folder / "files"
-        self.archive.mkdir()
+        self.archive.mkdir(parents=True)
 
     def build(self, name: str, parameters: Mapping[str, Any], like: str = "") -> Build:
         source: dict[str, object] = {"path": self.archive, "like": like}
@@ -408,7 +425,7 @@ def check_typed_values(bench: Bench, uses: ColumnRoles) -> None:
 
 
 def check_frames(frames: Frames) -> None:
-    """Tables in memory are the build of their files."""
+    """Tables in memory are the build of their files: CSV, JSON lines and, with pyarrow, Parquet."""
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), "tables")
         delimited(",")(frames, bench.archive)
@@ -419,6 +436,12 @@ def check_frames(frames: Frames) -> None:
             return
         saved = kmip_data.save(frames, bench.folder / "saved", **first.parameters)
         assert contents(saved)[:2] == contents(first.build)[:2], first.parameters
+        for form, write in TYPED_FILES.items():
+            typed = Bench(bench.folder / form, form)
+            write(frames, typed.archive)
+            build = typed.build("typed", first.parameters)
+            assert contents(build) == contents(first.build), (form, first.parameters)
+            COUNTS[f"frames and their {form}"] += 1
         COUNTS["frames and their CSV"] += 1
 
 
@@ -449,8 +472,9 @@ def test_a_description_gives_the_build_that_it_describes(form: str) -> None:
 
 
 def test_tables_in_memory_are_the_build_of_their_files() -> None:
-    take(check_frames, tuple(VALUES), 30, 0)
-    check_compared("frames and their CSV", 15)
+    take(check_frames, tuple(VALUES), 20, 0)
+    for form in ("CSV", *TYPED_FILES):
+        check_compared(f"frames and their {form}", 10)
 
 
 def check_compared(case: str, least: int) -> None:

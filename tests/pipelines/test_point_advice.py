@@ -42,6 +42,7 @@ CLOUDS = {
     "rows that end": ("a.txt", LINE + "1 2\n", []),
     "empty": ("a.txt", "", []),
     "words": ("a.txt", "hello\nworld\n", []),
+    "commas": ("a.txt", "".join(f"1,{at + 100};2,{at * 7 % 5 + 100};{at}\n" for at in range(20)), []),
     "cut": ("a.ply", b"ply\n", []),
     "far": ("a.txt", "0 0 0\n" + "".join(f"{at + 5e5} {at + 6e6} 3\n" for at in range(19)), []),
     "encoding": (

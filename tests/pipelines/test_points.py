@@ -14,7 +14,7 @@ import pytest
 from support.builds.raw_graphs import records_of
 from support.cases import check_each
 from support.cli import expect_refusal, kmip
-from support.own_graphs import build_in_memory
+from support.own_graphs import build_in_memory, parse_remedy
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -224,7 +224,7 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
     assert not groups["train"] & groups["test"]
     (folder / "bad.txt").write_text("1 2\n")
     before = sorted(path for path in home.rglob("*") if path.is_file())
-    assert "points/bad.txt has no column 'z'" in expect_refusal(*line, "--jobs", 1, code=4)
+    assert "Error: bad.txt has no column 'z'" in expect_refusal(*line, "--jobs", 1, code=4)
     assert sorted(path for path in home.rglob("*") if path.is_file()) == before
     skipped = kmip(*line, "--jobs", 1, "--set", "on_error=skip").json["path"]
     (entry,) = kmip_data.open(skipped).card.statistics["skipped"]
@@ -336,6 +336,28 @@ SPELLINGS = {
 def test_every_spelling_of_a_text_gives_its_numbers(tmp_path, name):
     columns = columns_of(tmp_path, SPELLINGS[name])
     assert columns == dict(zip("xyz", map(list, zip(*ROWS, strict=True)), strict=True))
+
+
+#: Text -> the first two numbers, with the sign that any of its columns proves, or given.
+DECIMAL_SIGNS = {
+    "0,5;1,234;7\n2,5;3,456;8\n": (None, [0.5, 1.234]),
+    "1,234.5;1,234;7\n2,345.5;3,456;8\n": (None, [1234.5, 1234]),
+    "1.234,5\t1,234\t7\n2.345,5\t3,456\t8\n": (None, [1234.5, 1.234]),
+    "1,234;2,345;7\n2,345;3,456;8\n": (",", [1.234, 2.345]),
+    "1,234;2,346;7\n2,345;3,456;8\n": (".", [1234, 2346]),
+    "1,234;2,345;7\n" * 200 + "0,5;3,456;8\n": (None, [1.234, 2.345]),  # behind the sample
+}
+
+
+@pytest.mark.parametrize("text", DECIMAL_SIGNS)
+def test_one_decimal_sign_holds_for_all_columns(tmp_path, text):
+    decimal, numbers = DECIMAL_SIGNS[text]
+    columns = columns_of(tmp_path, text, decimal=decimal)
+    assert [columns["x"][0], columns["y"][0]] == numbers
+    if decimal is not None:
+        with pytest.raises(DamagedInput, match="may be read in two ways") as caught:
+            columns_of(tmp_path, text)
+        assert parse_remedy(caught.value) == {"decimal": "."}
 
 
 HEADERS = [

@@ -21,6 +21,7 @@ from torch_geometric.utils import to_edge_index
 import kmip_data
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
+from kmip_data.format.targets import target_type_of
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
@@ -108,6 +109,35 @@ def test_attributes_keep_shape_and_dtype_and_are_batched_as_by_pytorch_geometric
             for name in ("face", "u", "row", "scalar"):
                 assert torch.equal(item[name], graph[name]), name
             assert item.number == graph.number
+
+
+#: Target of three graphs -> its task by the dtype, as in PyTorch Geometric, and the dtype of ``y``.
+TASKS = {
+    "integers": (lambda n: torch.tensor(n % 2), "classification", torch.int64),
+    "booleans": (lambda n: torch.tensor(n > 0), "classification", torch.bool),
+    "floats": (lambda n: torch.tensor(float(n % 2)), "regression", torch.float32),
+    "floats of nodes": (lambda n: torch.arange(4.0) % 2, "regression", torch.float32),
+    "rows of 0 and 1": (lambda n: torch.tensor([[1.0, n > 0, 1]]), "multilabel", torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_dtype_of_y_decides_its_task(tmp_path, name):
+    value, task, dtype = TASKS[name]
+    graphs = graphs_with(y=value)
+    schema, _, summary = read_records(saved(tmp_path / "files", graphs))
+    kmip_data.save(graphs, tmp_path / "saved")
+    stored = kmip_data.open(tmp_path / "saved")
+    for column in (schema.y_column, stored.card.schema_.y_column):
+        assert target_type_of(column) == task
+    assert stored[0].y.dtype == dtype
+    assert torch.equal(stored[1].y, graphs[1].y)
+    assert any("--set task=classification" in text for text in summary["warnings"]) == (
+        task == "regression"
+    )
+    if task == "regression":
+        schema, _, _ = read_records(tmp_path / "files" / "graphs.pt", task="classification")
+        assert schema.y_column.num_classes == 2
 
 
 #: Target -> its level and the shape of one row, or of the tensor of a graph.

@@ -37,7 +37,7 @@ from kmip_data.pipelines.datasets.graphs.edge_directions import EdgeCounts, add_
 from kmip_data.pipelines.datasets.graphs.file_summary import MASK_SPLIT, summarise_files
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings, key_columns_by_level
 from kmip_data.pipelines.datasets.graphs.inference import (
-    add_label_roles,
+    add_array_roles,
     attribute_rules,
     check_totals,
     checked_graphs,
@@ -216,7 +216,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             count_missing_labels(target, findings)
         else:
             refuse_options_of_targets(options, findings)
-        add_label_roles(target, options, findings)
+        add_array_roles(columns, target, options, findings)
 
         # 4. The schema; SMILES become columns of atoms and bonds.
         stored = [*columns, target.column] if target else columns

@@ -14,7 +14,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.attribute_levels import AttributeLevels, AttributeRules, MaskUse
 from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_roles import ColumnRole, ColumnRoles, Level
-from kmip_data.columns.labels import InferredTarget, infer_target, targets_as_numbers
+from kmip_data.columns.labels import InferredTarget, TaskName, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import (
     NODE_ID,
@@ -107,11 +107,14 @@ def infer_target_column(
     classes = findings.attributes.class_names if is_table else ()
     if options.described is not None:
         classes = options.described.classes
+    task = options.params.task
+    if task is None and findings.attributes.are_tensors:
+        task = _task_of_floats(columns.targets, findings)
     target = infer_target(
         columns.target,
         findings.attributes.component_names["y"],
         columns.targets,
-        options.params.task,
+        task,
         classes,
         is_table=is_table,
         minus_one_is_class="none" in options.params.missing,
@@ -122,6 +125,22 @@ def infer_target_column(
         form = findings.attributes.forms.get(columns.target, "axis")
         return _present_as_tensors(target, columns.targets, form, options)
     return target
+
+
+def _task_of_floats(labels: Sequence[Array], findings: Findings) -> TaskName | None:
+    """Return the regression of tensors with one float a row; ``None`` for others.
+
+    As in PyTorch Geometric, classes are integers. Floats without fractions are noted.
+    """
+    is_float = np.result_type(*{y.dtype for y in labels}).kind == "f"
+    if not is_float or any(y.ndim > 1 for y in labels):
+        return None
+    if not any((np.nan_to_num(y) % 1).any() for y in labels):
+        findings.notices.warnings.append(
+            "y has floats without fractions, which are numbers of a regression; for classes, add "
+            "--set task=classification"
+        )
+    return "regression"
 
 
 def _present_as_tensors(
@@ -184,12 +203,9 @@ def non_target_columns(
 ) -> list[Column]:
     """Return all columns except the target, documented and matched with the description.
 
-    Add the roles of arrays to ``findings``; columns of tables have theirs since they were read.
-
     Raises ``DamagedInput`` if an array of the description is missing or differs in form.
     """
     columns = []
-    levels_of_tables = {role.level for role in findings.roles}
     description = options.described or ColumnRoles()
     missing_arrays = {role.column: role for role in description.columns if role.use == "array"}
     for column in inferred.columns():
@@ -214,11 +230,6 @@ def non_target_columns(
             findings.notices.ignored[column.attribute] = "not in the description"
             continue
         columns.append(documented)
-        is_of_table = (
-            column.key in {"node/x", "edge/edge_attr"} and column.level in levels_of_tables
-        )
-        if not is_part and not is_of_table:
-            findings.roles.append(_array_role(documented, findings))
     if missing_arrays:
         names = ", ".join(missing_arrays)
         raise DamagedInput(
@@ -228,37 +239,43 @@ def non_target_columns(
     return columns
 
 
-def _array_role(column: Column, findings: Findings) -> ColumnRole:
-    """Return the role of a column that is stored as it stands in the files."""
-    return ColumnRole(
-        column=column.attribute,
-        level=cast(Level, column.level),
-        use="array",
-        dtype=column.presented,
-        shape=column.shape,
-        missing=findings.notices.missing.get(column.attribute, 0),
-    )
-
-
-def add_label_roles(
-    target: InferredTarget | None, options: ReadOptions, findings: Findings
+def add_array_roles(
+    columns: Sequence[Column],
+    target: InferredTarget | None,
+    options: ReadOptions,
+    findings: Findings,
 ) -> None:
-    """Add the role of a target that is an array.
+    """Add the role of each stored array; columns of tables have theirs since they were read.
 
     Files without labels keep the labels of the description, which a model predicts.
     """
-    if target is not None:
-        if all(role.use != "label" for role in findings.roles):
-            name = (*options.params.label, "y")[0]
-            level = cast(Level, target.column.level)
-            findings.roles.append(ColumnRole(column=name, level=level, use="label"))
-        return
-    description = options.described or ColumnRoles()
-    labels = [role for role in description.columns if role.use == "label"]
-    names = {role.column for role in labels}
-    no_values = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
-    findings.roles[:] = [role for role in findings.roles if role.column not in names]
-    findings.roles.extend(role.model_copy(update=no_values) for role in labels)
+    roles = findings.roles
+    keys_of_tables = {"node": "node/x", "edge": "edge/edge_attr", "graph": ""}
+    read_keys = {keys_of_tables[role.level] for role in roles}
+    arrays = [column for column in columns if column.doc not in {NODE_ID_DOC, PART_DOC}]
+    if target is not None and all(role.use != "label" for role in roles):
+        arrays.append(target.column)
+    for column in arrays:
+        if column.key in read_keys:
+            continue
+        is_target = target is not None and column is target.column
+        name = (*options.params.label, "y")[0] if is_target else column.attribute
+        roles.append(
+            ColumnRole(
+                column=name,
+                level=cast(Level, column.level),
+                use="label" if is_target else "array",
+                dtype=column.presented,
+                shape=column.shape,
+                missing=findings.notices.missing.get(name, 0),
+            )
+        )
+
+    if target is None and options.described is not None:
+        labels = {role.column: role for role in options.described.columns if role.use == "label"}
+        no_values = {"why": "not in the files", "values": (), "distinct": 0, "missing": 0}
+        roles[:] = [role for role in roles if role.column not in labels]
+        roles.extend(role.model_copy(update=no_values) for role in labels.values())
 
 
 def _check_class_names(

@@ -64,11 +64,6 @@ class GraphParams(OwnTextParams):
         default=(),
         description="text that means a missing value, such as NA, also in features; repeat; none: no such text",
     )
-    decimal: Literal[".", ","] | None = Field(
-        default=None,
-        description="decimal sign of numbers such as 1,234, where the other sign separates thousands "
-        "(default: as the numbers of a column show)",
-    )
     rounded: tuple[str, ...] = Field(
         default=(), description="feature column whose integers float32 may round; repeat"
     )

@@ -54,7 +54,6 @@ from kmip_data.pipelines.own_pipeline import (
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import StrictModel
 
-RAW_FOLDER = "points"
 _SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
 NO_LABEL_COLUMN = "none"
@@ -70,7 +69,7 @@ class PointSource(StrictModel):
     _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def files(self) -> dict[str, Path]:
-        """Return the files to copy, by their names in the raw copy.
+        """Return the files to copy, by their names below the folder.
 
         Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
@@ -79,7 +78,7 @@ class PointSource(StrictModel):
         )
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
-        return {f"{RAW_FOLDER}/{name}": path for name, path in files.items()}
+        return files
 
     @property
     def ignored_files(self) -> dict[str, str]:
@@ -183,7 +182,7 @@ class OwnPointParams(KnnParams, OwnTextParams):
     def read_options(self) -> CloudOptions:
         """Options for reading the files."""
         names = tuple(name.strip() for name in self.bin.split(",")) if self.bin else ()
-        return CloudOptions(self.position_columns, self.header, names, self.encoding)
+        return CloudOptions(self.position_columns, self.header, names, self.encoding, self.decimal)
 
 
 class CompletedPointParams(OwnPointParams):
@@ -317,7 +316,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graph of a cloud, or of each of its blocks."""
         name = unit.selection["cloud"]
-        key = escaped_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
+        key = escaped_key(name, KEY_LENGTH - len("/000000"))
         if name in prepared.facts["unusable"]:
             yield SkippedRecord(key, prepared.facts["unusable"][name])
             return
@@ -428,7 +427,7 @@ def _unread_parameters(
     if ".bin" not in suffixes:
         unread["bin"] = "no file ends in .bin"
     if suffixes.isdisjoint(TEXT_SUFFIXES):
-        unread["header"] = "no cloud is a text file"
+        unread |= dict.fromkeys(("header", "decimal"), "no cloud is a text file")
         if suffixes.isdisjoint(LABEL_SUFFIXES):
             unread["encoding"] = "no file is text"
     if params.block is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kmip_data.arrays import I64, Array
+from kmip_data.pipelines.formats.written_numbers import DecimalSign
 
 MAX_COLUMNS = 1_000
 
@@ -19,6 +20,7 @@ class CloudOptions(NamedTuple):
     header: str | None = None  #: ``yes`` if the first line of a text file has names, else ``no``
     bin: tuple[str, ...] = ()  #: names of the float32 columns of a binary file
     encoding: str = ""  #: encoding of text files that are neither UTF-8 nor UTF-16
+    decimal: DecimalSign | None = None  #: decimal sign of text files; ``None``: as numbers show
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def label_files(names: Iterable[str]) -> dict[str, str]:
     """Return the label file of each cloud that has one.
 
     The label file has the cloud's name with ``_labels`` or the suffix ``.labels``, in the same
-    folder or in a label folder next to it.
+    folder or in a label folder inside or next to it.
     """
     sorted_names = sorted(names)
     clouds = {str(PurePosixPath(name).with_suffix("")): name for name in sorted_names}
@@ -105,12 +105,13 @@ def label_files(names: Iterable[str]) -> dict[str, str]:
 
 
 def _labels_match(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
-    """Return True if a cloud has the label file's name, in the same folder or a sibling of it."""
+    """Return True if a cloud has the label file's name, in its folder or a label folder near it."""
     if cloud.suffix.lower() in LABEL_SUFFIXES or cloud.stem != labels.stem:
         return False
     if labels.parent == cloud.parent:
         return True
-    return "label" in labels.parent.name.lower() and labels.parent.parent == cloud.parent.parent
+    is_label_folder = "label" in labels.parent.name.lower()
+    return is_label_folder and labels.parent.parent in {cloud.parent, cloud.parent.parent}
 
 
 def _read_labels(path: Path, encoding: str) -> Array:

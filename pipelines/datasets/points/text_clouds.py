@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,12 @@ from kmip_data.pipelines.formats.delimited import (
     split_rows,
 )
 from kmip_data.pipelines.formats.header_line import looks_like_names, rows_of_names
-from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS, is_written_number
+from kmip_data.pipelines.formats.written_numbers import (
+    MISSING_WORDS,
+    DecimalSign,
+    is_written_number,
+    shown_decimal_signs,
+)
 
 #: Comment after the numbers of a line.
 _TRAILING_COMMENT = re.compile(rb"[ \t]#(?:[ \t][^\n]*)?$", re.MULTILINE)
@@ -80,7 +85,8 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
 
     # 3. Names in the first line or in a comment above.
     names: list[str] = []
-    if _is_header(cells, options, path.name):
+    is_header = _is_header(cells, options, path.name)
+    if is_header:
         names = [name.strip("\"'") for name in cells[0]]
         data = data[len(text.first_row()) :]
         lines = lines[1:]
@@ -90,7 +96,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     # 4. Columns; the last is dropped if rows end with a separator.
     if not data:
         return CloudColumns({})
-    signs = _decimal_options(cells, separator)
+    signs = _decimal_options(data, cells[is_header:], separator, options, path.name)
     frame = parse_rows(data, separator, na_values=_MISSING_WORDS, **signs)
     ends_empty = not any(row[-1] for row in cells)
     if ends_empty and frame.iloc[:, -1].isna().all():
@@ -133,14 +139,40 @@ def _line_numbers(text: DelimitedText, num_stripped: int, rows: int) -> Array:
     return np.setdiff1d(lines, others)[num_stripped:]
 
 
-def _decimal_options(cells: Sequence[Sequence[str]], separator: str) -> dict[str, Any]:
-    """Return the signs of numbers for pandas: commas are decimal if no number has a point alone."""
-    numbers = [cell for row in cells for cell in row if is_written_number(cell)]
-    has_commas = separator not in {",", MIXED} and any("," in number for number in numbers)
-    if not has_commas or any("." in number and "," not in number for number in numbers):
-        return {"decimal": "."}
-    has_thousands = any("." in number for number in numbers)
-    return {"decimal": ",", "thousands": "." if has_thousands else None}
+def _decimal_options(
+    data: bytes, cells: Sequence[Sequence[str]], separator: str, options: CloudOptions, file: str
+) -> dict[str, Any]:
+    """Return the signs of numbers for pandas.
+
+    A column that proves the sign decides for all. Raises ``DamagedInput`` if commas may be either,
+    or if columns prove both. Points alone are decimal.
+    """
+    sign = options.decimal
+    if sign is None:
+        numbers = [cell for row in cells for cell in row if is_written_number(cell)]
+        if separator in {",", MIXED} or not any("," in number for number in numbers):
+            return {"decimal": "."}
+        signs = _shown_signs(zip(*cells, strict=True))
+        if not signs:  # the sample is not all
+            frame = parse_rows(data, separator, dtype=str)
+            signs = _shown_signs(frame[column].dropna().unique() for column in frame)
+        if len(signs) != 1:
+            number = next(number for number in numbers if "," in number)
+            raise DamagedInput(
+                f"{file}: {number!r} may be read in two ways.",
+                next="--set decimal=. for a decimal point, --set decimal=',' for a decimal comma",
+            )
+        (sign,) = signs
+    other = "," if sign == "." else "."
+    return {"decimal": sign, "thousands": other if other != separator else None}
+
+
+def _shown_signs(columns: Iterable[Iterable[str]]) -> set[DecimalSign]:
+    """Return the decimal signs that the numbers of some column prove."""
+    signs: set[DecimalSign] = set()
+    for column in columns:
+        signs |= shown_decimal_signs(filter(is_written_number, map(str.strip, column)))
+    return signs
 
 
 def _is_header(cells: Sequence[Sequence[str]], options: CloudOptions, file: str) -> bool:

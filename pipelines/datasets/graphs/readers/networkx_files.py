@@ -23,6 +23,7 @@ from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, 
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.frame_files import is_frame_file
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
@@ -58,7 +59,7 @@ _JSON_READERS = {
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if a file is XML, GML, DOT or Pajek, or if all are JSON, which may also lie next to tables."""
-    formats = set(map(_detect_format, heads.values()))
+    formats = {_detect_format(head) for name, head in heads.items() if not is_frame_file(name)}
     return bool(formats - {"", "JSON"}) or formats == {"JSON"}
 
 

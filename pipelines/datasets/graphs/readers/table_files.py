@@ -1,4 +1,4 @@
-"""Text tables of edges, alone or next to tables of nodes and graphs."""
+"""Tables of edges, alone or next to tables of nodes and graphs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     matrix_cells,
     tables_from_matrix,
 )
+from kmip_data.pipelines.datasets.graphs.tables.frame_files import (
+    is_frame_file,
+    read_table_file,
+)
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     FeatureIndices,
     read_feature_indices,
 )
-from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 
 _EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
 #: Level of the rows -> words in the file name. The first existing level gives the order of graphs.
@@ -34,9 +37,9 @@ _LEVEL_WORDS: dict[Level, set[str]] = {
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for a single text file, or several files with one named after edges."""
+    """True for a single file of text or Parquet, or several files with one named after edges."""
     if len(heads) == 1:
-        return all(is_text(head) for head in heads.values())
+        return all(is_frame_file(name) or is_text(head) for name, head in heads.items())
     return any(_level_from_name(name) == "edge" for name in heads)
 
 
@@ -83,7 +86,7 @@ def read(
                 f"types of {level}s are one table, with the type in a column and before each id: user:0",
             )
         if names:
-            tables[level] = read_table(
+            tables[level] = read_table_file(
                 folder / names[0], level, options, findings.notices, is_only_table=is_only_table
             )
     cells = matrix_cells(tables["edge"]) if is_only_table else None

@@ -55,15 +55,8 @@ def find_node_id_column(
     differ from the row numbers. Ask if several columns qualify, and whether rows are numbered from
     0 or 1 if no edge has 0.
     """
-    if known_columns.NODE_KEY in nodes.column_names:
-        return known_columns.NODE_KEY
-    if params.node in {"none", known_columns.ROWS_FROM_1}:
-        return ""
-    if params.node:
-        if params.node not in nodes.column_names:
-            likely = known_columns.matching_names(nodes.column_names, known_columns.NODE_ID_NAMES)
-            raise unknown_column_error([nodes], "node", params.node, [*likely, *nodes.column_names])
-        return params.node
+    if params.node or known_columns.NODE_KEY in nodes.column_names:
+        return _given_id_column(nodes, params)
     columns = _unassigned_columns(nodes, params)
     named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
     numberings = _possible_numberings(nodes, ends)
@@ -110,6 +103,18 @@ def find_node_id_column(
         found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.frame[column].to_numpy())}",
         next=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
     )
+
+
+def _given_id_column(nodes: Table, params: GraphParams) -> str:
+    """Return the column of ids that the format has or ``node`` names; empty for numbered rows."""
+    if known_columns.NODE_KEY in nodes.column_names:
+        return known_columns.NODE_KEY
+    if params.node in {"none", known_columns.ROWS_FROM_1}:
+        return ""
+    if params.node not in nodes.column_names:
+        likely = known_columns.matching_names(nodes.column_names, known_columns.NODE_ID_NAMES)
+        raise unknown_column_error([nodes], "node", params.node, [*likely, *nodes.column_names])
+    return params.node
 
 
 def first_row(params: GraphParams) -> int:
