@@ -33,9 +33,9 @@ from kmip_data.pipelines.datasets.graphs.findings import (
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
-from kmip_data.pipelines.datasets.graphs.tables.frame_files import array_as_list, with_file_dtypes
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables, expand_lists
+from kmip_data.pipelines.formats.frames import array_as_list, with_file_dtypes
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 

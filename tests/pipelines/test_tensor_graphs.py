@@ -280,7 +280,8 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
     x = torch.rand(6, 2)
     missing = torch.tensor([0, 1, -1, 1, 0, -1])
     for y in (missing, missing.float(), torch.tensor([0, 1, float("nan"), 1, 0, float("nan")])):
-        item = opened(saved(tmp_path / "c", Data(x=x, edge_index=EDGES, y=y)))[0]
+        path = saved(tmp_path / "c", Data(x=x, edge_index=EDGES, y=y))
+        item = opened(path, *["--set=task=classification"] * y.is_floating_point())[0]
         assert item.y.tolist() == missing.tolist()
         assert not (item.train_mask | item.val_mask | item.test_mask)[missing < 0].any()
     numbers = torch.tensor([-3, -1, 0, -1, 2, 1_700_000_001])

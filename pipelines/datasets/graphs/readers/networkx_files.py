@@ -23,10 +23,10 @@ from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, 
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.frame_files import is_frame_file
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
+from kmip_data.pipelines.formats.frames import is_frame_file
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.text import list_names

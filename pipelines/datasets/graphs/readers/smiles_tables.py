@@ -66,8 +66,8 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
     # Imported late: tables import pandas, which the other functions of this module do not need.
+    from kmip_data.pipelines.datasets.graphs.readers.table_files import read_table_file
     from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
-    from kmip_data.pipelines.datasets.graphs.tables.frame_files import read_table_file
     from kmip_data.pipelines.datasets.graphs.tables.table import check_column_options
 
     # 1. Read the table and find its columns.

@@ -9,7 +9,7 @@ from pathlib import Path
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -17,15 +17,14 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     matrix_cells,
     tables_from_matrix,
 )
-from kmip_data.pipelines.datasets.graphs.tables.frame_files import (
-    is_frame_file,
-    read_table_file,
-)
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     FeatureIndices,
     read_feature_indices,
 )
+from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
+from kmip_data.pipelines.formats.frames import PARQUET, is_frame_file, read_frame
 
 _EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
 #: Level of the rows -> words in the file name. The first existing level gives the order of graphs.
@@ -95,6 +94,22 @@ def read(
     yield from graphs_from_tables(
         tables, options, findings, feature_files, is_only_table=is_only_table
     )
+
+
+def read_table_file(
+    path: Path, level: str, options: ReadOptions, notices: Notices, *, is_only_table: bool = False
+) -> Table:
+    """Read a table of any format; a text that ``is_only_table`` may have no names of columns."""
+    if not is_frame_file(path.name):
+        return read_table(path, level, options, notices, is_only_table=is_only_table)
+    if is_only_table:
+        reason = f"{path.name} names its columns in UTF-8"
+        options.refuse_unread(dict.fromkeys(("header", "encoding"), reason))
+    frame, blank_lines = read_frame(path, options.check_memory)
+    row_word = "row" if path.name.lower().endswith(PARQUET) else "line"
+    first = int(row_word == "line")
+    frame = expand_lists(frame, notices)
+    return Table(path.name, frame, first, row_word, lines_without_row=blank_lines)
 
 
 FORMAT = GraphFormat(

@@ -1,10 +1,10 @@
-"""Tables in Parquet and JSON lines, whose columns have names and types; other tables are text."""
+"""Tables in Parquet and JSON lines, whose columns have names and types."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,11 @@ import pandas as pd
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.datasets.graphs.findings import Notices
-from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.runtime.extras import require_extra
 
 _JSON_LINES = (".jsonl", ".ndjson")
-_PARQUET = ".parquet"
+PARQUET = ".parquet"
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
 _BYTES_PER_JSON_BYTE = 16
 _DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
@@ -29,36 +25,38 @@ _DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "
 
 def is_frame_file(name: str) -> bool:
     """True for the name of a file of Parquet or JSON lines."""
-    return name.lower().removesuffix(".gz").endswith((*_JSON_LINES, _PARQUET))
+    lowered = name.lower()
+    return lowered.endswith(PARQUET) or lowered.removesuffix(".gz").endswith(_JSON_LINES)
 
 
-def read_table_file(
-    path: Path, level: str, options: ReadOptions, notices: Notices, *, is_only_table: bool = False
-) -> Table:
-    """Read a table of any format; a file that ``is_only_table`` may have lines without names."""
-    if not is_frame_file(path.name):
-        return read_table(path, level, options, notices, is_only_table=is_only_table)
-    if is_only_table:
-        reason = f"{path.name} names its columns in UTF-8"
-        options.refuse_unread(dict.fromkeys(("header", "encoding"), reason))
-    if path.name.lower().endswith(_PARQUET):
-        frame = with_file_dtypes(_read_parquet(path, options))
-        return Table(path.name, expand_lists(frame, notices), 0, "row")
-    options.check_memory(_BYTES_PER_JSON_BYTE * path.stat().st_size, path.name)
+def read_frame(
+    path: Path, check_memory: Callable[[int, str], None]
+) -> tuple[pd.DataFrame, list[int]]:
+    """Return the table of a file, and the numbers of blank lines.
+
+    ``check_memory`` takes the bytes that reading needs and the file's name. Raises ``DamagedInput``
+    with the line if the file is damaged, ``MissingExtra`` without pyarrow.
+    """
     blank_lines: list[int] = []
-    rows = list(_json_objects(path, blank_lines))
+    if path.name.lower().endswith(PARQUET):
+        return with_file_dtypes(_read_parquet(path, check_memory)), blank_lines
+    rows = list(_json_objects(path, blank_lines, check_memory))
     if not rows:
         raise DamagedInput(f"{path.name} is empty.", next="write an object into each line")
-    frame = with_file_dtypes(pd.DataFrame(rows))
-    return Table(path.name, expand_lists(frame, notices), 1, lines_without_row=blank_lines)
+    return with_file_dtypes(pd.DataFrame(rows)), blank_lines
 
 
-def _json_objects(path: Path, blank_lines: list[int]) -> Iterator[dict[str, Any]]:
+def _json_objects(
+    path: Path, blank_lines: list[int], check_memory: Callable[[int, str], None]
+) -> Iterator[dict[str, Any]]:
     """Yield the object of each line; append the numbers of blank lines to ``blank_lines``."""
     number = 0
+    size = 0
     try:
         with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                size += len(line)
+                check_memory(_BYTES_PER_JSON_BYTE * size, path.name)
                 if not line.strip():
                     blank_lines.append(number)
                     continue
@@ -72,14 +70,14 @@ def _json_objects(path: Path, blank_lines: list[int]) -> Iterator[dict[str, Any]
         ) from error
 
 
-def _read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
+def _read_parquet(path: Path, check_memory: Callable[[int, str], None]) -> pd.DataFrame:
     require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
             groups = map(file.metadata.row_group, range(file.num_row_groups))
-            options.check_memory(2 * sum(group.total_byte_size for group in groups), path.name)
+            check_memory(2 * sum(group.total_byte_size for group in groups), path.name)
             frame: pd.DataFrame = file.read().to_pandas()
     except (OSError, ValueError, ArrowException) as error:
         raise DamagedInput(
