@@ -354,7 +354,8 @@ def test_parameters_of_graphs_are_arguments(tmp_path):
     graphs = several(z=lambda i: torch.tensor([float(i)]), w=torch.zeros(1))
     for item in graphs:
         item.edge_index[1] = 1
-    build = kmip_data.save(graphs, tmp_path / "a", label="z", ignore="w", undirected=True)
+    keys = {"label": "z", "task": "classification", "ignore": "w", "undirected": True}
+    build = kmip_data.save(graphs, tmp_path / "a", **keys)
     dataset = kmip_data.open(build.path)
     assert [item.y.tolist() for item in dataset] == [[0], [1], [2]]
     assert dataset[0].y.dtype == torch.int64
