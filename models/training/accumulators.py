@@ -14,10 +14,12 @@ from kmip_data.models.training.metrics import (
     HIT_RANKS,
     METRICS,
     Accumulator,
+    ClassScores,
     LabelRows,
     LinkSums,
     RegressionSums,
     all_metrics,
+    scores_of_classes,
 )
 from kmip_data.models.training.processes import all_gather
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
@@ -326,6 +328,12 @@ class PartMetrics(nn.Module):
             values[name] = float(metric.compute(sums))
         self.reset()
         return values
+
+    def class_scores(self) -> list[ClassScores]:
+        """Return the scores of each class so far; empty unless rows are classified."""
+        if self.target_type != "classification":
+            return []
+        return scores_of_classes(self.accumulator.compute())
 
     def state(self) -> dict[str, AccumulatorState]:
         """Return the accumulated values on the CPU, for :meth:`load`."""

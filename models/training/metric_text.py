@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kmip_data.format.split_files import PARTS
-from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_percent
+from kmip_data.models.training.metrics import ClassScores, MetricsByPart, all_metrics, is_percent
 
 #: Title of the loss of scaled targets, in standard deviations of the train targets.
 SCALED_LOSS = "loss [std]"
+
+
+MAX_PRINTED_CLASSES = 20
+_CLASS_COLUMNS = ("precision [%]", "recall [%]", "F1 [%]", "count")
 
 
 def metric_title(name: str) -> str:
@@ -77,3 +81,23 @@ def metrics_table(
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
     return "\n".join([*lines, *dict.fromkeys(notes)])
+
+
+def class_table(scores: Sequence[ClassScores], class_names: Sequence[str]) -> str:
+    """Format a table with a row per class; empty without classes, or with many."""
+    if not 0 < len(scores) <= MAX_PRINTED_CLASSES:
+        return ""
+    names = class_names
+    if len(names) != len(scores):  # labels or numbers that a task makes classes have no names
+        names = [f"class {number}" for number in range(len(scores))]
+    rows = [["test", *_CLASS_COLUMNS]]
+    for name, score in zip(names, scores, strict=True):
+        shares = (score.precision, score.recall, score.f1)
+        cells = ["–" if share is None else f"{100 * share:.2f}" for share in shares]
+        rows.append([name, *cells, f"{score.count:,}"])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        numbers = map(str.rjust, cells, widths[1:])
+        lines.append("  ".join([name.ljust(widths[0]), *numbers]))
+    return "\n".join(lines)

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
+from pydantic import Field
+
 from kmip_data.format.targets import TargetType
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import with_plugin_entries
+from kmip_data.strict_model import StrictModel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +68,21 @@ class LinkSums(NamedTuple):
     graphs: Tensor  #: number of graphs with links
 
 
+class ClassScores(StrictModel):
+    """Scores of one class on a part."""
+
+    precision: float | None = Field(
+        description="share of the predictions of the class that are right; none: never predicted"
+    )
+    recall: float | None = Field(
+        description="share of the rows of the class that are found; none: the part has no such row"
+    )
+    f1: float | None = Field(
+        description="harmonic mean of both; none: neither label nor prediction"
+    )
+    count: int = Field(description="rows of the part with this class")
+
+
 def accuracy(confusion: Tensor) -> Tensor:
     """Fraction of correct rows, from a confusion matrix (C, C) with a row per label."""
     return confusion.diagonal().sum() / confusion.sum()
@@ -91,6 +109,30 @@ def mean_class_accuracy(confusion: Tensor) -> Tensor:
     return (hits / labels.clamp_min(1))[present].mean()
 
 
+def balanced_accuracy(confusion: Tensor) -> Tensor:
+    """Mean recall of the classes that are a label, from a confusion matrix (C, C).
+
+    Equals scikit-learn's ``balanced_accuracy_score``. A constant answer has 1 / (number of classes).
+    """
+    labels = confusion.sum(1)
+    return (confusion.diagonal() / labels)[labels > 0].mean()
+
+
+def matthews_correlation(confusion: Tensor) -> Tensor:
+    """Matthews correlation coefficient of labels and predictions, from a confusion matrix (C, C).
+
+    Equals scikit-learn's ``matthews_corrcoef``, also where labels or predictions are a single class
+    and the correlation is undefined: 0, as that of a constant answer.
+    """
+    rows = confusion.sum()
+    labels = confusion.sum(1)
+    predictions = confusion.sum(0)
+    covariance = confusion.diagonal().sum() * rows - labels @ predictions
+    # Of a single class, the variance is exactly 0: its only product is rows².
+    variances = (rows**2 - labels @ labels) * (rows**2 - predictions @ predictions)
+    return covariance / variances.sqrt() if variances else variances
+
+
 def mean_iou(confusion: Tensor) -> Tensor:
     """Mean Jaccard index over the classes that are a label or a prediction, from a confusion matrix (C, C)."""
     hits = confusion.diagonal()
@@ -103,6 +145,22 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
     # The denominator of a class is 0 exactly when it is neither a label nor a prediction.
     present = denominator > 0
     return (numerator[present] / denominator[present]).mean()
+
+
+def scores_of_classes(confusion: Tensor) -> list[ClassScores]:
+    """Return the scores of each class, from a confusion matrix (C, C) with a row per label."""
+    scores = []
+    columns = (confusion.diagonal(), confusion.sum(1), confusion.sum(0))
+    for hits, labels, predictions in zip(*(column.tolist() for column in columns), strict=True):
+        scores.append(
+            ClassScores(
+                precision=hits / predictions if predictions else None,
+                recall=hits / labels if labels else None,
+                f1=2 * hits / (labels + predictions) if labels + predictions else None,
+                count=int(labels),
+            )
+        )
+    return scores
 
 
 def mean_average_precision(rows: LabelRows) -> Tensor:
@@ -167,6 +225,11 @@ def _mean(values: list[Tensor]) -> Tensor:
 def mean_absolute_error(sums: RegressionSums) -> Tensor:
     """Mean absolute error, averaged over targets."""
     return (sums.absolute / sums.rows)[sums.rows > 0].mean()
+
+
+def root_mean_squared_error(sums: RegressionSums) -> Tensor:
+    """Root of the mean squared error, averaged over targets."""
+    return (sums.squares / sums.rows)[sums.rows > 0].sqrt().mean()
 
 
 def batch_mean_absolute_error(sums: RegressionSums) -> Tensor:
@@ -260,6 +323,8 @@ _percent_metric = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
     "accuracy": _percent_metric(accuracy, "accuracy", "classification"),
     "f1": _percent_metric(macro_f1, "macro F1", "classification"),
+    "balanced_accuracy": _percent_metric(balanced_accuracy, "balanced accuracy", "classification"),
+    "mcc": Metric(matthews_correlation, "MCC", "classification"),
     "miou": _percent_metric(mean_iou, "mIoU", "classification", reported_levels=("node",)),
     "accuracy_sbm": _percent_metric(
         mean_class_accuracy, "accuracy-SBM", "classification", only_on_request=True
@@ -280,6 +345,7 @@ METRICS: dict[str, Metric] = {
         required_targets="rows of both classes, or with and without a label",
     ),
     "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
+    "rmse": Metric(root_mean_squared_error, "RMSE", "regression", higher_is_better=False),
     "mae_batches": Metric(
         batch_mean_absolute_error, "MAE of batches", "regression", higher_is_better=False
     ),
@@ -301,6 +367,9 @@ METRIC_SYNONYMS = {
     "macrof1": "f1",
     "f1macro": "f1",
     "f1score": "f1",
+    "bacc": "balanced_accuracy",
+    "matthews": "mcc",
+    "matthewscorrcoef": "mcc",
     "iou": "miou",
     "auc": "roc_auc",
     "auroc": "roc_auc",
@@ -308,6 +377,7 @@ METRIC_SYNONYMS = {
     "auprc": "ap",
     "averageprecision": "ap",
     "l1": "mae",
+    "rootmeansquarederror": "rmse",
     "rsquared": "r2",
 }
 

@@ -7,7 +7,9 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.metrics import r2_score, root_mean_squared_error
 from support.cli import expect_refusal, expect_success
 
 import kmip_data
@@ -141,6 +143,31 @@ def test_own_split_column_is_used_and_one_error_metric_is_printed(home, tmp_path
     assert set(encoded.keys()) == {"x", "edge_index", "edge_attr", "y", "rwse"}
 
 
+def test_rare_classes_are_shown_and_the_key_of_their_weights_is_named(home, tmp_path):
+    parts = [*["train"] * 22, "val", "val", "test", "test"]
+    rows = [
+        f"{'C' * (row + 1)}O,{'no' if row % 11 else 'yes'},{part}" for row, part in enumerate(parts)
+    ]
+    (tmp_path / "tox.csv").write_text("\n".join(["smiles,toxic,split", *rows]))
+    words = ["--name", "tox", "--archive", tmp_path / "tox.csv", "--set", "label=toxic", "-q"]
+    expect_success("build", "graphs", *words)
+    typed = ["train", "tox", *[word for word in QUICK if word != "-q"], "--name", "r"]
+    outcome = expect_success(*typed)
+    assert re.search(r"\ntest +precision \[%\] +recall \[%\] +F1 \[%\] +count\nno ", outcome.out)
+    assert re.search(r"\nyes +(?:\S+ +){3}0\n", outcome.out)
+    (warning,) = [line for line in outcome.err.splitlines() if "larger weights" in line]
+    assert "the classes of train have 2 to 20 graphs; " in warning
+    for option in re.findall(r"--set \S+", warning):
+        typed += option.split()
+    typed[-5] = "weighted"
+    outcome = expect_success(*typed)
+    assert "larger weights" not in outcome.err
+    assert "the best by balanced accuracy on val" in outcome.out
+    scores = expect_success("evaluate", "weighted", "--json").json["class_scores"]
+    assert [score["count"] for score in scores] == [2, 0]
+    assert scores[1]["recall"] is None
+
+
 def test_the_constant_baseline_ignores_missing_numbers(home, tmp_path):
     write_people(tmp_path / "soc", "age")
     table = (tmp_path / "soc/nodes.csv").read_text().replace("p3,3,", "p3,,")
@@ -152,8 +179,16 @@ def test_the_constant_baseline_ignores_missing_numbers(home, tmp_path):
     known = graph.y.isfinite()
     train, test = graph.y[graph.train_mask & known], graph.y[graph.test_mask & known]
     error = (test - train.median()).abs().mean()
-    chance = json.loads((Path(trained["run"]) / "result.json").read_text())["chance"]
-    assert chance == pytest.approx(float(error))
+    result = json.loads((Path(trained["run"]) / "result.json").read_text())
+    assert result["chance"] == pytest.approx(float(error))
+
+    # Metrics of one graph are those of all known nodes of a part.
+    expect_success("predict", trained["run"])
+    with np.load(Path(trained["run"]) / "predictions.npz") as predicted:
+        answers = predicted["pred"][:, 0][known[graph.test_mask]]
+    measured = result["metrics"]["test"]
+    assert measured["r2"] == pytest.approx(r2_score(test, answers), rel=1e-5)
+    assert measured["rmse"] == pytest.approx(root_mean_squared_error(test, answers), rel=1e-5)
 
 
 def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path):

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 _POSITION_UNITS = (" [unit of the file]", " / room extent")
 
 
+def is_own_data(card: Card) -> bool:
+    """True if a build has the user's own data, false for published datasets and cities."""
+    return card.manifest not in dataset_names() or bool(load_manifest(card.manifest).recipe)
+
+
 def default_scale(card: Card, target_type: TargetType) -> DataScale:
     """Return the default of ``data.scale``: published data stay as their papers use them."""
-    is_own = card.manifest not in dataset_names() or bool(load_manifest(card.manifest).recipe)
     # The features of a city are standardised when it is built.
-    if not is_own or is_city(card):
+    if not is_own_data(card) or is_city(card):
         return "none"
     return "both" if target_type == "regression" else "features"
 

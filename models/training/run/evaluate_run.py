@@ -13,11 +13,15 @@ import torch
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.models.training.metric_text import format_metric_by_part, metrics_table
+from kmip_data.models.training.metric_text import class_table, format_metric_by_part, metrics_table
+from kmip_data.models.training.metrics import ClassScores
 from kmip_data.models.training.run.finished_run import open_run
 from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
-from kmip_data.models.training.run.training_module import evaluate_parts
+from kmip_data.models.training.run.training_module import (
+    accumulate_metrics,
+    compute_metrics,
+)
 
 #: Tolerance for metrics measured on another machine, absolute and relative.
 TOLERANCE = 1e-4
@@ -34,6 +38,8 @@ class Evaluation:
     device: str
     #: loss and metrics by part
     metrics: dict[str, dict[str, float]]
+    #: scores of each class on test, of a classification
+    class_scores: list[ClassScores]
     #: True if ``result.json`` was edited after it was written.
     edited: bool
 
@@ -76,6 +82,7 @@ class Evaluation:
             "device": self.device,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
+            "class_scores": [scores.model_dump() for scores in self.class_scores],
             "same_as_result": self.equals_result,
             "edited": self.edited,
         }
@@ -86,6 +93,7 @@ class Evaluation:
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
             metrics_table(self.metrics, loss_title=self.result.loss_title),
+            class_table(self.class_scores, card.class_names),
             f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
         ]
         if self.equals_result is not None:
@@ -94,7 +102,7 @@ class Evaluation:
             )
         if self.edited:
             lines.append(f"{RESULT_NAME} was edited after it was written")
-        return "\n".join(lines)
+        return "\n".join(filter(None, lines))
 
 
 def evaluate(
@@ -142,9 +150,11 @@ def evaluate(
             ),
         )
     with opened.load_module() as module:
-        metrics = evaluate_parts(
+        accumulated = accumulate_metrics(
             module, opened.data, opened.data.parts, torch.device(opened.device.type)
         )
+        class_scores = accumulated["test"].class_scores() if "test" in accumulated else []
+        metrics = compute_metrics(module, accumulated)
     return Evaluation(
         run=opened.folder,
         result=opened.result,
@@ -152,5 +162,6 @@ def evaluate(
         split=RunSplit.from_data(opened.data),
         device=opened.device.name,
         metrics=metrics,
+        class_scores=class_scores,
         edited=is_edited(opened.folder),
     )

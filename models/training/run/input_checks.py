@@ -16,11 +16,14 @@ from kmip_data.models.registries import edge_encoders, node_encoders
 from kmip_data.models.scaling import Moments
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.data.scaled_columns import scaled_features
+from kmip_data.models.training.data.scaled_columns import is_own_data, scaled_features
 from kmip_data.models.training.tasks import is_known
 from kmip_data.text import count_with_noun
 
 FEW_LABELS = 10  #: labelled items of train below which a run is warned of
+
+
+UNEQUAL_CLASSES = 10  #: ratio of the largest to the smallest class that a run is warned of
 
 
 def check_features(config: RunConfig, data: RunData) -> None:
@@ -60,7 +63,7 @@ def _bad_values_error(data: RunData, problem: str) -> UsageError:
     )
 
 
-def target_warnings(data: RunData) -> Iterator[str]:
+def target_warnings(config: RunConfig, data: RunData) -> Iterator[str]:
     """Yield warnings for train targets that teach a network little, such as a single class.
 
     Raises ``UsageError`` for an infinite target of a part.
@@ -89,6 +92,16 @@ def target_warnings(data: RunData) -> Iterator[str]:
             "so a constant answer fits them; "
             "--split-rule stratified has each class in every part"
         )
+    is_unweighted = config.training.loss == "cross_entropy" and is_own_data(data.build.card)
+    if task.target_type == "classification" and is_unweighted:
+        counts = targets[known].bincount()
+        counts = counts[counts > 0]
+        if len(counts) and counts.max() >= UNEQUAL_CLASSES * counts.min():
+            yield (
+                f"the classes of train have {counts.min():,} to {counts.max():,} {task.level}s; "
+                "--set training.loss=weighted_cross_entropy gives rare classes larger weights, "
+                "and --set training.metric=balanced_accuracy chooses the epoch by all classes equally"
+            )
     if task.target_type == "regression":
         moments = Moments(task.outputs)
         moments.add(targets)

@@ -20,7 +20,7 @@ from kmip_data.format.targets import TargetType
 from kmip_data.models.training.config.overrides import config_to_toml
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metric_text import SCALED_LOSS
-from kmip_data.models.training.metrics import all_metrics
+from kmip_data.models.training.metrics import ClassScores, all_metrics
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
@@ -119,6 +119,9 @@ class RunResult(StrictModel):
     )
     metric: str = Field(description="metric that selects the best epoch")
     metrics: dict[str, dict[str, float]] = Field(description="loss and metrics by part")
+    class_scores: list[ClassScores] = Field(
+        default=[], description="scores of each class on test, of a classification"
+    )
     chance: float | None = Field(
         default=None,
         description="metric of a constant prediction on test; none: not computed",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
-from kmip_data.models.training.metric_text import format_metric_by_part, metrics_table
+from kmip_data.models.training.metric_text import class_table, format_metric_by_part, metrics_table
 from kmip_data.models.training.metrics import MetricsByPart, all_metrics
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.text import count_with_noun
@@ -92,8 +92,12 @@ class RunSummary:
             aggregation = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"
         if len(self.runs) > 1:
             aggregation += f" mean ± standard deviation (n - 1) over {len(self.runs)} runs,"
-        text = (
-            f"{table}\n{dataset}, {first.model},{aggregation} seed {seeds}; weights of epoch "
+        classes = ""
+        if len(self.runs) == 1:
+            classes = class_table(first.class_scores, first.class_names)
+        sentence = (
+            f"{dataset}, {first.model},{aggregation} seed {seeds}; weights of epoch "
             f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
-        return f"{text}\n{SAMPLE_NOTE}" if first.sample else text
+        note = SAMPLE_NOTE if first.sample else ""
+        return "\n".join(filter(None, (table, classes, sentence, note)))

@@ -78,8 +78,9 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, W
 from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.models.training.run.training_module import (
     TrainingModule,
+    accumulate_metrics,
     check_metrics_finite,
-    evaluate_parts,
+    compute_metrics,
 )
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
@@ -242,7 +243,7 @@ def _train_one(
 
     # 3. Check features, memory and weights before a folder is created; memory before any network.
     check_features(config, data)
-    for warning in target_warnings(data):
+    for warning in target_warnings(config, data):
         log(f"warning: {warning}")
     step_memory = memory_estimate.estimate_step_memory(config, data, device)
     check_encoders(config, data)
@@ -507,7 +508,9 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
 
     best_weights = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best_weights)
-    metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
+    accumulated = accumulate_metrics(loop.module, data, data.parts, loop.device)
+    class_scores = accumulated["test"].class_scores() if "test" in accumulated else []
+    metrics = compute_metrics(loop.module, accumulated)
     check_metrics_finite(metrics)
 
     card = data.build.card
@@ -538,6 +541,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
+        class_scores=class_scores,
         **chance_metric(data, loop.metric)._asdict(),
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),

@@ -196,17 +196,23 @@ def evaluate_parts(
     that is undefined for a part, such as R² of a single target, is omitted unless it is
     ``training.metric``. Raises ``CheckFailed`` if a loss is not finite.
     """
-    metrics = accumulate_metrics(module, data, parts, device)
-    values = {part: metrics[part].compute() for part in parts}
+    return compute_metrics(module, accumulate_metrics(module, data, parts, device))
+
+
+def compute_metrics(
+    module: TrainingModule, accumulated: Mapping[str, PartMetrics]
+) -> dict[str, dict[str, float]]:
+    """Return loss and metrics by part and name, as :func:`evaluate_parts`, and reset the parts."""
+    values = {part: metrics.compute() for part, metrics in accumulated.items()}
     selection_metric = module.config.training.metric
-    for part in parts:
-        loss = values[part]["loss"]
+    for part, measured in values.items():
+        loss = measured["loss"]
         if not math.isfinite(loss):
             module.activity = f"evaluating {part}"
             raise module.divergence_error(f"The loss is {loss}")
         values[part] = {
             name: value
-            for name, value in values[part].items()
+            for name, value in measured.items()
             if not math.isnan(value)
             or name == selection_metric
             or not all_metrics()[name].required_targets

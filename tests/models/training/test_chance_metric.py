@@ -48,6 +48,12 @@ def test_a_tie_on_train_is_broken_by_val_and_then_by_number(
     )
 
 
+def test_constant_answers_have_a_fixed_correlation_and_balanced_accuracy() -> None:
+    data = data_with_counts(train=[5, 2, 3], test=[1, 6, 0])
+    assert chance_metric(data, "mcc").chance == 0
+    assert chance_metric(data, "balanced_accuracy").chance == 0.5
+
+
 @pytest.mark.parametrize("counts", [{"train": [1, 2]}, {"test": [1, 2]}, {}])
 def test_parts_without_classes_have_no_chance(counts: dict[str, list[int]]) -> None:
     assert chance_metric(data_with_counts(**counts), "accuracy") == (None, "")

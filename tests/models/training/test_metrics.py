@@ -14,10 +14,13 @@ from sklearn.metrics import (
     balanced_accuracy_score,
     f1_score,
     jaccard_score,
+    matthews_corrcoef,
     mean_absolute_error,
     mean_squared_error,
+    precision_recall_fscore_support,
     r2_score,
     roc_auc_score,
+    root_mean_squared_error,
 )
 from support.builds.learnable import tiny_config
 from support.metrics import usual_metrics
@@ -30,6 +33,7 @@ from kmip_data.models.training import accumulators
 from kmip_data.models.training.accumulators import PartMetrics, all_gather, sum_link_metrics
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.losses import LOSSES, link_cross_entropy
+from kmip_data.models.training.metric_text import class_table
 from kmip_data.models.training.metrics import HIT_RANKS, LINK_TITLES, METRICS
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, link_targets
 
@@ -64,6 +68,11 @@ def test_metrics_equal_scikit_learn_on_the_full_split(seed, batch):
     assert values["miou"] == pytest.approx(
         jaccard_score(target, predicted, average="macro"), abs=1e-12
     )
+    assert values["mcc"] == pytest.approx(matthews_corrcoef(target, predicted), abs=1e-12)
+    assert values["balanced_accuracy"] == pytest.approx(
+        np.mean([(predicted == label)[target == label].mean() for label in np.unique(target)]),
+        abs=1e-12,
+    )
     # Σ loss·rows / Σ rows is the mean over rows however they were batched.
     assert values["loss"] == pytest.approx(float(loss.mean()), rel=1e-9)
 
@@ -81,7 +90,8 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
             rows = predicted[target == label]
             shares.append((rows == label).mean() if len(rows) else 0.0)
         if len(labels) == classes:
-            assert np.mean(shares) == balanced_accuracy_score(target, predicted)
+            balanced = balanced_accuracy_score(target, predicted)
+            assert np.mean(shares) == balanced
 
         logits = torch.eye(classes)[torch.from_numpy(predicted)]
         chosen = PartMetrics(task, "accuracy_sbm")
@@ -90,7 +100,39 @@ def test_accuracy_sbm_is_the_mean_share_of_each_class():
             fill(metrics, logits, torch.from_numpy(target), torch.zeros(300), 64)
         values = chosen.compute()
         assert values.pop("accuracy_sbm") == pytest.approx(np.mean(shares), abs=1e-12)
+        if len(labels) == classes:
+            assert values["balanced_accuracy"] == pytest.approx(balanced, abs=1e-12)
         assert values == usual.compute()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_of_classes_equal_scikit_learn(seed):
+    """Where a score is undefined, it is none, and scikit-learn's is 0."""
+    rng = np.random.default_rng(seed)
+    target, predicted = rng.integers(0, 2 + seed, (2, 40))
+    target[0] = -1  # unknown
+    metrics = PartMetrics(Task("node", "classification", 6))
+    fill(metrics, torch.eye(6)[predicted], torch.from_numpy(target), torch.zeros(40), 7)
+    scores = metrics.class_scores()
+    oracle = precision_recall_fscore_support(
+        target[1:], predicted[1:], labels=range(6), zero_division=np.nan
+    )
+    for column, expected in zip(("precision", "recall", "f1", "count"), oracle, strict=True):
+        values = [getattr(score, column) for score in scores]
+        assert [math.nan if value is None else value for value in values] == pytest.approx(
+            expected.tolist(), nan_ok=True
+        )
+    shown = class_table(scores, "abcdef").splitlines()
+    assert [line.split()[0] for line in shown] == ["test", *"abcdef"]
+    assert class_table(scores * 4, ()) == class_table([], ()) == ""
+
+
+@pytest.mark.parametrize(("labels", "answers"), [([0, 1, 2], [1]), ([1], [0, 1]), ([1], [1])])
+def test_a_single_class_has_no_correlation(labels, answers):
+    metrics = PartMetrics(Task("graph", "classification", 3))
+    target, predicted = np.resize(labels, 12), np.resize(answers, 12)
+    fill(metrics, torch.eye(3)[predicted], torch.from_numpy(target), torch.zeros(12), 5)
+    assert metrics.compute()["mcc"] == matthews_corrcoef(target, predicted) == 0
 
 
 @pytest.mark.parametrize("target_type", ["classification", "multilabel", "regression"])
@@ -195,6 +237,7 @@ def test_regression_metrics_equal_scikit_learn():
     squared = mean_squared_error(target, predicted)
     assert values["log10_mse"] == pytest.approx(math.log10(squared), rel=1e-7)
     assert values["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    assert values["rmse"] == pytest.approx(root_mean_squared_error(target, predicted), rel=1e-7)
     assert values["r2"] == pytest.approx(r2_score(target, predicted), rel=1e-7)
     target[:, 3] = np.nan
     target[:50, 5] = np.nan
@@ -202,7 +245,11 @@ def test_regression_metrics_equal_scikit_learn():
     predicted[:, 8] = target[:, 8] = -1.0
     fill_rows(metrics, predicted, target, 64)
     values = metrics.compute()
-    for name, oracle, left_out in (("mae", mean_absolute_error, {3}), ("r2", r2_score, {3, 7, 8})):
+    for name, oracle, left_out in (
+        ("mae", mean_absolute_error, {3}),
+        ("rmse", root_mean_squared_error, {3}),
+        ("r2", r2_score, {3, 7, 8}),
+    ):
         each = [oracle(target[k, t], predicted[k, t]) for t in range(11)
                 if t not in left_out for k in [~np.isnan(target[:, t])]]  # fmt: skip
         assert values[name] == pytest.approx(np.mean(each), rel=1e-7)
@@ -476,13 +523,13 @@ def test_each_kind_of_task_has_its_listed_metrics() -> None:
     """These lists are literal; other tests derive theirs from the tables."""
     target_types = ("classification", "multilabel", "regression", "links")
     reported = [
-        {"accuracy", "f1", "miou"},
+        {"accuracy", "f1", "balanced_accuracy", "mcc", "miou"},
         {"ap"},
-        {"mae", "mae_batches", "r2"},
+        {"mae", "rmse", "mae_batches", "r2"},
         {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"},
     ]
     assert list(map(usual_metrics, target_types)) == reported
-    assert usual_metrics("classification", "graph") == {"accuracy", "f1"}
+    assert usual_metrics("classification", "graph") == reported[0] - {"miou"}
     chosen = {
         name: metric.target_type for name, metric in METRICS.items() if metric.only_on_request
     }

@@ -288,14 +288,14 @@ def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkey
 
 def test_a_metric_that_is_not_finite_is_named_with_its_part(build, tmp_path, monkeypatch):
     """The ROC-AUC of a part that lacks a class is one."""
-    measured = run_file.evaluate_parts
+    measured = run_file.compute_metrics
 
     def undefined(*arguments):
         metrics = measured(*arguments)
         metrics["test"]["f1"] = math.nan
         return metrics
 
-    monkeypatch.setattr(run_file, "evaluate_parts", undefined)
+    monkeypatch.setattr(run_file, "compute_metrics", undefined)
     with pytest.raises(CheckFailed, match=r"test part .*f1"):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
