@@ -7,6 +7,7 @@ at random. ``influence-of-k`` collects the metric and training time of finished 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,8 @@ def _measure_attention(name: str, measure: CurveFunction, options: Json) -> None
             message = "Both RUN and --gaussian are given."
         raise UsageError(
             message,
-            next=f"kmip-data analyze {name} RUN; or kmip-data analyze {name} --gaussian 2500x16",
+            next=f"kmip-data analyze {name} {shlex.quote(run or 'RUN')}; "
+            f"or kmip-data analyze {name} --gaussian {'x'.join(map(str, gaussian or (2500, 16)))}",
         )
     if gaussian:
         projections = gaussian_projections(*gaussian)
@@ -274,7 +276,7 @@ def compare_runs_over_k(
             "No finished runs differ only in k.",
             expected="runs of k-MIP attention with several k",
             found="; ".join(notes) or f"{len(runs)} runs",
-            next="kmip-data train helsinki --set model.attention.k=5; then with another k",
+            next="kmip-data sweep --dataset NAME --set model.attention.k=2,5,10",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += left_out

@@ -39,13 +39,11 @@ if TYPE_CHECKING:
 @click.argument("plan", metavar="[SWEEP]", required=False, type=SWEEP)
 @click.option(
     "--dataset",
-    "datasets",
     metavar="LIST",
     help="Datasets or build folders, separated by commas.  [default: the plan's]",
 )
 @click.option(
     "--model",
-    "models",
     metavar="LIST",
     help="Models, separated by commas.  [default: the plan's, else gps-kmip]",
 )
@@ -117,9 +115,9 @@ def _override_plan(plan: SweepPlan, axes: Json) -> SweepPlan:
     if axes["sample"]:
         update["set"] += ("data.sample=true",)
         update["epochs"] = axes["epochs"] or SAMPLE_EPOCHS
-    for name in ("datasets", "models"):
-        if axes[name]:
-            update[name] = tuple(axes[name].split(","))
+    for option in ("dataset", "model"):
+        if axes[option]:
+            update[f"{option}s"] = tuple(axes[option].split(","))
     for dataset in update.get("datasets", ()):
         BUILD.convert(dataset, None, click.get_current_context())
     if axes["seeds"] is not None:

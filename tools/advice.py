@@ -21,7 +21,7 @@ NOTES = ROOT / ".pytest_cache" / "advice"  #: folder of notes, one file for each
 MOST_UNTYPED = 21  #: it only falls
 PLACEHOLDER = "{}"  #: an expression in a template
 COMMAND = re.compile(r"(?<![\w/.-])kmip-data [a-z]")
-PROSE = re.compile(r"[;,`\n]|: | \(| which | again")  #: end of a command
+PROSE = re.compile(r"[;`\n]|,(?!\S)|: | \(| which | again| && ")  #: end of a command
 #: Arguments of calls that describe commands without advising them.
 NO_ADVICE = {"help", "epilog", "metavar", "short_help", "title"}
 

@@ -29,6 +29,7 @@ def build_from_class(
 
     The code of the class runs, so only the command line can name it.
     """
+    from kmip_data.builds.home import unused_name
     from kmip_data.models.training.config.overrides import parse_toml_value
 
     if refused := typed_options() - _ACCEPTED_OPTIONS:
@@ -44,7 +45,7 @@ def build_from_class(
             expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument, and --name NAME",
             found=" ".join(settings) or "no --set",
             next=f"kmip-data build {PYG_NAME} --set class=torch_geometric.datasets:WebKB"
-            " --set name=cornell --name my-cornell",
+            f" --set name=cornell --name {unused_name('my-cornell', home)}",
         )
 
     from kmip_data.saving.save import check_new_folder

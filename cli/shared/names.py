@@ -95,7 +95,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if self._exists(name, known, home):
             return name
         error = self._other_kind_error(
-            name, known, home, run=params.get("run") or "", models=params.get("models") or ""
+            name, known, home, run=params.get("run") or "", models=params.get("model") or ""
         )
         error = error or self._unknown_name_error(name, known)
         options = {option for other in ctx.command.params for option in other.opts} if ctx else ()

@@ -12,6 +12,14 @@ import click
 
 #: Options that every printed command keeps, by their names in click.
 _OPTIONS_OF_ALL = ("home", "plugin")
+#: ``--config``, and the options that name another configuration.
+_CONFIG_OPTION = "file"
+_CONFIGURATION_OPTIONS = {_CONFIG_OPTION, "model", "preset", "variant", "resume", "reproduce"}
+#: Typed and printed command -> further options that are kept on the same dataset.
+_KEPT_SETTINGS = {
+    ("build", "build"): {"settings"},
+    ("train", "sweep"): {"model", "seeds", "epochs", "overrides", "offline"},
+}
 #: Commands that list what can be chosen, and so do not repeat the choice.
 _LISTING_COMMANDS = {"info"}
 _PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: such as ``FILE``
@@ -61,7 +69,8 @@ def complete_printed_commands(
 ) -> str:
     """Add typed options to the commands in a text.
 
-    A printed command keeps the typed ``--home`` and ``--plugin``, if it takes and lacks them.
+    A printed command keeps the typed ``--home`` and ``--plugin``, if it takes and lacks them, and
+    ``--config``, unless it names another configuration.
 
     Parameters
     ----------
@@ -75,7 +84,7 @@ def complete_printed_commands(
         Name that begins a printed command.
     choose_build
         Also keep the options that choose a build of the typed dataset, such as ``--k``, and the
-        ``--set`` of a build.
+        settings of a command that does the same work, such as ``--set`` of a build.
     """
     first, *others = re.split(rf"(?<![\w/.-]){program} (?=[a-z])", text)
     if not others:
@@ -112,11 +121,12 @@ def _options_to_keep(
     if printed.command is None:
         return []
     kept_names = set(_OPTIONS_OF_ALL)
+    if _CONFIGURATION_OPTIONS.isdisjoint(printed.values):
+        kept_names.add(_CONFIG_OPTION)
     if choose_build and typed.dataset is not None and printed.dataset == typed.dataset:
         if printed.path[0] not in _LISTING_COMMANDS:
             kept_names |= {"sample", *DATASET_OPTIONS["records"], *DATASET_OPTIONS["split"]}
-        if typed.path == printed.path == ("build",):
-            kept_names.add("settings")
+        kept_names |= _KEPT_SETTINGS.get((typed.path[0], printed.path[0]), set())
 
     options = []
     for param in printed.command.params:

@@ -107,7 +107,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which do not exist"
             " in its graph.",
-            next="kmip-data verify NAME --repair",
+            next="use the column of these graphs, or --set model.attention.expander=0",
         )
 
     # 2. If each column is a permutation, every node is a target once per column: return a table.

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absent_file_error
 from kmip_data.files.small_files import (
     first_problem,
@@ -25,7 +25,7 @@ from kmip_data.files.small_files import (
 from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
-from kmip_data.models.training.config.overrides import documented_keys
+from kmip_data.models.training.config.overrides import grid_values
 from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
@@ -62,8 +62,6 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_parse_seed_range),
 ]
-#: One value of ``A,B``: brackets and quotes are part of it, with the commas in them.
-_GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
 UNNAMED_SWEEP = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
@@ -185,27 +183,25 @@ class SweepPlan(StrictModel):
 def add_grid(plan: SweepPlan, settings: Iterable[str]) -> SweepPlan:
     """Return a plan with settings of the command line, where ``KEY=A,B`` is a run for A and one for B.
 
-    Several such settings are a grid of all combinations, each a change named by its values. Commas
-    inside brackets or quotes separate no values, nor do those of a key that only takes lists.
+    Several such settings are a grid of all combinations, each a change named by its values.
 
     Raises ``UsageError`` for a grid with a value twice, with more than ``MAX_RUNS`` runs, or on a
     plan that has changes already.
     """
-    list_keys = {key.name for key in documented_keys() if key.type == "list"}
     fixed = []
     axes: list[list[str]] = []
     for setting in settings:
-        key, _, text = setting.partition("=")
-        values = [value.strip() for value in _GRID_VALUE.findall(text)]
-        if len(values) < 2 or key.strip() in list_keys:
+        values = grid_values(setting)
+        if len(values) == 1:
             fixed.append(setting)
             continue
         if len({*values}) < len(values):
+            key, _, text = setting.partition("=")
             raise UsageError(
                 f"--set {setting} has a value twice.",
                 next=f"each value once, or one list in brackets: --set {key}=[{text}]",
             )
-        axes.append([f"{key.strip()}={value}" for value in values])
+        axes.append(values)
 
     update: dict[str, object] = {"set": (*plan.set, *fixed)}
     if axes:
@@ -246,7 +242,7 @@ def sweep_names() -> list[str]:
 def read_sweep_plan(name: str | None) -> SweepPlan:
     """Read a shipped plan by its name, or a ``.toml`` file; ``None`` returns a plan without datasets.
 
-    Raises ``UsageError`` for an unknown plan or file, or an invalid key or value.
+    Raises ``UsageError`` for an unknown file, or an invalid key or value.
     """
     if name is None:
         return SweepPlan.model_construct(
@@ -256,10 +252,6 @@ def read_sweep_plan(name: str | None) -> SweepPlan:
             seeds=(0,),
         )
     if not name.endswith(".toml"):
-        if name not in sweep_names():
-            raise unknown_name_error(
-                "sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml"
-            )
         return SweepPlan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
         values = read_toml(Path(name))
@@ -316,8 +308,8 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
         if change.applies_to(dataset, model) and plan.includes(dataset, model):
             runs += _runs_of_change(plan, dataset, model, change, home)
     if not runs:
-        problem = f"The sweep {plan.name} has no run."
-        remedy = "kmip-data sweep NAME, or --dataset NAME"
+        problem = f"The sweep {plan.name} has no run: its changes are for other datasets or models."
+        remedy = "leave out --dataset and --model"
         plans = None
         if not plan.datasets:
             problem = "The sweep has neither a plan nor a dataset."

@@ -1,10 +1,12 @@
 """``analyze`` through the command line."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 from support.cases import check_each
 from support.cli import expect_refusal, expect_success
+from support.typed_advice import commands_in
 
 from kmip_data.models.analysis.study import collect_run_projections
 
@@ -45,7 +47,13 @@ def test_analyze_writes_a_table_files_and_json(tmp_path, monkeypatch):
 def test_a_run_is_analysed_without_its_first_layer(make_build):
     words = ("train", "--dataset", make_build().path, *QUICK, "--json")
     run = expect_success(*words, "--name", "mine").json["run"]
-    text = expect_success("analyze", "approximation", run, "--k", "1,2", "-q").out
+    both = expect_refusal("analyze", "approximation", run, "--gaussian", "9x4")
+    advised = [f"kmip-data analyze approximation {words}" for words in (run, "--gaussian 9x4")]
+    assert commands_in(both) == advised
+    commands = commands_in(expect_refusal("analyze", "approximation"))
+    of_run, of_gaussian = (shlex.split(command)[1:] for command in commands)
+    expect_success(*of_gaussian, "--k", "1,2", "--queries", "9", "-q")
+    text = expect_success(*of_run[:-1], run, "--k", "1,2", "-q").out
     assert (Path(run) / "approximation.png").is_file()
     assert f"2 layers of {len(collect_run_projections(run).sizes)} graph" in text
     assert "the first layer left out" in text

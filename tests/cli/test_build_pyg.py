@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shlex
 import sys
 import textwrap
 
@@ -14,6 +15,7 @@ from scipy.sparse import csr_matrix
 from support.builds.same import assert_same_data
 from support.cases import check_each
 from support.cli import expect_refusal, expect_success, kmip
+from support.typed_advice import commands_in
 from torch_geometric.datasets import QM9, HeterophilousGraphDataset, Planetoid, TUDataset, WebKB
 
 import kmip_data
@@ -147,15 +149,16 @@ def write_webkb(folder, nodes=20):
 
 
 def test_ten_mask_columns_become_ten_splits_that_can_be_trained(home):
-    raw = home / "raw" / "pages"
+    raw = home / "raw" / "my-cornell"
     write_webkb(raw / "cornell" / "raw")
-    words = ("build", "pyg", "--set", "class=torch_geometric.datasets:WebKB")
-    outcome = expect_success(*words, "--set", "name=cornell", "--name", "pages")
+    (command,) = commands_in(expect_refusal("build", "pyg"))
+    outcome = expect_success(*shlex.split(command)[1:])
     assert "Running torch_geometric.datasets:WebKB," in outcome.err
     assert str(raw) in outcome.err
-    assert "train pages" in outcome.out
+    assert "train my-cornell" in outcome.out
+    assert command + "-2" in expect_refusal("build", "pyg")
     wanted = WebKB(str(raw), "cornell")[0]
-    path = home / "built" / "pages"
+    path = home / "built" / "my-cornell"
     for fold in range(10):
         item = kmip_data.open(path, split_name=f"masks-fold{fold}")[0]
         for name in ("train_mask", "val_mask", "test_mask"):
@@ -163,22 +166,14 @@ def test_ten_mask_columns_become_ten_splits_that_can_be_trained(home):
     for name in ("x", "y", "edge_index"):
         assert torch.equal(item[name], wanted[name])
     assert kmip_data.open(path).split_name == "masks-fold0"
-    small = (
-        "--model",
-        "gcn",
-        "--epochs",
-        "1",
-        "--set",
-        "model.layers=1",
-        "--set",
-        "model.hidden_dim=8",
-    )
-    expect_success("train", "--dataset", "pages", *small, "--set", "data.split.fold=3", "--quiet")
-    message = expect_refusal("train", "--dataset", "pages", *small, "--set", "data.split.fold=10")
+    small = ("--model", "gcn", "--epochs", "1", "--set", "model.layers=1")
+    train = ("train", "--dataset", "my-cornell", *small, "--set", "model.hidden_dim=8")
+    expect_success(*train, "--set", "data.split.fold=3", "--quiet")
+    message = expect_refusal(*train, "--set", "data.split.fold=10")
     assert "masks-fold0, masks-fold1" in message
-    assert "is sound" in expect_success("verify", "pages").out
+    assert "is sound" in expect_success("verify", "my-cornell").out
     # It is there; a second build would replace it.
-    assert "already exists" in expect_refusal(*words, "--set", "name=cornell", "--name", "pages")
+    assert "already exists" in expect_refusal(*shlex.split(command)[1:])
 
 
 def test_masks_stored_as_rows_become_splits(home):

@@ -87,6 +87,20 @@ def test_any_home_is_kept_as_it_was_typed(home):
         ),
         ("build mine --plugin FILE", "build mine --plugin a.py", "build mine --plugin FILE"),
         ("train zinc", "build zinc --set a=b", "train zinc"),
+        # The settings of a training, in a sweep of the same dataset.
+        (
+            "sweep --dataset zinc --set a=1,2",
+            "train zinc --model gcn --seeds 0,1 --epochs 3 --set a=1,2 --set b=3 --device cpu",
+            "sweep --model gcn --seeds 0,1 --epochs 3 --set b=3 --dataset zinc --set a=1,2",
+        ),
+        ("sweep --dataset other", "train zinc --model gcn", "sweep --dataset other"),
+        # The configuration, unless another one is named.
+        ("train zinc", "train --config c.toml zinc", "train --config c.toml zinc"),
+        ("train other", "train zinc --config=c.toml", "train --config c.toml other"),
+        ("train zinc --model gcn", "train zinc --config c.toml", "train zinc --model gcn"),
+        ("train --resume zinc/gcn/a", "train --config c.toml", "train --resume zinc/gcn/a"),
+        ("train --config d.toml", "train --config c.toml", "train --config d.toml"),
+        ("info zinc", "train zinc --config c.toml", "info zinc"),
         # No command.
         ("train --help", "train zinc --home x", "train --help"),
         ("wrote these files", "train zinc --home x", "wrote these files"),

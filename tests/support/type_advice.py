@@ -25,14 +25,16 @@ CHEAP = {
 }
 
 
-#: Published datasets that are advised without a source: their samples need no network.
-SAMPLED = {"cora", "paris"}
+#: Published datasets that are advised without a source: their samples need no network, and are small.
+SAMPLED = {"cora", "long-range", "paris"}
 
 
 def type_advice(line: str, *, code: int | None = None) -> list[str]:
     """Type a line, then each command that its output advises; return these commands."""
     outcome = kmip(*shlex.split(line))
-    text = outcome.out if outcome.code == 0 else outcome.err.rpartition("next: ")[2]
+    text = outcome.out + outcome.err
+    if outcome.code != 0:
+        text = outcome.err.rpartition("next: ")[2]
     if code is not None:
         assert outcome.code == code, outcome.err
     return type_commands(text)
@@ -47,7 +49,8 @@ def type_commands(text: str, **values: str) -> list[str]:
             re.sub(r"[A-Z]{3,}", lambda match: known.get(match[0], match[0]), word)
             for word in shlex.split(command)[1:]
         ]
-        if words[0] == "build" and words[1] in SAMPLED and "--sample" not in words:
+        is_sampled = words[0] in {"build", "train"} and not SAMPLED.isdisjoint(words)
+        if is_sampled and "--sample" not in words:
             words.append("--sample")
         more = [] if {"--help", "--resume"} & {*words} else CHEAP.get(words[0], [])
         expect_success(*words, *more)

@@ -55,6 +55,10 @@ class TypedAdvice:
         modules = {frame.f_globals.get("__name__", "") for frame, _ in frames}
         self._note_commands(str(error), modules)
 
+    def note_page(self, text: str, module: str) -> None:
+        """Note the commands of a file, or of a logged line, that ``module`` writes."""
+        self._note_commands(text, {module})
+
     def note_typed(self, words: list[str]) -> None:
         """Note the printed commands that ``words`` repeat; more words may follow."""
         self.modules = set()
@@ -86,7 +90,7 @@ class TypedAdvice:
 def commands_in(text: str) -> list[str]:
     """Return each printed command of a text, up to a punctuation mark."""
     parts = re.split(rf"(?={advice.COMMAND.pattern})", text)[1:]
-    return [advice.PROSE.split(part)[0].strip().rstrip(".") for part in parts]
+    return [advice.PROSE.split(part)[0].strip().rstrip(".)") for part in parts]
 
 
 def _is_word_for(word: str, printed: str) -> bool:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import conflicting_values_error
+from kmip_data.errors import UsageError, conflicting_values_error
 from kmip_data.models.training.config.graphgps import read_graphgps
-from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
+from kmip_data.models.training.config.overrides import (
+    apply_overrides,
+    find_grid,
+    grid_values,
+    read_config,
+    with_epochs,
+)
 from kmip_data.models.training.config.presets import (
     adapt_config_to_data,
     adapt_preset_to_data,
@@ -111,10 +118,41 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         epochs = min(SAMPLE_EPOCHS, config.training.epochs)
     if epochs is not None:
         config = with_epochs(config, epochs)
-    config = apply_overrides(config, overrides)
+    try:
+        config = apply_overrides(config, overrides)
+    except UsageError as error:
+        # A sweep starts from the preset of its dataset.
+        data = None
+        if not (file or preset or variant):
+            data = [f"data.parameters.{name}={value}" for name, value in build_parameters.items()]
+            data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
+        _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
+        raise
     if file is None and not config.preset:
         print_status(f"{dataset} has no preset: {model} uses its defaults", quiet=quiet)
     return config
+
+
+def _advise_on_grid(
+    error: UsageError, grid: Sequence[str], dataset: str, data: Sequence[str] | None
+) -> None:
+    """Advise one value of each setting ``KEY=A,B``, and a sweep of all values.
+
+    ``data`` are settings of the sweep that select a build of ``dataset``; ``None``: no sweep trains
+    the configuration.
+    """
+    if not grid:
+        return
+    error.correction = None
+    if data is None:
+        error.next = f"one value: {_as_options([grid_values(setting)[0] for setting in grid])}"
+    else:
+        command = f"kmip-data sweep --dataset {shlex.quote(dataset)} {_as_options([*data, *grid])}"
+        error.next = f"one value; to train with each: {command}"
+
+
+def _as_options(settings: Sequence[str]) -> str:
+    return " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
 
 
 def read_users_config(file: Path) -> RunConfig:

@@ -27,6 +27,8 @@ from kmip_data.pipelines.find import parameter_names
 from kmip_data.registry import PLUGIN_OBJECTS
 from kmip_data.text import is_likely_typo, nearest_name
 
+#: One value of ``A,B``: brackets and quotes are part of it, with the commas in them.
+_GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
 KEY_LIST_COMMAND = "kmip-data info s3dis --model gps-kmip"  #: command that lists every key
 #: Last part of our key, by its name in other programs.
 _KEY_SYNONYMS = {
@@ -128,6 +130,30 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
             # Without nearest-neighbour graphs, k means the number of keys per query.
             error.correction = ("k", "model.attention.k")
         raise
+
+
+def grid_values(setting: str) -> list[str]:
+    """Return ``KEY=A`` and ``KEY=B`` for ``KEY=A,B``; any other setting alone.
+
+    Commas inside brackets or quotes separate no values, nor do those of a key that only takes lists.
+    """
+    key, _, text = setting.partition("=")
+    values = [value.strip() for value in _GRID_VALUE.findall(text)]
+    list_keys = {key.name for key in documented_keys() if key.type == "list"}
+    if len(values) < 2 or key.strip() in list_keys:
+        return [setting]
+    return [f"{key.strip()}={value}" for value in values]
+
+
+def find_grid(config: RunConfig, settings: Sequence[str]) -> list[str]:
+    """Return the settings ``KEY=A,B`` if each of their values is valid alone, else an empty list."""
+    values = [grid_values(setting) for setting in settings]
+    for number in range(max(map(len, values), default=0)):
+        try:
+            _with_overrides(config, [single[min(number, len(single) - 1)] for single in values])
+        except UsageError:
+            return []
+    return [setting for setting in settings if len(grid_values(setting)) > 1]
 
 
 def _has_neighbors(config: RunConfig) -> bool:
@@ -342,25 +368,9 @@ def _parse_value(key: ConfigKey, field: FieldInfo, text: str) -> object:
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
         refusal.next = f"--set {key.name}={shlex.quote(value)}"
-    if _is_grid(adapter, text):
-        setting = shlex.quote(f"{key.name}={text}")
-        refusal.next = (
-            f"one value; to train with each: kmip-data sweep --dataset NAME --set {setting}"
-        )
-    elif close:
+    if close:
         refusal.correction = (text, close)
     raise refusal
-
-
-def _is_grid(adapter: TypeAdapter[object], text: str) -> bool:
-    """True if ``text`` has several values of a key, separated by commas."""
-    values = [value.strip() for value in text.split(",")]
-    try:
-        for value in values:
-            adapter.validate_python(parse_toml_value(value))
-    except ValidationError:
-        return False
-    return len(values) > 1
 
 
 def _type_in_words(type_name: str) -> str:

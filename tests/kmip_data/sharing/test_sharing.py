@@ -13,14 +13,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import fsspec
 import pytest
 import torch
-from fsspec.implementations.memory import MemoryFileSystem
 from support.attacks.http_server import File, Handler, redirect, serving, status
 from support.cases import damage_file, read_contents
+from support.hub import replace_hub
 from torch_geometric.data import Data
 
 import kmip_data
@@ -391,39 +390,8 @@ def test_a_pull_retries_before_the_first_bytes_of_a_file(
     assert read_contents(pulled.path) == read_contents(build.path)
 
 
-class Hub(MemoryFileSystem):
-    """Stands in for the file system of a hub, which says in its own way that a file is not there."""
-
-    protocol = "hf"
-
-    def resolve_path(self, path: str) -> SimpleNamespace:
-        return SimpleNamespace(
-            repo_id="me/rings", repo_type="dataset", revision="main", path_in_repo="v1"
-        )
-
-    def open(self, path: str, mode: str = "rb", **more: object) -> object:
-        if mode == "rb" and not self.exists(path):
-            error = OSError("Entry Not Found")
-            error.response = SimpleNamespace(status_code=404)
-            raise error
-        return super().open(path, mode, **more)
-
-
 def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
-    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    monkeypatch.setattr(
-        fsspec.core, "url_to_fs", lambda address: (Hub(), address.removeprefix("hf:/"))
-    )
-    commits = []
-
-    def create_commit(self: object, repo_id: str, operations: list, **about: str) -> None:
-        commits.append((repo_id, about["repo_type"], about["revision"]))
-        for one in operations:
-            data = one.path_or_fileobj
-            data = data if isinstance(data, bytes) else Path(data).read_bytes()
-            Hub().pipe_file(f"/datasets/me/rings/{one.path_in_repo}", data)
-
-    monkeypatch.setattr(hub.HfApi, "create_commit", create_commit)
+    commits = replace_hub(monkeypatch)
     address = "hf://datasets/me/rings/v1"
     push_build(build, address, quiet=True)
     push_build(build, address, quiet=True)
