@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
 from kmip_data.text import is_likely_typo, nearest_names, replace_controls, strip_secrets
 
@@ -125,6 +127,8 @@ class IncompleteBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 MAX_LISTED_NAMES = 16  #: largest number of names that an error lists
 
 
@@ -177,6 +181,33 @@ def unknown_name_error(
     if similar and _is_unambiguous(name, similar[0], known):
         error.correction = (name, similar[0])
     return error
+
+
+def answer_unknown_keywords(**equivalents: str) -> Callable[[F], F]:
+    """Decorate a public function: an unknown keyword is a ``UsageError`` with the name to use.
+
+    ``equivalents`` maps keywords of PyTorch and its libraries to what has their effect here.
+    """
+
+    def decorate(function: F) -> F:
+        parameters = inspect.signature(function).parameters
+        name = function.__qualname__.removesuffix(".__init__")
+        known = [key for key in parameters if key != "self"]
+        takes_others = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+        @functools.wraps(function)
+        def checked(*arguments: object, **keywords: object) -> object:
+            for key in keywords.keys() - parameters.keys():
+                if key in equivalents:
+                    raise UsageError(f"{name} has no argument {key}.", next=equivalents[key])
+                if not takes_others:
+                    noun = f"argument of {name}"
+                    raise unknown_name_error(noun, key, known, command=f"help({name})")
+            return function(*arguments, **keywords)
+
+        return cast("F", checked)
+
+    return decorate
 
 
 def _is_unambiguous(name: str, nearest: str, known: Sequence[str]) -> bool:

@@ -141,6 +141,18 @@ class ColumnRoles(StrictModel):
             parameters["feature"] = tuple(features) or ("none",)
         return parameters
 
+    def with_labels(self, labels: tuple[str, ...]) -> ColumnRoles:
+        """Return the description without its labels and classes if other columns are the labels."""
+        if not labels or labels == self.parameters().get("label"):
+            return self
+        columns = [
+            role
+            for role in self.columns
+            if role.use != "label" and role.column not in labels  # whatever its use was
+        ]
+        no_classes = {"task": None, "classes": (), "class_names": ()}
+        return self.model_copy(update={**no_classes, "columns": tuple(columns)})
+
     def table_rows(self) -> list[list[object]]:
         """Return a row per column: level, name, use, values, distinct, missing, reason."""
         rows: list[list[object]] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.base import Folder, Transform
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, answer_unknown_keywords
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find import find
 from kmip_data.plugins import import_installed_plugin
@@ -16,6 +16,12 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.text import is_address
 
 
+@answer_unknown_keywords(
+    **dict.fromkeys(["name", "path", "folder", "dataset"], "path_or_name=…"),
+    **dict.fromkeys(["pre_transform", "pre_filter"], "transform=…, on reading"),
+    force_reload="leave it out: an opened build is never rebuilt",
+    train="split='train'",
+)
 def open(  # noqa: A001 -- its public name
     path_or_name: Folder,
     split: str | None = None,

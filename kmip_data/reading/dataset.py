@@ -203,6 +203,19 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Names of the classes, indexed by label."""
         return list(self.card.class_names)
 
+    has_download = has_process = False  #: PyTorch Geometric calls neither method
+
+    def download(self) -> None:
+        """Raise ``UsageError``, as :meth:`process` does."""
+        self.process()
+
+    def process(self) -> None:
+        """Raise ``UsageError``: a build is finished before it is opened."""
+        raise UsageError(
+            "A dataset is opened from a finished build: it downloads and processes nothing.",
+            next="kmip_data.open(…, transform=…), on reading; or kmip_data.save(graphs, FOLDER), once",
+        )
+
     @property
     def processed_dir(self) -> str:
         """Folder of the build."""

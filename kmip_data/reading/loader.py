@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import I64
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, answer_unknown_keywords
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
@@ -119,6 +119,11 @@ class GraphLoader(DataLoader[Data]):
 
     dataset: ShardedDataset
 
+    @answer_unknown_keywords(
+        collate_fn="transform=… of the dataset, or torch_geometric.loader.DataLoader",
+        prefetch_factor="prefetch=…",
+        worker_init_fn="leave it out: no worker process is started",
+    )
     def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours
         self,
         dataset: ShardedDataset | torch.utils.data.Subset[Data],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, answer_unknown_keywords
 from kmip_data.models.attention import reference
 from kmip_data.models.attention.operators import (
     attend,
@@ -265,6 +265,11 @@ class KMIPAttention(nn.Module):
     torch.Size([7, 8])
     """
 
+    @answer_unknown_keywords(
+        **dict.fromkeys(["channels", "embed_dim", "in_channels", "hidden_dim"], "dim=…"),
+        **dict.fromkeys(["num_heads", "nhead"], "heads=…"),
+        head_dim="key_dim=… and value_dim=…",
+    )
     def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         dim: int,

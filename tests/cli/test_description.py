@@ -249,6 +249,20 @@ def test_a_trained_model_predicts_new_data(old, tmp_path, home):
     assert {"logit x", "logit y", "logit z"} <= {*predicted.columns}
 
 
+def test_a_given_label_replaces_the_label_of_a_description_and_its_classes(old):
+    other = build("other", old, "--like", "old", "--set", "label=income")
+    column = other.card.schema_.column("node/y")
+    assert (column.num_classes, column.stored) == (None, "float32")
+    names, _ = nodes_of(other)
+    assert names == [
+        name
+        for name in nodes_of(kmip_data.open("old", split=None).build)[0]
+        if not name.startswith("income")
+    ]
+    words = ("--name", "none", "--archive", old, "--like", "old", "--set", "label=incom")
+    assert "no column 'incom'. Did you mean 'income'?" in expect_refusal("build", "graphs", *words)
+
+
 def test_predicted_values_are_named_after_their_targets(old, tmp_path, home):
     """The names are also written for data without targets."""
     build("values", old, "--set", "label=income")

@@ -134,7 +134,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
 
     def resolve(self, params: GraphParams, raw: RawCopy) -> GraphParams:
         """Add the parameters of a description next to the files, which given ones override."""
-        described = description_in_folder(raw.path, raw.members)
+        described = description_in_folder(raw.path, raw.members, params.label)
         if described is None:
             return params
         defaults = described.parameters()
@@ -145,7 +145,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
     def prepare(self, raw: RawCopy, params: GraphParams, workdir: Path) -> Prepared:
         """Read the files once into a spool of typed arrays, and infer everything else from it."""
         with _convert_reading_errors():
-            described = description_in_folder(raw.path, raw.members)
+            described = description_in_folder(raw.path, raw.members, params.label)
             options = ReadOptions(params, described, self.memory_limit)
             spool = workdir / _SPOOL_FOLDER
             findings = self.ingest(raw, options, spool)

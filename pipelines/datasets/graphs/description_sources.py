@@ -22,11 +22,13 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.find import find
 
 
-def description_in_folder(folder: Path, members: Iterable[str]) -> ColumnRoles | None:
-    """Return the description next to the files; ``None`` if there is none."""
+def description_in_folder(
+    folder: Path, members: Iterable[str], labels: tuple[str, ...]
+) -> ColumnRoles | None:
+    """Return the description next to the files, for these labels; ``None`` if there is none."""
     if DESCRIPTION_NAME not in members:
         return None
-    return read_column_roles(folder / DESCRIPTION_NAME)
+    return read_column_roles(folder / DESCRIPTION_NAME).with_labels(labels)
 
 
 def description_for_like(like: str, home: Home) -> ColumnRoles:

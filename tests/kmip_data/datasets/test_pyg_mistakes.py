@@ -1,5 +1,7 @@
 """Habits from PyTorch Geometric, OGB and DGL work, or are answered with an expression that works."""
 
+import re
+
 import pytest
 import torch
 import torch_geometric.transforms as T
@@ -8,6 +10,7 @@ from torch_geometric.loader import DataLoader
 
 import kmip_data
 from kmip_data.errors import UsageError
+from kmip_data.models import KMIPAttention
 from kmip_data.reading.dataset import _EQUIVALENTS
 
 
@@ -86,6 +89,26 @@ def test_a_part_that_does_not_exist_is_refused_in_words(dataset, split):
 def test_a_transform_that_is_no_function_is_refused_when_it_is_given(dataset, transform):
     with pytest.raises(UsageError, match="not a function of one graph"):
         kmip_data.open(dataset.build.path, transform=transform)
+
+
+#: Calls with words of other libraries, and with a typing error -> what to use instead.
+FOREIGN_CALLS = {
+    "KMIPAttention(32, num_heads=4, k=3)": "heads=…",
+    "KMIPAttention(embed_dim=32, heads=4, k=3)": "dim=…",
+    "KMIPAttention(32, heads=4, k=3, dropuot=0.1)": "'dropout'",
+    "kmip_data.GraphLoader(dataset, collate_fn=list)": "transform=… of the dataset",
+    "kmip_data.GraphLoader(dataset, shufle=True)": "'shuffle'",
+    "kmip_data.open(name='mine')": "path_or_name=…",
+    "kmip_data.open(dataset.build.path, pre_transform=abs)": "transform=…, on reading",
+    "dataset.process()": "transform=…",
+    "dataset.download()": "transform=…",
+}
+
+
+@pytest.mark.parametrize("call", FOREIGN_CALLS)
+def test_a_foreign_argument_or_method_is_answered_with_what_to_use(dataset, call):
+    with pytest.raises(UsageError, match=re.escape(FOREIGN_CALLS[call])):
+        eval(call, {"dataset": dataset, "kmip_data": kmip_data, "KMIPAttention": KMIPAttention})
 
 
 @pytest.mark.parametrize("name", ["TUDataset", "QM9", "FakeDataset"])

@@ -20,6 +20,7 @@ from kmip_data.columns.column_roles import read_column_roles
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import (
     MAX_BYTES,
+    MAX_JSON_VALUES,
     first_problem,
     parse_toml,
     read_json,
@@ -64,6 +65,7 @@ def test_json_is_read_or_a_value_error(tmp_path):
         b"1" * 5_000,
         b'{"a": "\\uD800"}',
         b'"\xed\xa0\x80"',
+        b"[" + b"[]," * (MAX_JSON_VALUES // 2) + b"[]]",
     ):
         path.write_bytes(data)
         with pytest.raises(ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pandas as pd
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small_files import first_problem
+from kmip_data.files.small_files import first_problem, parse_json
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.table import ids_as_strings
@@ -68,8 +67,8 @@ def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices:
     """Read a file such as ``{"node": [index, …], …}``."""
     options.check_memory(20 * path.stat().st_size, path.name)
     try:
-        lists = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        lists = parse_json(path.read_bytes().decode("utf-8-sig"))
+    except ValueError as error:
         raise DamagedInput(
             f"{path.name} is not JSON: {first_problem(error)}.",
             next="correct the file, or move it out of the folder",

@@ -256,7 +256,7 @@ def check_column_options(
                 )
             if name == "none" or name in names or (key == "ignore" and name in left_out):
                 continue
-            if options.described is not None:
+            if name in described_parameters.get(key, ()):
                 if key == "label" and not {*params.label} & {*names}:
                     continue
                 raise DamagedInput(
