@@ -12,6 +12,7 @@ import pytest
 from support import graph_files
 from support.graph_files import npz_bytes, pyg_graphs, tu_files, write_files
 from support.own_graphs import PIPELINE, build_in_memory
+from support.shared import ROOT
 
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.manifest import load_manifest
@@ -212,3 +213,57 @@ def test_parameters_of_points_decide_or_are_refused(tmp_path, key):
     assert build("read", **others) != build("read", **others, **{key: value})
     assert "has no effect: " in build("unread", **{key: value})
     assert "Schema(" in build("unread")
+
+
+def write_pictures(folder: Path) -> None:
+    """Write one grey picture of 8 bits with a mask of two classes."""
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 24, 3)).astype(np.uint8)
+    for name, values in {
+        "images": pixels,
+        "masks": (pixels[:, :, 0] > 99).astype(np.uint8),
+    }.items():
+        (folder / name).mkdir(parents=True)
+        Image.fromarray(values).save(folder / name / "a.png")
+
+
+#: Recipe -> how to write files without the values that the keys are about, and the keys with a value.
+RULES: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
+    "graphs": (
+        write_one(
+            nodes_csv="id,mass,label\n0,7,0\n1,8,1\n2,9,0\n", edges_csv="source,target\n0,1\n1,2\n"
+        ),
+        {"decimal": ",", "header": "yes", "categories": 1, "missing": ("-1",), "on_error": "skip"},
+    ),
+    "points": (
+        write_one(c_xyz=points_text(POINTS)),
+        {"header": "no", "short_graphs": "skip", "on_error": "skip"},
+    ),
+    "superpixels": (
+        write_pictures,
+        {"white": 255.0, "exif": "ignore", "void": 254, "on_error": "skip"},
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", RULES)
+def test_a_rule_for_values_that_no_file_has_changes_nothing(tmp_path, recipe):
+    write, rules = RULES[recipe]
+    write(tmp_path / "files")
+    pipeline = load_pipeline(load_manifest(recipe))
+    folder = tmp_path / "files"
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    classes = {"classes": "2"} if recipe == "superpixels" else {}
+
+    def records(**parameters: Any) -> str:
+        _, built = build_in_memory(folder, *names, pipeline=pipeline, **classes, **parameters)
+        assert built
+        return repr(built)
+
+    usual = records()
+    page = (ROOT / "docs" / "own-data.md").read_text()
+    sentence = next(line for line in page.splitlines() if line.startswith("A rule for values"))
+    for key, value in rules.items():
+        assert records(**{key: value}) == usual, key
+        assert f"`{key}`" in sentence
