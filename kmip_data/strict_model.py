@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from importlib import resources
 from typing import Annotated, Any
@@ -17,16 +18,20 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def shipped_datasets() -> list[str]:
+@functools.cache
+def shipped_datasets() -> tuple[str, ...]:
     """Return the sorted names of the shipped datasets: the folders in ``manifests/datasets``."""
     folders = (resources.files("kmip_data.manifests") / "datasets").iterdir()
-    return sorted(folder.name for folder in folders if (folder / "dataset.toml").is_file())
+    names = (folder.name for folder in folders if (folder / "dataset.toml").is_file())
+    return tuple(sorted(names))
 
 
-def shipped_names(folder: str) -> list[str]:
+@functools.cache
+def shipped_names(folder: str) -> tuple[str, ...]:
     """Return the sorted names of the files in ``manifests/<folder>``, without ``.toml``."""
     files = (resources.files("kmip_data.manifests") / folder).iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    names = (file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return tuple(sorted(names))
 
 
 def read_shipped(folder: str, name: str) -> dict[str, Any]:

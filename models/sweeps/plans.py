@@ -234,7 +234,7 @@ def _change_name(settings: Sequence[str]) -> str:
     return name if is_name else f"grid-{json_digest(list(settings))[:8]}"
 
 
-def sweep_names() -> list[str]:
+def sweep_names() -> tuple[str, ...]:
     """Return the names of the shipped plans, sorted."""
     return shipped_names("sweeps")
 

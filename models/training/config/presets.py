@@ -244,13 +244,14 @@ class Preset(StrictModel):
         return cls.model_validate(stored | identity)
 
 
-def preset_names() -> list[str]:
+@functools.cache
+def preset_names() -> tuple[str, ...]:
     """Return the names ``dataset/model`` of all presets, sorted."""
     names = []
     for dataset in shipped_datasets():
         preset_models = set(shipped_names(f"datasets/{dataset}")) - _NON_PRESET_FILES
         names += [f"{dataset}/{model}" for model in preset_models]
-    return sorted(names)
+    return tuple(sorted(names))
 
 
 def _is_preset(name: str) -> bool:
