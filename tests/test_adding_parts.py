@@ -6,6 +6,7 @@ trained. From outside one plugin file adds such parts: ``tests/test_plugins.py``
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -322,37 +323,42 @@ WRITE = (
     "tests/models/training/config/test_run_config.py::test_the_page_has_every_key",
     "tests/kmip_data/datasets/test_shipped_datasets.py::test_dataset_tables_equal_the_manifests",
 )
-#: Tests that enumerate parts.
+#: Tests that enumerate parts, each with the cases that the trials add.
 ENUMERATE = (
     "tests/models/layers/test_convolutions.py::test_a_graph_without_edges_trains",
-    "tests/models/layers/test_hops.py::test_seed_predictions_equal_predictions_on_the_full_sample",
-    "tests/models/test_whole_networks.py::test_every_kind_equals_its_formula_with_the_default_keys",
+    (
+        "tests/models/layers/test_hops.py::test_seed_predictions_equal_predictions_on_the_full_sample"
+        "[{'kind': 'mean'}-[3, 2, 2]-torch.float64]"
+    ),
+    "tests/models/test_whole_networks.py::test_every_kind_equals_its_formula_with_the_default_keys[local-mean]",
+    "tests/models/test_whole_networks.py::test_every_kind_equals_its_formula_with_the_default_keys[attention-hub]",
     "tests/models/training/test_memory_estimate.py::test_the_formula_is_near_a_measured_step[peptides-func/gcn-mean]",
     "tests/models/training/config/test_run_config.py::test_every_choice_has_its_implementation",
     "tests/models/training/config/test_run_config.py::test_every_key_is_documented",
     "tests/models/training/config/test_presets.py::test_every_variant_loads",
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_metrics.py::test_metrics_of_numbers_are_not_printed_in_percent",
-    "tests/models/training/test_tasks.py::test_targets_decide_task_loss_metric_and_head",
+    "tests/models/training/test_tasks.py::test_targets_decide_task_loss_metric_and_head[value]",
     "tests/kmip_data/datasets/test_shipped_datasets.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",
-    "tests/kmip_data/datasets/test_pyg_arguments.py::test_a_dataset_has_the_task_that_its_manifest_states",
+    "tests/kmip_data/datasets/test_pyg_arguments.py::test_a_dataset_has_the_task_that_its_manifest_states[qm9]",
     "tests/kmip_data/datasets/test_pyg_arguments.py::test_metrics_of_datasets_fit_their_tasks",
     "tests/pipelines/test_splits_of_every_dataset.py::test_every_dataset_takes_the_rule",
     "tests/test_docs.py::test_every_parameter_of_a_dataset_is_on_a_page",
 )
-#: A program: the first tests write, all must then pass.
-TESTS = """
+#: A program: the first tests write, all must then pass, and a network with every part trains.
+PROGRAM = """
 import ast, os, pytest, sys
 import kmip_data
+from kmip_data.cli.main import run_command_line
 assert kmip_data.__file__.startswith(sys.argv[1])
-write, enumerate = map(ast.literal_eval, sys.argv[2:])
+write, enumerate, train = map(ast.literal_eval, sys.argv[2:])
 os.environ["KMIP_DATA_WRITE_DOCS"] = "1"
 pytest.main(["-q", *write])
 del os.environ["KMIP_DATA_WRITE_DOCS"]
-sys.exit(pytest.main(["-q", "-x", *write, *enumerate]))
+sys.exit(pytest.main(["-q", "-x", *write, *enumerate]) or run_command_line(train))
 """
 TRAIN = (
-    *("-m", "kmip_data", "train", "--dataset", "qm9", "--sample", "--limit", 12, "--epochs", 1),
+    *("train", "--dataset", "qm9", "--sample", "--limit", "12", "--epochs", "1"),
     *("--device", "cpu", "--quiet", "--json"),
     *("--set", "model.positional=waves4", "--set", "optimizer.lr=0.25"),
     *(word for key, choice in CHOICES.items() for word in ("--set", f"{key}={choice}")),
@@ -398,12 +404,13 @@ def test_all_parts_inside(tmp_path, monkeypatch):
 
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    python("-c", TESTS, tree, WRITE, ENUMERATE, cwd=tree)
+    train = [*TRAIN, "--home", str(tmp_path / "home")]
+    output = python("-c", PROGRAM, tree, WRITE, ENUMERATE, train, cwd=tree).out
     page = (tree / "docs" / "keys.md").read_text("utf-8")
     for key, choice in CHOICES.items():
         assert re.search(rf"`{key}` \| .*{choice}", page)
 
-    result = python(*TRAIN, "--home", tmp_path / "home", cwd=tree).json
+    result = json.loads(output[output.rindex("\n{") :])
     assert result["metrics"]["val"].keys() >= {"worst", "mae"}
     assert result["metrics"]["val"]["loss"] == 5
     assert metrics_columns(Path(result["run"]))["lr"] == [(1, 0.5 * 0.25)]

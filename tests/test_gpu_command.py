@@ -23,21 +23,28 @@ from tools.gpu.results import FILE, Recorder, append, read
 @needs_interpreter
 @pytest.mark.skipif(COMPILER is None, reason="no g++: the search cannot be emulated")
 @pytest.mark.slow
-def test_a_dry_run_lists_all_sections(tmp_path) -> None:
+@pytest.mark.parametrize("only", ["2", pytest.param("", marks=pytest.mark.torture)])
+def test_a_dry_run_lists_its_sections(tmp_path, only) -> None:
+    """The first two sections emulate every kernel, as the tests of kernels do."""
+    words = ["check", "--dry", "--out", str(tmp_path), "--minutes", "200"]
+    words += ["--only", only] if only else []
     done = subprocess.run(
-        [sys.executable, "-m", "tools.gpu", "check", "--dry", "--out", str(tmp_path), "--minutes", "200"],
+        [sys.executable, "-m", "tools.gpu", *words],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = read(tmp_path / FILE)
     assert [row for row in rows if row["status"] not in {"ok", "skipped"}] == []
     ends = [row["what"] for row in rows if row.get("kind") == "section"]
-    assert ends == [section.name for section in sections.SECTIONS]
+    chosen = sections.SECTIONS[int(only) :] if only else sections.SECTIONS
+    assert ends == [section.name for section in chosen]
     figures = [row["what"] for row in rows if row.get("kind") == "figure"]
-    assert len(figures) >= 15
-    for dataset in ("s3dis, tf32", "london, tf32", "peptides-func, 32"):
-        step = f"step of {dataset}"
-        assert {step, f"{step}: PyTorch", f"{step}: torch.compile"} <= set(figures)
+    if not only:
+        assert len(figures) >= 15
+        for dataset in ("s3dis, tf32", "london, tf32", "peptides-func, 32"):
+            step = f"step of {dataset}"
+            assert {step, f"{step}: PyTorch", f"{step}: torch.compile"} <= set(figures)
+    assert figures
     assert all(f"| {name} |" in page(rows) for name in figures)
     assert page(rows).startswith(DRY)
     assert done.stdout.startswith(DRY)

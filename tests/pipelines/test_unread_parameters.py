@@ -165,15 +165,15 @@ def test_every_parameter_of_graphs_decides_or_is_refused(folders, file_format, k
         trials = [(folder, value) for folder in by_default for value in values]
         assert any(outcome(path, **{key: value}) != by_default[path] for path, value in trials)
         return
-    for folder in by_default:
-        for value in values:
-            with pytest.raises(
-                UsageError, match=f"--{key} .*has no effect|--set {key}=.* has no effect"
-            ) as refusal:
-                build_in_memory(folder, **{key: value})
-            assert refusal.value.next == f"leave out {refusal.value.message.partition(' has')[0]}"
-        default = GraphParams.model_fields[key].default
-        assert outcome(folder, **{key: default}) == by_default[folder]
+    folder = next(iter(by_default))  # what is refused depends on the format alone
+    for value in values:
+        with pytest.raises(
+            UsageError, match=f"--{key} .*has no effect|--set {key}=.* has no effect"
+        ) as refusal:
+            build_in_memory(folder, **{key: value})
+        assert refusal.value.next == f"leave out {refusal.value.message.partition(' has')[0]}"
+    default = GraphParams.model_fields[key].default
+    assert outcome(folder, **{key: default}) == by_default[folder]
 
 
 def points_text(rows: np.ndarray, header: str = "") -> bytes:
