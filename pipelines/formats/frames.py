@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.formats.file_heads import is_gzip
+from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.runtime.extras import require_extra
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 _JSON_LINES = (".jsonl", ".ndjson")
 PARQUET = ".parquet"
@@ -70,22 +74,37 @@ def _json_objects(
         ) from error
 
 
+def head_of_table(path: Path) -> bytes:
+    """Return the first bytes of a file, decompressed; of Parquet, the names of its columns."""
+    if not path.name.lower().endswith(PARQUET):
+        return decompressed_head(path)
+    with _parquet_file(path) as file:
+        return ",".join(file.schema_arrow.names).encode()
+
+
 def _read_parquet(path: Path, check_memory: Callable[[int, str], None]) -> pd.DataFrame:
+    with _parquet_file(path) as file:
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        check_memory(2 * sum(group.total_byte_size for group in groups), path.name)
+        frame: pd.DataFrame = file.read().to_pandas()
+    return frame
+
+
+@contextlib.contextmanager
+def _parquet_file(path: Path) -> Iterator[ParquetFile]:
+    """Open a Parquet file; convert the errors of reading it."""
     require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            groups = map(file.metadata.row_group, range(file.num_row_groups))
-            check_memory(2 * sum(group.total_byte_size for group in groups), path.name)
-            frame: pd.DataFrame = file.read().to_pandas()
+            yield file
     except (OSError, ValueError, ArrowException) as error:
         raise DamagedInput(
             f"{path.name} cannot be read as Parquet.",
             found=first_problem(error),
             next=f"write it with pandas: frame.to_parquet({path.name!r})",
         ) from error
-    return frame
 
 
 def with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:

@@ -45,6 +45,20 @@ def test_a_fault_says_where_it_is_and_what_to_do(tmp_path: Path, case: int) -> N
     assert any(word in caught.value.next for word in remedy.split("|"))
 
 
+def test_a_column_of_smiles_is_found_in_all_tables(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit", reason="rdkit (extra chem) is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
+    table = pd.DataFrame({"label": [1, 0], "smiles": ["CCO", "C=O"]})
+    for suffix in ("csv", "jsonl", "parquet"):
+        (tmp_path / suffix).mkdir()
+    table.to_csv(tmp_path / "csv" / "a.csv", index=False)
+    table.to_json(tmp_path / "jsonl" / "a.jsonl", orient="records", lines=True)
+    table.to_parquet(tmp_path / "parquet" / "a.parquet")
+    for suffix in ("csv", "jsonl", "parquet"):
+        records = read_files(tmp_path / suffix).records
+        assert [record.num_nodes for record in records] == [3, 2]
+
+
 def test_parquet_needs_its_extra_and_its_size_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

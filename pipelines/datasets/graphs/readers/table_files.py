@@ -36,9 +36,9 @@ _LEVEL_WORDS: dict[Level, set[str]] = {
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for a single file of text or Parquet, or several files with one named after edges."""
+    """True for a single table, or several files with one named after edges."""
     if len(heads) == 1:
-        return all(is_frame_file(name) or is_text(head) for name, head in heads.items())
+        return all(is_text(head) for head in heads.values())
     return any(_level_from_name(name) == "edge" for name in heads)
 
 
