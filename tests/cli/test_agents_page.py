@@ -17,6 +17,7 @@ PAGE = (DOCS / "agents.md").read_text("utf-8")
 ROWS = re.findall(r"^\| \*\*`(.+)`\*\* \| ([^;\n]+?)(?:;.*)? \|$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_documented_keys_equal_the_keys_of_json_output(home, monkeypatch):
     monkeypatch.chdir(home.parent)
     monkeypatch.setattr(

@@ -18,6 +18,7 @@ def small(monkeypatch):
         monkeypatch.setattr(demo, name, value)
 
 
+@pytest.mark.slow
 def test_the_demo_draws_measures_and_reports(tmp_path, small):
     """Untrained networks guess; commands, picture, page and times are those of the full demo."""
     outcome = expect_success("demo", "--home", tmp_path / "d", "--json")

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
 from support.cli import kmip
 
 import kmip_data
@@ -47,6 +48,7 @@ def put(path: Path, data: bytes) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_commands_end_cleanly_on_malformed_homes(home, make_build, subtests) -> None:
     def ends(
         command: str, target: str, *more: object, codes: tuple[int, ...] = (0, 1, 2, 4)
