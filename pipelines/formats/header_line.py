@@ -41,14 +41,18 @@ def looks_like_names(first_cells: Sequence[str], body: pd.DataFrame) -> bool | N
         return True
     if len(possible_names) < len(first_cells):
         return False
-    if any(is_in_body(cell, body) for cell in possible_names.values()):
+    if strings_in(body) & {*possible_names.values()}:
         return False
     return None
 
 
-def is_in_body(cell: str, body: pd.DataFrame) -> bool:
-    """True if a string occurs in a column below the first line."""
-    return any((body[column] == cell).any() for column in body if body[column].dtype.kind == "O")
+def strings_in(body: pd.DataFrame) -> set[str]:
+    """Return the strings in any column."""
+    strings: set[str] = set()
+    for column in body:
+        if body[column].dtype.kind == "O":
+            strings.update(body[column].dropna().unique())
+    return strings
 
 
 def _has_only_numbers(cells: pd.Series) -> bool:

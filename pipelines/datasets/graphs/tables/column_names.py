@@ -12,7 +12,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.end_columns import options_after_header
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
-from kmip_data.pipelines.formats.header_line import is_in_body, looks_like_names
+from kmip_data.pipelines.formats.header_line import looks_like_names, strings_in
 from kmip_data.pipelines.formats.written_numbers import is_written_number
 from kmip_data.text import list_names
 
@@ -59,7 +59,7 @@ def first_line_has_names(
             or cell in names_in_options
         )
     ]
-    if known_names and not all(is_in_body(cell, parse_rest()) for cell in known_names):
+    if known_names and not {*known_names} <= strings_in(parse_rest()):
         return True
 
     # 2. pandas writes no name above its index, and a matrix repeats its names in the first column.
