@@ -1,6 +1,7 @@
-"""Delimited text: comments, separator, widths and rows of tables and point clouds.
+"""Delimited text: comments, separator and widths of tables and point clouds.
 
-Texts are bytes of UTF-8 with LF, which pandas parses in a quarter of the memory of a string.
+Texts are bytes of UTF-8 with LF, which pandas parses in a quarter of the memory of a string. A large
+file is mapped, and its rows are taken block by block, so that the text itself needs no memory.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from kmip_data.arrays import I64
 from kmip_data.pipelines.formats.text import decode_text
@@ -24,8 +23,8 @@ BLANKS = " "  #: separator: any number of blanks and tabs
 MIXED = "mixed"  #: separator: any mix of tabs, semicolons, commas and blanks
 SAMPLED_ROWS = 100  #: first rows, which determine separator and names
 _SEPARATORS = ("\t", ";", ",", "|", BLANKS)  #: in order of preference
-_TO_BLANKS = bytes.maketrans(b"\t;,", b"   ")
 _TO_BLANKS_TEXT = str.maketrans("\t;,", "   ")
+_BLOCK_BYTES = 2**20  #: bytes of rows that are examined together
 #: Comments and blank lines.
 _LINE_WITHOUT_ROW = re.compile(rb"^[ \t]*(?:(?:[#%]|//).*)?(?:\n|\Z)", re.MULTILINE)
 _BEGINNINGS_WITHOUT_ROW = np.isin(np.arange(256), list(b"#%/ \t\n"))
@@ -33,11 +32,15 @@ _BEGINNINGS_WITHOUT_ROW = np.isin(np.arange(256), list(b"#%/ \t\n"))
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)
 
 
+#: Text, or a view of a mapped file; slices of a view are no copies.
+Text = bytes | memoryview
+
+
 @dataclass(frozen=True)
 class DelimitedText:
     """Rows of a text, without comments and blank lines."""
 
-    data: bytes
+    data: Text
     lines_without_row: list[int] = field(default_factory=list)  #: ascending, from 1
     comments: dict[int, str] = field(default_factory=dict)  #: line number -> comment
     separator: str = ""  #: separator that the file itself names
@@ -45,20 +48,21 @@ class DelimitedText:
 
     def sample_rows(self) -> list[str]:
         """Return the first rows; a quoted cell may continue in the next."""
-        head = self.data[: 2**16]
+        head = bytes(self.data[: 2**16])
         while head.count(b"\n") < SAMPLED_ROWS and len(head) < len(self.data):
-            head = self.data[: 4 * len(head)]
+            head = bytes(self.data[: 4 * len(head)])
         rows = head.decode("utf-8", "replace").split("\n", SAMPLED_ROWS)[:SAMPLED_ROWS]
         return [row for row in rows if row.strip()]
 
     def first_row(self) -> bytes:
         """Return the first line, and the lines over which a quoted cell of it continues."""
+        block = next(row_blocks(self.data), b"")
         end = 0
-        while end < len(self.data):
-            end = self.data.find(b"\n", end) + 1 or len(self.data)
-            if self.data.count(b'"', 0, end) % 2 == 0:
+        while end < len(block):
+            end = block.find(b"\n", end) + 1 or len(block)
+            if block.count(b'"', 0, end) % 2 == 0:
                 break
-        return self.data[:end]
+        return block[:end]
 
     def comments_above(self) -> list[str]:
         """Return the comments above the first row, without their marks."""
@@ -70,13 +74,35 @@ class DelimitedText:
         return [comment for comment in comments if comment]
 
 
-def read_delimited(data: bytes, name: str, encoding: str = "") -> DelimitedText:
+def _blocks_of_bytes(data: Text, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
+    """Yield the bytes of a text in blocks."""
+    for start in range(0, len(data), size):
+        yield bytes(data[start : start + size])
+
+
+def row_blocks(data: Text, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
+    """Yield the rows of a text in blocks; a quoted cell with line breaks is in one block."""
+    rest = b""
+    for piece in _blocks_of_bytes(data, size):
+        block = rest + piece
+        end = block.rfind(b"\n") + 1
+        while block.count(b'"', 0, end) % 2:
+            quote = block.rfind(b'"', 0, end)
+            end = block.rfind(b"\n", 0, quote) + 1
+        if end:
+            yield block[:end]
+        rest = block[end:]
+    if rest:
+        yield rest
+
+
+def read_delimited(data: Text, name: str, encoding: str = "") -> DelimitedText:
     """Find the rows of a text in any encoding, with any line ends.
 
     Raises ``DamagedInput`` if the encoding is unknown.
     """
-    if not data.isascii() or b"\r" in data:
-        data = decode_text(data, name, encoding).encode()
+    if any(not block.isascii() or b"\r" in block for block in _blocks_of_bytes(data)):
+        data = decode_text(bytes(data), name, encoding).encode()
     separator = ""
     lines_before = 0
     if match := _SEPARATOR_LINE.match(data):
@@ -85,13 +111,26 @@ def read_delimited(data: bytes, name: str, encoding: str = "") -> DelimitedText:
         lines_before = 1
     data, stripped_lines = _strip_separator_lines(data)
     data, lines_without_row, comments = _remove_comments(data, lines_before)
-    if data and not data.endswith(b"\n"):
-        data += b"\n"
+    if data and data[-1:] != b"\n":
+        data = bytes(data) + b"\n"
     return DelimitedText(data, lines_without_row, comments, separator, stripped_lines)
 
 
-def _strip_separator_lines(data: bytes) -> tuple[bytes, int]:
+def _strip_separator_lines(data: Text) -> tuple[Text, int]:
     """Strip trailing lines of separators; also return their number."""
+    size = _BLOCK_BYTES
+    end, num_stripped = _end_of_rows(bytes(data[-size:]))
+    while not end and size < len(data):
+        size *= 4
+        end, num_stripped = _end_of_rows(bytes(data[-size:]))
+    # Blank lines are skipped later, with the comments.
+    if not num_stripped:
+        return data, 0
+    return data[: max(len(data) - size, 0) + end], num_stripped
+
+
+def _end_of_rows(data: bytes) -> tuple[int, int]:
+    """Return the end of the last row that has a cell, and the number of lines of separators behind it."""
     num_stripped = 0
     end = len(data)
     while end:
@@ -101,11 +140,10 @@ def _strip_separator_lines(data: bytes) -> tuple[bytes, int]:
             break
         num_stripped += bool(line)
         end = start
-    # Blank lines are skipped later, with the comments.
-    return (data[:end] if num_stripped else data), num_stripped
+    return end, num_stripped
 
 
-def _remove_comments(data: bytes, lines_before: int) -> tuple[bytes, list[int], dict[int, str]]:
+def _remove_comments(data: Text, lines_before: int) -> tuple[Text, list[int], dict[int, str]]:
     """Remove comments and blank lines, except inside quoted cells.
 
     Return the rows, the numbers of the other lines, and the comments by line. ``lines_before`` lines
@@ -113,10 +151,9 @@ def _remove_comments(data: bytes, lines_before: int) -> tuple[bytes, list[int], 
     """
     lines_without_row = list(range(1, lines_before + 1))
     comments: dict[int, str] = {}
-    characters = np.frombuffer(b"\n" + data, np.uint8)
-    beginnings = characters[1:][characters[:-1] == ord("\n")]
-    if not _BEGINNINGS_WITHOUT_ROW[beginnings].any():
+    if not any(map(_has_line_without_row, row_blocks(data))):
         return data, lines_without_row, comments
+    data = bytes(data)
     pieces: list[bytes] = []
     start = 0
     line = 1 + lines_before
@@ -139,6 +176,13 @@ def _remove_comments(data: bytes, lines_before: int) -> tuple[bytes, list[int], 
         start = match.end()
     pieces.append(data[start:])
     return b"".join(pieces), lines_without_row, comments
+
+
+def _has_line_without_row(block: bytes) -> bool:
+    """True if a line of a block may be a comment or blank."""
+    characters = np.frombuffer(b"\n" + block, np.uint8)
+    beginnings = characters[1:][characters[:-1] == ord("\n")]
+    return bool(_BEGINNINGS_WITHOUT_ROW[beginnings].any())
 
 
 def guess_separator(rows: Sequence[str], *, may_be_mixed: bool = False) -> str:
@@ -222,8 +266,13 @@ def split_rows(lines: Iterable[str], separator: str, *, strict: bool = True) -> 
             yield [cell.strip() for cell in cells]
 
 
-def count_cells(data: bytes, separator: str) -> I64:
+def count_cells(data: Text, separator: str) -> I64:
     """Return the number of cells of each row."""
+    counts = [_count_cells_of_block(block, separator) for block in row_blocks(data)]
+    return np.concatenate(counts or [np.empty(0, np.int64)])
+
+
+def _count_cells_of_block(data: bytes, separator: str) -> I64:
     if b'"' in data:
         lines = io.StringIO(data.decode())
         return np.fromiter(map(len, split_rows(lines, separator)), np.int64)
@@ -239,22 +288,3 @@ def count_cells(data: bytes, separator: str) -> I64:
     begins_cell[1:] &= is_blank[:-1]
     starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
     return np.add.reduceat(begins_cell, starts, dtype=np.int64)
-
-
-def parse_rows(data: bytes, separator: str, **options: Any) -> pd.DataFrame:
-    """Parse rows into columns numbered from 0, with further ``options`` of pandas."""
-    if not data:
-        return pd.DataFrame()
-    if separator == MIXED:
-        data = data.translate(_TO_BLANKS)
-    defaults: dict[str, Any] = {
-        "sep": r"\s+" if separator in {BLANKS, MIXED} else separator,
-        "header": None,
-        "index_col": False,
-        "keep_default_na": False,
-        "na_values": [""],
-        "skipinitialspace": True,
-        "low_memory": False,
-    }
-    frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **{**defaults, **options})
-    return frame

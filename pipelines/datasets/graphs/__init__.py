@@ -146,7 +146,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         """Read the files once into a spool of typed arrays, and infer everything else from it."""
         with _convert_reading_errors():
             described = description_in_folder(raw.path, raw.members, params.label)
-            options = ReadOptions(params, described, self.memory_limit)
+            options = ReadOptions(params, described, self.memory_limit, workdir)
             spool = workdir / _SPOOL_FOLDER
             findings = self.ingest(raw, options, spool)
             graphs = SpooledGraphs(spool)

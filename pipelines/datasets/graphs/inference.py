@@ -36,7 +36,8 @@ from kmip_data.text import list_names
 
 #: Memory besides the columns: row pointers, counts and codes of a split.
 _BYTES_PER_NODE = 32
-_BYTES_PER_EDGE = 64
+_BYTES_PER_EDGE = 16
+_BYTES_PER_UNDIRECTED_EDGE = 128  #: with the search for its reverse
 _MAX_EXPANSION = 128  #: maximum array bytes per file byte of a regular file: SMILES need about 100
 
 
@@ -59,7 +60,8 @@ def checked_graphs(
         # The values, their checks, and the labels of all graphs so far.
         targets = graph.columns.get(findings.attributes.target_key or "y")
         labels = 0 if targets is None else targets.nbytes * number
-        per_edge = _BYTES_PER_EDGE * (1 + options.params.undirected)
+        is_undirected = options.params.undirected
+        per_edge = _BYTES_PER_UNDIRECTED_EDGE if is_undirected else _BYTES_PER_EDGE
         sizes = _BYTES_PER_NODE * graph.num_nodes + per_edge * graph.num_edges
         options.check_memory(
             3 * labels + 2 * values + sizes, f"The graph {key} of {graph.num_nodes:,} nodes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kmip_data.columns.column_roles import ColumnRoles
@@ -20,6 +21,7 @@ class ReadOptions:
     params: GraphParams
     described: ColumnRoles | None = None  #: column roles that the files must match
     memory: int | None = None  #: memory limit in bytes; ``None``: no limit
+    workdir: Path | None = None  #: folder for columns that can be paged out
 
     def with_params(self, **changes: Any) -> ReadOptions:
         """Return a copy with changed parameters, such as ``header="no"``."""

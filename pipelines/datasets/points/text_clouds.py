@@ -30,11 +30,11 @@ from kmip_data.pipelines.formats.delimited import (
     DelimitedText,
     count_cells,
     guess_separator,
-    parse_rows,
     read_delimited,
     split_rows,
 )
 from kmip_data.pipelines.formats.header_line import looks_like_names, rows_of_names
+from kmip_data.pipelines.formats.typed_rows import parse_rows
 from kmip_data.pipelines.formats.written_numbers import (
     MISSING_WORDS,
     DecimalSign,
@@ -58,7 +58,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     text = read_delimited(data, path.name, options.encoding)
     if b"\0" in text.data[:4096]:
         raise ValueError("binary data, not text")
-    data = text.data
+    data = bytes(text.data)
     if b" #" in data or b"\t#" in data:
         data = _TRAILING_COMMENT.sub(b"", data)
     num_stripped, data = _strip_point_count(data)
@@ -224,7 +224,7 @@ def read_labels(data: bytes, name: str, encoding: str) -> Array:
 
     Raises ``ValueError`` if a line has more than one value.
     """
-    data = _TRAILING_COMMENT.sub(b"", read_delimited(data, name, encoding).data)
+    data = _TRAILING_COMMENT.sub(b"", bytes(read_delimited(data, name, encoding).data))
     lines = [line.strip() for line in data.decode().split("\n")]
     labels = [line.strip("\"'") for line in lines if line]
     invalid = next((label for label in labels if len(label.split()) > 1), None)

@@ -29,12 +29,17 @@ from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     encode_ids,
     index_ends,
 )
-from kmip_data.pipelines.datasets.graphs.tables.rows_by_graph import match_graphs, rows_by_graph
+from kmip_data.pipelines.datasets.graphs.tables.rows_by_graph import (
+    match_graphs,
+    rows_by_graph,
+    take_rows,
+)
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
     check_column_options,
     ids_as_strings,
 )
+from kmip_data.pipelines.formats.typed_rows import paged_copy
 from kmip_data.text import count_with_noun
 
 _MAX_FOOTNOTE_ROWS = 20  #: rows at the end of a table of nodes that are checked for notes
@@ -58,6 +63,8 @@ def graphs_from_tables(
     edges = tables["edge"]
     check_column_options([*tables.values()], options, left_out=notices.ignored)
     end_columns, ends = read_ends(edges, params, is_only_table=is_only_table)
+    if ends.dtype != object:
+        ends = paged_copy(ends, options.workdir)
     graph_columns = {
         level: find_graph_column(table, level, params) for level, table in tables.items()
     }
@@ -109,14 +116,14 @@ def graphs_from_tables(
     for name in names:
         rows = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
         if nodes is None:
-            index, ids = index_ends(ends[:, rows["edge"]])
+            index, ids = index_ends(take_rows(ends, rows["edge"], axis=1))
         else:
             if params.on_error == "skip":
                 joining = nodes.edge_rows_between(rows["node"], rows["edge"])
                 dropped_edges += len(rows["edge"]) - len(joining)
                 rows["edge"] = joining
             index = nodes.edges_of_graph(rows["node"], rows["edge"])
-            ids = nodes.ids[rows["node"]]
+            ids = take_rows(nodes.ids, rows["node"])
         values = _graph_values(name, rows, columns, edges, targets)
         for feature_indices in feature_files:
             values = feature_indices.add_features(values, ids, options, findings)
@@ -190,7 +197,7 @@ def _graph_values(
     for level, by_key in columns.items():
         rows = rows_by_level[level]
         for key, array in by_key.items():
-            values[key] = array[rows]
+            values[key] = take_rows(array, rows)
             if key.startswith("graph/") and level != "graph":
                 column = ", ".join(targets) if key == "graph/y" else key.removeprefix("graph/")
                 values[key] = _value_repeated_by_edges(edges, rows, array, name, column)

@@ -54,7 +54,7 @@ def count_distinct(values: pd.Series) -> int:
     return values.nunique() if integers is None else len(integers.occurring())
 
 
-def index_ends(ends: Array) -> tuple[I64, Array]:
+def index_ends(ends: Array) -> tuple[Array, Array]:
     """Replace the ids of ends (2, E) by indices into the sorted distinct ids; return both."""
     integers = encode_integers(ends)
     if integers is None:
@@ -62,7 +62,7 @@ def index_ends(ends: Array) -> tuple[I64, Array]:
         indices, ids = pd.factorize(ends.reshape(-1), sort=True)
         return indices.reshape(ends.shape), ids
     occurring = integers.occurring()
-    index_by_code = np.empty(integers.length, np.int64)
+    index_by_code = np.empty(integers.length, np.int32 if len(occurring) < 2**31 else np.int64)
     index_by_code[occurring] = np.arange(len(occurring))
     return index_by_code[integers.codes], occurring + integers.smallest
 

@@ -20,26 +20,30 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY, GraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.column_names import are_names, first_line_has_names
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table, is_row_index
 from kmip_data.pipelines.formats.delimited import (
     DelimitedText,
+    Text,
     count_cells,
     guess_separator,
-    parse_rows,
     read_delimited,
     split_rows,
 )
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.header_line import rows_of_names
 from kmip_data.pipelines.formats.text import decode_text
+from kmip_data.pipelines.formats.typed_rows import parse_rows
+from kmip_data.runtime.memory import map_large_blocks_separately
 from kmip_data.text import count_with_noun, list_names
 
 MAX_COLUMNS = 65_536
 _BLOCK_BYTES = 2**20
-_BYTES_PER_FIELD = 48  #: memory that pandas takes in addition to twice the text
+_BYTES_PER_FIELD = 16  #: memory that a field takes as a number, with its copies
+#: Size of a file from which it is mapped, unless it is compressed.
+_MIN_MAPPED_BYTES = 2**24
 #: A line of networkx.write_edgelist: two ids and a dictionary.
 _WITH_DICTIONARY = re.compile(r"[ \t]*([^\s,;]+)[\s,;]+([^\s,;]+)[\s,;]+(\{.*\})[ \t]*")
 #: Characters that are inside a number or word if they precede a digit or sign.
@@ -71,7 +75,7 @@ def read_table(
             lines_without_row=text.lines_without_row,
             may_have_codes=may_have_codes,
         )
-        return _parse_table(table, text, level, options.params, is_only_table=is_only_table)
+        return _parse_table(table, text, level, options, is_only_table=is_only_table)
     except UsageError:
         raise
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
@@ -115,25 +119,32 @@ def _line_of_open_quote(path: Path, encoding: str) -> int | None:
     return None
 
 
-def read_text_file(path: Path, options: ReadOptions) -> tuple[bytes, bool]:
+def read_text_file(path: Path, options: ReadOptions) -> tuple[Text, bool]:
     """Return the bytes of a file, which may be gzipped, and whether it may have codes such as 001.
 
-    The memory that it needs is checked block by block.
+    A large file is mapped. The memory that it needs is checked block by block.
     """
+    is_compressed = is_gzip(path)
+    is_mapped = not is_compressed and path.stat().st_size >= _MIN_MAPPED_BYTES
     blocks: list[bytes] = []
     size = 0
     fields = 0
     may_have_codes = False
     end = b"\n"
-    with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
+    with gzip.open(path) if is_compressed else path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
-            size += len(block)
-            fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
-            options.check_memory(2 * size + _BYTES_PER_FIELD * fields, path.name)
             # Include the previous characters: a block may begin inside 100.
             may_have_codes = may_have_codes or _has_noncanonical_integer(end + block)
             end = (end + block)[-3:]
-            blocks.append(block)
+            fields += len(block) - len(block.translate(None, b"\t;, \n\r"))
+            if not is_mapped:
+                size += len(block)
+                blocks.append(block)
+            options.check_memory(2 * size + _BYTES_PER_FIELD * fields, path.name)
+    if is_mapped:
+        # Columns are joined from thousands of blocks, whose holes would stay in the heap.
+        map_large_blocks_separately()
+        return memoryview(np.memmap(path, np.uint8, "r")), may_have_codes
     return b"".join(blocks), may_have_codes
 
 
@@ -163,7 +174,7 @@ def _note_other_lines(text: DelimitedText, name: str, notices: Notices) -> None:
 
 
 def _parse_table(
-    table: Table, text: DelimitedText, level: str, params: GraphParams, *, is_only_table: bool
+    table: Table, text: DelimitedText, level: str, options: ReadOptions, *, is_only_table: bool
 ) -> Table:
     """Detect the layout of a text, and parse its rows."""
     # 1. The separator; a single column of ids has none, and its ids may have blanks.
@@ -171,7 +182,7 @@ def _parse_table(
     if not rows:
         raise ValueError("no line has a field")
     if level == "edge" and all(map(_WITH_DICTIONARY.fullmatch, rows)):
-        return _table_of_edge_dictionaries(table, text.data.decode())
+        return _table_of_edge_dictionaries(table, bytes(text.data).decode())
     separator = text.separator or guess_separator(rows)
     if known_columns.normalized_name(rows[0]) in known_columns.NODE_ID_NAMES:
         separator = ","
@@ -190,12 +201,17 @@ def _parse_table(
         raise ValueError(f"{widths.max():,} columns, of at most {MAX_COLUMNS:,}")
     table = replace(table, separator=separator)
     rest = text.data[len(first_row) :]
-    parse_rest = functools.cache(lambda: parse_rows(rest, separator))
+    check_memory = functools.partial(options.check_memory, purpose=table.name)
+    parse = functools.partial(
+        parse_rows, separator=separator, folder=options.workdir, check_memory=check_memory
+    )
+    parse_rest = functools.cache(lambda: parse(rest))
     # R writes no name above its row names, so its first line is one field shorter.
     is_shorter = len(widths) > 1 and bool((widths[1:] == widths[0] + 1).all())
     has_row_names = is_shorter and _has_row_names(parse_rest())
     if not has_row_names:
         _check_widths(widths, table)
+    del widths
 
     # 3. Column names: in the comment above the rows, in the first line, or nowhere.
     numbers = [str(number) for number in range(len(first_cells))]
@@ -209,7 +225,7 @@ def _parse_table(
         names = ["", *first_cells]
     elif names is None:
         is_header = has_names = first_line_has_names(
-            first_cells, parse_rest, table, level, params, is_only_table=is_only_table
+            first_cells, parse_rest, table, level, options.params, is_only_table=is_only_table
         )
         names = first_cells if has_names else numbers
     names = [name or f"{UNNAMED_PREFIX}{number}" for number, name in enumerate(names)]
@@ -223,7 +239,7 @@ def _parse_table(
 
     # 4. Columns with the dtypes of pandas.
     data = rest if is_header else text.data
-    frame = parse_rest() if is_header else parse_rows(data, separator)
+    frame = parse_rest() if is_header else parse(data)
     frame = frame.set_axis(names, axis=1) if len(frame.columns) else pd.DataFrame(columns=names)
     return replace(table, frame=frame, first_number=1 + is_header, has_names=has_names, text=data)
 

@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
@@ -43,6 +44,11 @@ def rows_by_graph(
                 row, f"the graph {names[row]!r} occurs twice", "remove one of the lines"
             )
     return groups
+
+
+def take_rows(array: Array, rows: I64, axis: int = 0) -> Array:
+    """Return the ``rows`` (n,) of a graph, ascending and distinct; the array itself if these are all."""
+    return array if len(rows) == array.shape[axis] else array.take(rows, axis)
 
 
 def match_graphs(

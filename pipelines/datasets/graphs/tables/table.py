@@ -17,7 +17,8 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.formats.delimited import parse_rows
+from kmip_data.pipelines.formats.delimited import Text
+from kmip_data.pipelines.formats.typed_rows import parse_rows
 from kmip_data.pipelines.formats.written_numbers import (
     DecimalSign,
     is_written_number,
@@ -45,7 +46,7 @@ class Table:
     row_word: str = "line"  #: word for a row in messages
     has_names: bool = True  #: False if columns are numbered from 0
     lines_without_row: Sequence[int] = ()  #: numbers of lines without a row, ascending, from 1
-    text: bytes = b""  #: rows as they are written
+    text: Text = b""  #: rows as they are written
     separator: str = ""  #: separator of their cells
     may_have_codes: bool = False  #: True if it may have codes such as 001, which are not integers
     locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them

@@ -1,0 +1,128 @@
+"""Rows of delimited text as typed columns, parsed block by block."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from pandas.api.types import infer_dtype
+
+from kmip_data.arrays import Array
+from kmip_data.files.path_errors import require_disk_space
+from kmip_data.pipelines.formats.delimited import BLANKS, MIXED, Text, row_blocks
+from kmip_data.runtime.memory import mapped_copy
+
+_BLOCK_BYTES = 2**22  #: bytes of rows that are parsed together
+_MIN_ROWS_PER_BLOCK = 100  #: for tables of many columns, each of which is joined from its blocks
+_TO_BLANKS = bytes.maketrans(b"\t;,", b"   ")
+_BYTES_PER_CELL = 8  #: memory of a number, and of a reference to a string
+_BYTES_PER_STRING = 64  #: memory of a short string
+_MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
+
+
+def parse_rows(
+    data: Text,
+    separator: str,
+    *,
+    folder: Path | None = None,
+    check_memory: Callable[[int], None] = lambda _: None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Parse rows into columns numbered from 0, with further ``options`` of pandas.
+
+    The columns are those that pandas infers from the whole text. Large columns of numbers are
+    mapped to files in ``folder``, so that they can be paged out. ``check_memory`` is called with the
+    bytes that are needed so far.
+    """
+    if len(data) <= _BLOCK_BYTES:
+        return next(_parse_blocks(data, separator, options), pd.DataFrame())
+
+    # 1. Typed parts of each column.
+    parts: dict[Hashable, list[pd.Series]] = {}
+    needed = 0
+    for block in _parse_blocks(data, separator, options):
+        for column, values in block.items():
+            # A copy, because columns of one dtype may be views of one array.
+            parts.setdefault(column, []).append(values.copy(deep=True))
+            needed += _BYTES_PER_CELL * len(values)
+            if values.dtype.kind == "O":  # equal strings of a block are one object
+                needed += _BYTES_PER_STRING * values.nunique()
+        check_memory(needed)
+
+    # 2. Their common dtypes.
+    columns: dict[Hashable, pd.Series] = {}
+    for column in [*parts]:
+        joined = _join_parts(parts.pop(column))
+        if isinstance(joined, str):
+            joined = _parse_column(
+                data, separator, column, as_text=joined == "text", options=options
+            )
+        if joined.dtype.kind in "iuf":
+            joined = pd.Series(paged_copy(joined.to_numpy(), folder), copy=False)
+        columns[column] = joined
+    return pd.DataFrame(columns, copy=False)
+
+
+def paged_copy(values: Array, folder: Path | None) -> Array:
+    """Copy a large array of numbers to a mapped file in ``folder``, if it is given.
+
+    Raises ``OutOfResources`` if the disk cannot hold it.
+    """
+    if folder is None:
+        return values
+    require_disk_space(folder, values.nbytes, "A copy of the columns")
+    return mapped_copy(values, folder)
+
+
+def _parse_blocks(data: Text, separator: str, options: Mapping[str, Any]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of a text in blocks, with the dtypes that pandas infers from each."""
+    line_end = bytes(data[: 2**24]).find(b"\n") + 1
+    for block in row_blocks(data, max(_BLOCK_BYTES, _MIN_ROWS_PER_BLOCK * line_end)):
+        yield _parse(block, separator, options)
+
+
+def _parse(data: bytes, separator: str, options: Mapping[str, Any]) -> pd.DataFrame:
+    if separator == MIXED:
+        data = data.translate(_TO_BLANKS)
+    defaults: dict[str, Any] = {
+        "sep": r"\s+" if separator in {BLANKS, MIXED} else separator,
+        "header": None,
+        "index_col": False,
+        "keep_default_na": False,
+        "na_values": [""],
+        "skipinitialspace": True,
+        "low_memory": False,
+    }
+    frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **{**defaults, **options})
+    return frame
+
+
+def _join_parts(parts: Sequence[pd.Series]) -> pd.Series | Literal["text", "unknown"]:
+    """Return a column from its parts, or what it has if pandas would infer another dtype from all."""
+    dtypes = {part.dtype for part in parts}
+    are_numbers = all(dtype.kind in "if" for dtype in dtypes)
+    if are_numbers and len(dtypes) > 1:
+        # Integers are the floats that pandas would read, if float64 holds them.
+        integers = [part for part in parts if part.dtype.kind == "i"]
+        are_exact = all(part.abs().max() <= _MAX_EXACT_FLOAT for part in integers)
+        return pd.concat(parts, ignore_index=True) if are_exact else "unknown"
+    if len(dtypes) == 1 and object not in dtypes:
+        return pd.concat(parts, ignore_index=True)
+    kinds = {infer_dtype(part, skipna=True) for part in parts}
+    if kinds in ({"string"}, {"boolean"}):  # of which some are missing
+        return pd.concat([part.astype(object) for part in parts], ignore_index=True)
+    return "text" if "string" in kinds else "unknown"
+
+
+def _parse_column(
+    data: Text, separator: str, column: Hashable, *, as_text: bool, options: Mapping[str, Any]
+) -> pd.Series:
+    """Parse one column again: as texts block by block, or with the dtype of the whole column."""
+    options = {**options, "usecols": [column]}
+    if not as_text:
+        return _parse(bytes(data), separator, options)[column]
+    frames = _parse_blocks(data, separator, {**options, "dtype": str})
+    return pd.concat([frame[column] for frame in frames], ignore_index=True)

@@ -1,0 +1,89 @@
+"""Columns of delimited text that are parsed block by block have the dtypes and cells of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.own_graphs import read_files, write_files
+
+from kmip_data.errors import OutOfResources
+from kmip_data.pipelines.datasets.graphs.tables import read_table
+from kmip_data.pipelines.formats import delimited, typed_rows
+from kmip_data.pipelines.formats.delimited import count_cells, row_blocks
+from kmip_data.pipelines.formats.typed_rows import parse_rows
+from kmip_data.runtime import memory
+
+#: Cells that change the dtype of a column, wherever they stand.
+RARE = ["0.5", "", "x", "True", "007", "9007199254740993", "9223372036854775809", "-1", "1e400"]
+COMMON = ["7", "0.25", "True", "word", '"two, words\nin two lines"', '"a ""quote"""', ""]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Let even small texts consist of many blocks, and be mapped."""
+    monkeypatch.setattr(delimited, "_BLOCK_BYTES", 24)
+    monkeypatch.setattr(typed_rows, "_BLOCK_BYTES", 24)
+    monkeypatch.setattr(typed_rows, "_MIN_ROWS_PER_BLOCK", 1)
+    monkeypatch.setattr(read_table, "_MIN_MAPPED_BYTES", 1)
+    monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
+
+
+def table(seed):
+    """Return the text of a table whose columns have one kind of cells, and a few others."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(2, 40))
+    columns = []
+    for _ in range(4):
+        cells = np.array([COMMON[rng.integers(len(COMMON))]] * rows, object)
+        for cell in rng.choice(RARE, rng.integers(3)):
+            cells[rng.integers(rows)] = cell
+        columns.append(["1", *cells])  # a row of blanks would be skipped
+    return "".join(",".join(row) + "\n" for row in zip(*columns, strict=True)).encode()
+
+
+def test_blocks_have_the_columns_of_the_whole(small_blocks, tmp_path):
+    for seed in range(60):
+        data = table(seed)
+        assert b"".join(row_blocks(data)) == data
+        joined = parse_rows(memoryview(data), ",", folder=tmp_path)
+        whole = typed_rows._parse(data, ",", {})
+        # Next to 2⁶³, pandas reads an empty cell as an empty text.
+        texts = [name for name in whole if whole[name].dtype.kind == "O"]
+        pd.testing.assert_frame_equal(
+            joined.fillna(dict.fromkeys(texts, "")), whole.fillna(dict.fromkeys(texts, ""))
+        )
+        texts = parse_rows(data, ",", dtype=str, na_values=[], usecols=[2])
+        pd.testing.assert_frame_equal(
+            texts, typed_rows._parse(data, ",", {"dtype": str, "na_values": [], "usecols": [2]})
+        )
+        assert (count_cells(data, ",") == 4).all()
+
+
+def test_a_mapped_file_gives_the_same_graph(small_blocks, tmp_path, monkeypatch):
+    text = "source,target,kind\n" + "".join(f"{i},{i * 7 % 40},{'ab'[i % 2]}\n" for i in range(40))
+    for number, data in enumerate([text, f"# made here\n{text},,\n,,\n", f"sep=,\n{text}"]):
+        folder = write_files(tmp_path / f"{number}", edges_csv=data)
+        (mapped,) = read_files(folder).records
+        with monkeypatch.context() as context:
+            context.setattr(read_table, "_MIN_MAPPED_BYTES", 2**30)
+            (read,) = read_files(folder).records
+        np.testing.assert_array_equal(mapped.edge_index, read.edge_index)
+        np.testing.assert_array_equal(
+            mapped.columns["edge/edge_attr"], read.columns["edge/edge_attr"]
+        )
+        assert mapped.num_edges == 40
+
+
+def test_memory_is_checked_block_by_block(small_blocks):
+    needed = []
+    parse_rows(b"1,word\n" * 100, ",", check_memory=needed.append)
+    assert needed == sorted(needed)
+    numbers = 2 * 8 * 100
+    assert numbers < needed[-1] < numbers + 64 * 100  # equal words of a block are one
+
+    def refuse(size):
+        raise OutOfResources(f"{size}")
+
+    with pytest.raises(OutOfResources):
+        parse_rows(b"1,2\n" * 100, ",", check_memory=refuse)
