@@ -67,7 +67,7 @@ def parse_rows(
 
 
 def paged_copy(values: Array, folder: Path | None) -> Array:
-    """Copy a large array of numbers to a mapped file in ``folder``, if it is given.
+    """Copy a large array (n, …) of numbers to a mapped file in ``folder``, if it is given.
 
     Raises ``OutOfResources`` if the disk cannot hold it.
     """
