@@ -144,7 +144,7 @@ def read_text_file(path: Path, options: ReadOptions) -> tuple[Text, bool]:
     if is_mapped:
         # Columns are joined from thousands of blocks, whose holes would stay in the heap.
         map_large_blocks_separately()
-        return memoryview(np.memmap(path, np.uint8, "r")), may_have_codes
+        return np.memmap(path, np.uint8, "r").data, may_have_codes
     return b"".join(blocks), may_have_codes
 
 

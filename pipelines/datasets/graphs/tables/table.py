@@ -186,8 +186,7 @@ class Table:
         frame = self._parsed.get(first)
         if frame is None:
             columns = range(first, min(first + width, len(self.column_names)))
-            options = {"dtype": str, "usecols": columns, "na_values": []}
-            frame = parse_rows(self.text, self.separator, **options)
+            frame = parse_rows(self.text, self.separator, dtype=str, usecols=columns, na_values=[])
             self._parsed.clear()
             if width > 1:
                 self._parsed[first] = frame
