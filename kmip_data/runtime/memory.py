@@ -161,6 +161,12 @@ def map_large_blocks_separately() -> None:
         mallopt(M_MMAP_THRESHOLD, MIN_MAPPED_BLOCK)
 
 
+def return_free_heap() -> None:
+    """Return all free memory of the C library's heap to the operating system."""
+    if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        malloc_trim(0)
+
+
 class HeapBound:
     """Limit of the free memory in the C library's heap between two training steps.
 
@@ -175,11 +181,10 @@ class HeapBound:
         self.limit = private_memory() + self.slack
 
     def return_excess(self) -> None:
-        """Return all free heap to the operating system if it exceeds the limit."""
+        """Return all free heap if it exceeds the limit."""
         if private_memory() <= self.limit:
             return
-        if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-            malloc_trim(0)
+        return_free_heap()
         self.limit = private_memory() + self.slack
 
 

@@ -13,7 +13,7 @@ from pandas.api.types import infer_dtype
 from kmip_data.arrays import Array
 from kmip_data.files.path_errors import require_disk_space
 from kmip_data.pipelines.formats.delimited import BLANKS, MIXED, Text, row_blocks
-from kmip_data.runtime.memory import mapped_copy
+from kmip_data.runtime.memory import MIN_MAPPED_BYTES, mapped_copy, return_free_heap
 
 _BLOCK_BYTES = 2**22  #: bytes of rows that are parsed together
 _MIN_ROWS_PER_BLOCK = 100  #: for tables of many columns, each of which is joined from its blocks
@@ -60,18 +60,20 @@ def parse_rows(
             joined = _parse_column(
                 data, separator, column, as_text=joined == "text", options=options
             )
-        if joined.dtype.kind in "iuf":
+        if joined.dtype.kind != "O":
             joined = pd.Series(paged_copy(joined.to_numpy(), folder), copy=False)
         columns[column] = joined
+    if len(data) > MIN_MAPPED_BYTES:
+        return_free_heap()  # blocks leave holes
     return pd.DataFrame(columns, copy=False)
 
 
 def paged_copy(values: Array, folder: Path | None) -> Array:
     """Copy a large array (n, …) of numbers to a mapped file in ``folder``, if it is given.
 
-    Raises ``OutOfResources`` if the disk cannot hold it.
+    Texts are returned unchanged. Raises ``OutOfResources`` if the disk cannot hold the copy.
     """
-    if folder is None:
+    if folder is None or values.dtype == object:
         return values
     require_disk_space(folder, values.nbytes, "A copy of the columns")
     return mapped_copy(values, folder)

@@ -63,8 +63,7 @@ def graphs_from_tables(
     edges = tables["edge"]
     check_column_options([*tables.values()], options, left_out=notices.ignored)
     end_columns, ends = read_ends(edges, params, is_only_table=is_only_table)
-    if ends.dtype != object:
-        ends = paged_copy(ends, options.workdir)
+    ends = paged_copy(ends, options.workdir)
     graph_columns = {
         level: find_graph_column(table, level, params) for level, table in tables.items()
     }

@@ -36,7 +36,6 @@ from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.header_line import rows_of_names
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_rows import parse_rows
-from kmip_data.runtime.memory import map_large_blocks_separately
 from kmip_data.text import count_with_noun, list_names
 
 MAX_COLUMNS = 65_536
@@ -142,8 +141,6 @@ def read_text_file(path: Path, options: ReadOptions) -> tuple[Text, bool]:
                 blocks.append(block)
             options.check_memory(2 * size + _BYTES_PER_FIELD * fields, path.name)
     if is_mapped:
-        # Columns are joined from thousands of blocks, whose holes would stay in the heap.
-        map_large_blocks_separately()
         return np.memmap(path, np.uint8, "r").data, may_have_codes
     return b"".join(blocks), may_have_codes
 
