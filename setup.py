@@ -166,6 +166,7 @@ setup(
         "matplotlib>=3.8",
         "psutil>=5.9",
         "scipy>=1.15",
+        "scikit-learn>=1.7",
         "threadpoolctl>=3.2",
         "tabulate>=0.9",
         "jinja2>=3.1",

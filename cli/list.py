@@ -198,7 +198,10 @@ def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
             kind = count_with_noun(runs[name], "run")
         sizes[name] += folder_bytes(item.path)
         kinds[name] = kind
-    for name, kind in {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}.items():
+    for name, kind in {
+        "sweeps": "logs of sweeps",
+        "cache": "blocks of remote builds, reference answers",
+    }.items():
         sizes[name] = folder_bytes(home.path / name)
         kinds[name] = kind
 

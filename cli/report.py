@@ -103,7 +103,7 @@ def command(
 
     # 3. Group the runs into tables, and format them.
     tables, left_out = tables_of_runs(runs, against)
-    rows = list(itertools.chain(*(results.rows for results in tables)))
+    rows = list(itertools.chain(*(results.all_rows for results in tables)))
     notices += left_out
     for notice in notices:
         print_status(notice)

@@ -285,7 +285,7 @@ def _print_plan(
         tables, left_out = tables_of_runs(finished)
         for notice in notices + left_out:
             print_status(notice)
-        result["results"] = list(itertools.chain(*(results.rows for results in tables)))
+        result["results"] = list(itertools.chain(*(results.all_rows for results in tables)))
         if tables:
             text.append(report_text(tables))
     if plan.choose and not dry_run:

@@ -231,6 +231,11 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     """Print the results, and the next commands for the first run."""
     paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
+    if summary.better_reference:
+        from kmip_data.models.training.references.advice import commands_to_try
+
+        commands = commands_to_try(summary.runs, summary.results)
+        paragraphs.append(f"{summary.better_reference}\nTry: {'; or '.join(commands)}\n")
     paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     from kmip_data.builds.home import Home, unused_name
     from kmip_data.models.training.config.overrides import read_config
@@ -292,7 +297,7 @@ def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
 
 
 def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
-    """Return the test result next to chance and the paper's result, time and memory."""
+    """Return the test result next to a constant answer and the paper's result, time and memory."""
     from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
@@ -306,10 +311,11 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     if test is not None:
         spread = std["test"][first.metric]
         test_result = f"{all_metrics()[first.metric].title} {format_metric_with_unit(first.metric, test, spread)}"
-        if first.chance is not None:
-            chance = format_metric_with_unit(first.metric, first.chance)
-            tie = f" ({first.chance_tie})" if first.chance_tie else ""
-            test_result += f"; a constant answer has {chance}{tie}"
+        constant = first.references.get("constant")
+        if constant is not None and constant.test is not None:
+            value = format_metric_with_unit(first.metric, constant.test)
+            tie = f" ({constant.note})" if constant.note else ""
+            test_result += f"; a constant answer has {value}{tie}"
     comparison = compare_with_paper(RunConfig.model_validate(first.config))
     total_seconds = sum(result.seconds.total for result in summary.results)
     epoch_seconds = sum(result.seconds.train_epoch for result in summary.results)

@@ -24,6 +24,7 @@ IMPORTED_AS = {
     "torch-geometric": "torch_geometric",
     "tomli-w": "tomli_w",
     "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
     "lazy-loader": "lazy_loader",
 }
 SEAMS = {
@@ -52,7 +53,7 @@ OF_EXTRAS = {
     "submitit",
     "laspy",
 }
-DEV_ONLY = {"geopandas", "ogb", "sklearn"}  #: compared with in benchmarks
+DEV_ONLY = {"geopandas", "ogb"}  #: compared with in benchmarks
 
 
 def requirements() -> list[str]:

@@ -82,7 +82,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """Cache of remote builds and stamps of checked files; can be removed while no process reads."""
+        """Remote builds, stamps of checked files, reference answers; can be removed while no process reads."""
         return self.path / "cache"
 
 

@@ -7,6 +7,7 @@ only in k form curves, shown with the curves of the paper's experiment on the in
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 import statistics
@@ -33,6 +34,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.metrics import all_metrics, is_percent
+from kmip_data.models.training.references.reference import mean_references, short_title
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
@@ -185,6 +187,7 @@ def _format_setting(value: object) -> str:
     return "none" if value is None else str(value)
 
 
+REFERENCE = "reference"  #: variant of the row of a reference answer
 Row = dict[str, Any]  #: keys as in docs/reports.md; fractions, not percent
 #: Columns of a curve over k that are compared with the paper's.
 K_COLUMNS = ("test", "test_std", "seconds", "seconds_std")
@@ -198,6 +201,13 @@ class Table:
     runs: Sequence[Sequence[Run]]  #: runs of each row, by seed
     #: model, or "the best", whose row others are compared with; empty for a single row
     reference: str
+    #: rows of reference answers, which have no rank
+    answer_rows: Sequence[Row] = ()
+
+    @property
+    def all_rows(self) -> list[Row]:
+        """Rows of runs and of reference answers."""
+        return [*self.rows, *self.answer_rows]
 
 
 def tables_of_runs(
@@ -284,8 +294,9 @@ def configuration_digest(run: Run | OpenedRun) -> str:
 
 def _make_table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     rows = [_summarise_runs(runs) for runs in groups]
+    answer_rows = _answer_rows(rows[0], groups)
     if len(rows) == 1:
-        return Table(rows, groups, "")
+        return Table(rows, groups, "", answer_rows)
 
     # 1. Mark the best and the second-best row.
     higher_is_better = all_metrics()[rows[0]["metric"]].higher_is_better
@@ -299,7 +310,7 @@ def _make_table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     # 2. Find the reference row: the best of the model ``against``, or of all.
     candidates = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
     if not candidates:
-        return Table(rows, groups, "")
+        return Table(rows, groups, "", answer_rows)
     reference, reference_runs = candidates[0]
     reference_tests = {(run.result.seed, _split_digest(run)): run.test for run in reference_runs}
 
@@ -313,7 +324,30 @@ def _make_table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
         if differences and row is not reference:
             row["pairs"] = len(differences)
             row["to_reference"] = statistics.fmean(differences)
-    return Table(rows, groups, against or "the best")
+    return Table(rows, groups, against or "the best", answer_rows)
+
+
+def _answer_rows(first: Row, groups: Sequence[Sequence[Run]]) -> list[Row]:
+    """Return a row for each fitted reference answer: its mean over the splits of the runs."""
+    references_by_split = {}
+    for run in itertools.chain(*groups):
+        references = run.result.references
+        if references.keys() - {"constant"}:
+            references_by_split[_split_digest(run)] = references
+    rows = []
+    for name, reference in mean_references([*references_by_split.values()]).items():
+        if reference.test is None:
+            continue
+        same_data = ("dataset", "share", "metric", "build", "split", "split_digest")
+        tests = [references[name].test for references in references_by_split.values()]
+        known = [test for test in tests if test is not None]
+        rows.append(
+            dict.fromkeys(first)
+            | {column: first[column] for column in same_data}
+            | {"model": short_title(name), "variant": REFERENCE, "runs": len(known)}
+            | {"test": reference.test, "test_std": sample_std(known), "edited": False}
+        )
+    return rows
 
 
 def _summarise_runs(runs: Sequence[Run]) -> Row:

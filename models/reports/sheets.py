@@ -221,10 +221,11 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
         shared = _extract_shared_properties(rows)
         names = list(rows[0])
     names = [name for name in names if any(cells[name] for cells in rows)]
+    rows += map(_answer_cells, table.answer_rows)
     docs = {}
     for name in names:
         docs[name.replace("reference", table.reference)] = COLUMNS[name].doc
-    lines = [[cells[name] or "–" for name in names] for cells in rows]
+    lines = [[cells.get(name) or "–" for name in names] for cells in rows]
 
     # 2. Explain marks and differences.
     notes = []
@@ -242,10 +243,16 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
     clear = _best_is_clearly_ahead(table, ranked)
     ranks = [row["rank"] if clear else None for row in ranked]
-    colors = dict(zip(map(id, table.rows), row_colors(table), strict=True))
-    return Sheet(
-        title, docs, lines, ranks, [colors[id(row)] for row in ranked], shared, " ".join(notes)
-    )
+    color_of_row = dict(zip(map(id, table.rows), row_colors(table), strict=True))
+    colors = [color_of_row[id(row)] for row in ranked]
+    ranks += [None] * len(table.answer_rows)
+    colors += ["transparent"] * len(table.answer_rows)
+    return Sheet(title, docs, lines, ranks, colors, shared, " ".join(notes))
+
+
+def _answer_cells(row: Row) -> dict[str, str]:
+    """Format the row of a reference answer, which has only a model and a result."""
+    return {"model": _format_model(row), "test": _format_mean("test", row)}
 
 
 def _best_is_clearly_ahead(table: Table, ranked: Sequence[Row]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -356,6 +357,14 @@ class PartMetrics(nn.Module):
         self.loss.reset()
         if self.metric_accumulator is not None:
             self.metric_accumulator.reset()
+
+
+def metric_of_outputs(task: Task, metric: str, outputs: Tensor, targets: Tensor) -> float | None:
+    """Return a metric of outputs (N, C) on their targets, (N,) or (N, C); ``None`` if undefined."""
+    metrics = PartMetrics(task, metric)
+    metrics.update(outputs, targets, torch.zeros(()))
+    value = metrics.compute()[metric]
+    return value if math.isfinite(value) else None
 
 
 def _move_state(state: AccumulatorState, device: torch.device | str) -> AccumulatorState:

@@ -180,7 +180,7 @@ def test_the_constant_baseline_ignores_missing_numbers(home, tmp_path):
     train, test = graph.y[graph.train_mask & known], graph.y[graph.test_mask & known]
     error = (test - train.median()).abs().mean()
     result = json.loads((Path(trained["run"]) / "result.json").read_text())
-    assert result["chance"] == pytest.approx(float(error))
+    assert result["references"]["constant"]["test"] == pytest.approx(float(error))
 
     # Metrics of one graph are those of all known nodes of a part.
     expect_success("predict", trained["run"])

@@ -222,6 +222,11 @@ def _remove_card(user: Path) -> None:
         (_build_with_a_value, "train value", "build graphs --name value-2"),
         (_rebuild_differently, "evaluate assay/gcn/one", ""),
         (_second_build, "train assay --model gcn --epochs 1 -q", ""),
+        (
+            None,
+            f"train assay --model gcn --seeds 0,1 --name two {shlex.join(TINY)}",
+            "train --config",
+        ),
         (_remove_result, "evaluate assay/gcn/one", "train --resume"),
         (_remove_result, "report assay/gcn/one", "runs"),
         (_remove_result, "runs", "train --resume"),

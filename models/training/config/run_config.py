@@ -213,6 +213,12 @@ class TrainingConfig(StrictModel):
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many evaluations without improvement"
     )
+    references: bool | None = Field(
+        default=None,
+        description="fit reference answers, such as a linear model, after a training on one process;"
+        " none: for your own data, not for samples and published datasets",
+        json_schema_extra=NOT_COMPARED,
+    )
     init_from: str = Field(
         default="", description="run whose weights are copied if their name and shape match"
     )

@@ -21,6 +21,7 @@ from kmip_data.models.training.config.overrides import config_to_toml
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metric_text import SCALED_LOSS
 from kmip_data.models.training.metrics import ClassScores, all_metrics
+from kmip_data.models.training.references.reference import References
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
@@ -122,12 +123,8 @@ class RunResult(StrictModel):
     class_scores: list[ClassScores] = Field(
         default=[], description="scores of each class on test, of a classification"
     )
-    chance: float | None = Field(
-        default=None,
-        description="metric of a constant prediction on test; none: not computed",
-    )
-    chance_tie: str = Field(
-        default="", description="class of that prediction, if classes tie on train"
+    references: References = Field(
+        default={}, description="metric of simple methods that were fitted on the same parts"
     )
     seconds: Seconds
     memory: Memory

@@ -10,8 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
-from kmip_data.models.training.metric_text import class_table, format_metric_by_part, metrics_table
-from kmip_data.models.training.metrics import MetricsByPart, all_metrics
+from kmip_data.models.training.metric_text import (
+    class_table,
+    format_metric_by_part,
+    format_metric_with_unit,
+    metrics_table,
+)
+from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_better
+from kmip_data.models.training.references.reference import (
+    TITLES,
+    References,
+    best_reference,
+    mean_references,
+    references_table,
+)
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.text import count_with_noun
 
@@ -61,14 +73,39 @@ class RunSummary:
         folds = [result.split.parameters.get("fold", 0) for result in self.results]
         return folds if len({*folds}) > 1 else []
 
+    @property
+    def references(self) -> References:
+        """Mean reference answers over the runs."""
+        return mean_references([result.references for result in self.results])
+
+    @property
+    def better_reference(self) -> str:
+        """Sentence that the network is not better than the best reference answer; empty if it is.
+
+        Results on a sample say nothing about a network.
+        """
+        first = self.results[0]
+        name = best_reference(self.references, first.metric)
+        tests = [result.metrics.get("test", {}).get(first.metric) for result in self.results]
+        if name is None or None in tests or first.sample:
+            return ""
+        mean, std = mean_std([result.metrics for result in self.results])
+        test = mean["test"][first.metric]
+        reference = self.references[name].test
+        if reference is None or is_better(first.metric, test, reference):
+            return ""
+        network = format_metric_with_unit(first.metric, test, std["test"][first.metric])
+        other = format_metric_with_unit(first.metric, reference)
+        return f"The network is not better than {TITLES[name]} on test ({network} against {other})."
+
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``train --json`` prints.
 
-        For one run: ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. For
-        several: the mean ``metrics``, their deviation ``std``, and ``runs``, an object for each run,
-        with its ``fold`` if folds differ.
+        For one run: ``run``, ``seed``, ``best_epoch``, ``metrics``, ``references``, ``sample`` and
+        ``complete``. For several: the mean ``metrics``, their deviation ``std``, and ``runs``, an
+        object for each run, with its ``fold`` if folds differ.
         """
-        fields = {"seed", "best_epoch", "metrics", "sample", "complete"}
+        fields = {"seed", "best_epoch", "metrics", "references", "sample", "complete"}
         runs = []
         for folder, result in zip(self.runs, self.results, strict=True):
             runs.append({"run": str(folder)} | result.model_dump(include=fields))
@@ -100,4 +137,7 @@ class RunSummary:
             f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
         note = SAMPLE_NOTE if first.sample else ""
-        return "\n".join(filter(None, (table, classes, sentence, note)))
+        references = references_table(self.references, first.metric)
+        return "\n".join(
+            filter(None, (table, classes, sentence, note, references and f"\n{references}"))
+        )

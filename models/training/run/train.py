@@ -37,7 +37,6 @@ from kmip_data.models.search.gpu.launch import reset_not_finite_flags
 from kmip_data.models.training import memory_estimate, self_check
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_not_capturable
-from kmip_data.models.training.chance_metric import chance_metric
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml, read_config
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
 from kmip_data.models.training.config.run_config import RunConfig
@@ -53,6 +52,7 @@ from kmip_data.models.training.processes import (
     join_processes,
     lost_process_error,
 )
+from kmip_data.models.training.references.answers import reference_answers
 from kmip_data.models.training.run import checkpoint, run_folder
 from kmip_data.models.training.run.announcement import announcement
 from kmip_data.models.training.run.find_runs import config_with_build_folder, find_run
@@ -542,12 +542,12 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         metric=loop.metric,
         metrics=metrics,
         class_scores=class_scores,
-        **chance_metric(data, loop.metric)._asdict(),
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),
             total=sum(row["seconds"] for row in history),
         ),
         memory=Memory(device=device_memory, host=peak_host_memory()),
+        references=reference_answers(data, config, folder, run.log),
     )
 
     if folder is not None and is_main_process():

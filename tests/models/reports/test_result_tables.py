@@ -106,6 +106,34 @@ def test_the_best_is_marked_where_it_is_more_than_a_standard_error_ahead(tmp_pat
     assert marks([0.90, 0.92], [0.80]) == [None, None]
 
 
+def test_reference_answers_are_rows_without_a_rank(tmp_path):
+    """The mean over the splits of the runs, below them in every form."""
+    for fold, linear in ((0, 0.8), (1, 0.9)):
+        split = {"name": f"s{fold}", "rule": "masks", "parameters": {"fold": fold}}
+        split["digests"] = {"test": str(fold)}
+        references = {"linear": {"val": 0.5, "test": linear}, "constant": {"test": 0.1}}
+        for model in ("gcn", "gps-kmip"):
+            write_run(tmp_path, 0.7, model=model, split=split, references=references)
+    [table], _ = report(tmp_path)
+    assert len(table.rows) == 2
+    assert [row["model"] for row in table.answer_rows] == ["constant answer", "linear model"]
+    linear = table.all_rows[-1]
+    assert (linear["test"], linear["runs"], linear["rank"]) == (pytest.approx(0.85), 2, None)
+    assert linear.keys() == table.rows[0].keys()
+    sheet = results_sheet(table)
+    assert [cells[0] for cells in sheet.cells[2:]] == [
+        "constant answer (reference)",
+        "linear model (reference)",
+    ]
+    assert len(sheet.cells) == len(sheet.ranks) == len(sheet.colors) == 4
+    lines = expect_success("report", "--home", tmp_path).out.splitlines()
+    assert any("linear model (reference)" in line and "85.00 ± 7.07" in line for line in lines)
+    rows = expect_success("report", "--format", "json", "--home", tmp_path).json["rows"]
+    assert rows[-1]["variant"] == "reference"
+    narrow = results_sheet(table, narrow=True)
+    assert len(narrow.cells) == 4
+
+
 OTHER_SPLIT = {"name": "upstream", "rule": "upstream", "parameters": {}, "digests": {"test": "1"}}
 
 

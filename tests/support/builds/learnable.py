@@ -219,7 +219,7 @@ def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
         "model": {"layers": 2, "hidden_dim": 8, "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.1},
         "optimizer": {"lr": 1e-2},
         "schedule": {"warmup_epochs": 0},
-        "training": {"epochs": 3, "batch_size": 3, "accumulate": 2},
+        "training": {"epochs": 3, "batch_size": 3, "accumulate": 2, "references": False},
         "system": {"device": "cpu"},
     }
     for name, keys in sections.items():

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from kmip_data.format.card import Card
-from kmip_data.models.training.chance_metric import chance_metric
+from kmip_data.models.training.references.constant import constant_answer
+from kmip_data.models.training.references.reference import Reference
 
 
 def data_with_counts(class_names: str = "", **counts: list[int]) -> SimpleNamespace:
@@ -21,7 +22,7 @@ def data_with_counts(class_names: str = "", **counts: list[int]) -> SimpleNamesp
 
 def test_accuracy_is_of_the_most_frequent_train_class() -> None:
     data = data_with_counts(train=[5, 2, 3], val=[0, 9, 0], test=[1, 6, 3])
-    assert chance_metric(data, "accuracy") == (pytest.approx(0.1), "")
+    assert constant_answer(data, "accuracy") == Reference(val=0.0, test=0.1)
 
 
 @pytest.mark.parametrize(
@@ -40,20 +41,21 @@ def test_a_tie_on_train_is_broken_by_val_and_then_by_number(
     """As in a split with as many train nodes of each class; class 0 is frequent in val alone."""
     test = [1, 2, 3, 4]
     counts = {"train": [1, 20, 20, 20], "test": test} | ({} if val is None else {"val": val})
-    expected = (pytest.approx(test[predicted] / 10), tie)
-    assert chance_metric(data_with_counts(**counts), "accuracy") == expected
+    on_val = val[predicted] / sum(val) if val else None
+    expected = Reference(val=on_val, test=test[predicted] / 10, note=tie)
+    assert constant_answer(data_with_counts(**counts), "accuracy") == expected
     named = data_with_counts("wxyz", **counts)
-    assert chance_metric(named, "accuracy").chance_tie == tie.replace(
+    assert constant_answer(named, "accuracy").note == tie.replace(
         f"class {predicted}", f"class {'wxyz'[predicted]}"
     )
 
 
 def test_constant_answers_have_a_fixed_correlation_and_balanced_accuracy() -> None:
     data = data_with_counts(train=[5, 2, 3], test=[1, 6, 0])
-    assert chance_metric(data, "mcc").chance == 0
-    assert chance_metric(data, "balanced_accuracy").chance == 0.5
+    assert constant_answer(data, "mcc").test == 0
+    assert constant_answer(data, "balanced_accuracy").test == 0.5
 
 
 @pytest.mark.parametrize("counts", [{"train": [1, 2]}, {"test": [1, 2]}, {}])
-def test_parts_without_classes_have_no_chance(counts: dict[str, list[int]]) -> None:
-    assert chance_metric(data_with_counts(**counts), "accuracy") == (None, "")
+def test_parts_without_classes_have_no_constant_answer(counts: dict[str, list[int]]) -> None:
+    assert constant_answer(data_with_counts(**counts), "accuracy") is None

@@ -1,0 +1,124 @@
+"""Linear models as reference answers: ridge regression, or logistic regression for classes and labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kmip_data.arrays import F64, Array
+from kmip_data.models.training.references.choice import EVALUATED_PARTS, choose_on_val
+from kmip_data.models.training.references.features import PartRows
+from kmip_data.models.training.references.reference import Reference
+from kmip_data.models.training.tasks import Task
+
+#: Strengths of the penalty, per train row, from which val chooses.
+STRENGTHS = (1.0, 0.1, 0.01, 1e-3, 1e-4)
+MAX_ITERATIONS = 100  #: of a logistic regression
+#: Largest product of train rows, columns and outputs, which bounds the time of all fits.
+MAX_NUMBERS = 4_000_000
+MISSING_CLASS = -1e30  #: score of a class that train lacks
+
+
+def linear_answer(
+    task: Task, metric: str, parts: Mapping[str, PartRows], features: Literal["own", "neighbors"]
+) -> Reference | None:
+    """Return the metric of a linear model on own features, or also those of the neighbourhood.
+
+    The strength of its penalty is chosen by the metric on val. ``None`` if train has a single class.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    # 1. Draw train rows, and standardise the columns by them.
+    train = parts["train"]
+    matrices: dict[str, F64] = {part: getattr(rows, features) for part, rows in parts.items()}
+    rows = np.arange(len(train.targets))
+    most = max(2, MAX_NUMBERS // (task.outputs * matrices["train"].shape[1]))
+    drawn_note = ""
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+        drawn_note = f", fitted on {most:,} drawn of {len(train.targets):,} train {task.level}s"
+    scaler = StandardScaler().fit(matrices["train"][rows])
+    scaled = {part: scaler.transform(matrix) for part, matrix in matrices.items()}
+    targets = train.targets[torch.from_numpy(rows)]
+    if task.target_type == "classification" and len(torch.unique(targets)) < 2:
+        return None
+
+    # 2. Fit each strength, and keep the best on val.
+    evaluated = [part for part in EVALUATED_PARTS if part in parts]
+
+    def candidates() -> Iterator[tuple[str, dict[str, Tensor]]]:
+        others = [scaled[part] for part in evaluated]
+        for strength in STRENGTHS:
+            outputs = fit_and_apply(task, strength, scaled["train"][rows], targets, others)
+            note = f"strength {strength:g}{drawn_note}"
+            yield note, dict(zip(evaluated, outputs, strict=True))
+
+    targets_of_parts = {part: parts[part].targets for part in evaluated}
+    return choose_on_val(task, metric, targets_of_parts, candidates())
+
+
+def fit_and_apply(
+    task: Task, strength: float, rows: F64, targets: Tensor, others: list[F64]
+) -> list[Tensor]:
+    """Fit a linear model of ``rows`` (N, c) and ``targets``, (N,) or (N, T), and apply it to ``others``.
+
+    Return the outputs (n, outputs) for each matrix (n, c), in the form of a network's.
+    """
+    if task.target_type == "classification":
+        return _class_scores(task.outputs, strength, rows, targets.numpy(), others)
+    fit = _label_scores if task.target_type == "multilabel" else _numbers
+    columns = []
+    for target in targets.numpy().T:
+        known = ~np.isnan(target)
+        columns.append(fit(strength, rows[known], target[known], others))
+    return [torch.from_numpy(np.stack(outputs, axis=1)) for outputs in zip(*columns, strict=True)]
+
+
+def _numbers(strength: float, rows: F64, target: Array, others: list[F64]) -> list[F64]:
+    """Return the predictions (n,) of a ridge regression for each matrix."""
+    from sklearn.linear_model import Ridge
+
+    if not len(target):
+        return [np.zeros(len(other)) for other in others]
+    model = Ridge(strength * len(target)).fit(rows, target.astype(float))
+    return [model.predict(other) for other in others]
+
+
+def _label_scores(strength: float, rows: F64, target: Array, others: list[F64]) -> list[F64]:
+    """Return the log-odds (n,) of a label for each matrix; 0 if train has only one value."""
+    if len({*target}) < 2:
+        return [np.zeros(len(other)) for other in others]
+    model = _logistic_regression(strength, rows, target)
+    return [model.decision_function(other) for other in others]
+
+
+def _class_scores(
+    classes: int, strength: float, rows: F64, target: Array, others: list[F64]
+) -> list[Tensor]:
+    """Return the scores of the classes before a softmax, (n, C) for each matrix."""
+    model = _logistic_regression(strength, rows, target)
+    scores = []
+    for other in others:
+        decision = model.decision_function(other)
+        if decision.ndim == 1:  # log-odds of the second of two classes
+            decision = np.stack([np.zeros_like(decision), decision], axis=1)
+        score = torch.full((len(other), classes), MISSING_CLASS, dtype=torch.float64)
+        score[:, torch.from_numpy(model.classes_)] = torch.from_numpy(decision)
+        scores.append(score)
+    return scores
+
+
+def _logistic_regression(strength: float, rows: F64, target: Array) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        # A fit that ends at the last iteration is an answer, too.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogisticRegression(C=1 / (strength * len(target)), max_iter=MAX_ITERATIONS)
+        return model.fit(rows, target)
