@@ -234,7 +234,8 @@ def test_each_fold_is_a_run_and_the_deviation_is_computed_as_in_papers(one_graph
     assert len([*folders[0].parent.iterdir()]) == 3
 
     # A report has one row of all folds, with the deviation of papers.
-    (row,) = expect_success("report", "--format", "json").json["rows"]
+    row, *references = expect_success("report", "--format", "json").json["rows"]
+    assert {reference["runs"] for reference in references} == {3}
     tests = [
         read_result(folder).metrics["test"][row["metric"]] for folder in folders[0].parent.iterdir()
     ]

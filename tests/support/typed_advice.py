@@ -19,6 +19,7 @@ _PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: to be replaced, such as ``FILE``
 _PRINTING_MODULES = {
     "kmip_data.cli.shared.build_summary",
     "kmip_data.cli.shared.printed_tables",
+    "kmip_data.models.training.references.advice",
     "kmip_data.models.training.run.run_folder",
     "kmip_data.models.training.run.run_status",
     "kmip_data.models.training.run.train",
