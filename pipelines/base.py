@@ -128,6 +128,8 @@ class Split:
     note: str = ""
     #: (N,) instead of ``parts``, for a single graph: 0 train, 1 val, 2 test, 255 in no part
     part_codes: U8 | None = None
+    #: group of each record, or of each node, if items of a group must stay in one part
+    groups: I64 | None = field(default=None, compare=False, repr=False)
 
 
 class RawNeededError(UsageError):

@@ -14,12 +14,14 @@ from pydantic import Field, model_validator
 from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import PART_DOC
+from kmip_data.format.schema import GROUP_DOC, PART_DOC, SCAFFOLD_DOC, Column
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
-from kmip_data.graphs.split_rules import count_of_fraction
+from kmip_data.graphs.split_rules import count_of_fraction, scaffold_split
 from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, check_fold
 from kmip_data.text import is_likely_typo, nearest_name
+
+SCAFFOLD_RULE = "scaffold"  #: rule of molecules that are built from SMILES
 
 
 class OwnSplitParams(BaseSplitParams):
@@ -63,8 +65,8 @@ class GraphSplitParams(OwnSplitParams):
     split_rule: str = Field(
         default="given",
         description="given: the masks or column of parts, otherwise random; random: graphs, or nodes of a single "
-        "graph, divided at random; stratified: drawn with equal class fractions; or the name of a column "
-        "of parts",
+        "graph, divided at random; stratified: drawn with equal class fractions; scaffold: molecules of "
+        "SMILES, rare scaffolds in test; or the name of a column of parts",
     )
     fold: int = Field(
         default=0,
@@ -85,7 +87,8 @@ def own_split(
     """Divide the records, or the nodes of a single graph, as given in the files or at random.
 
     The files give parts by masks, by a column or by the names of their folders. Records without a
-    label are in no part. Records of one group are in one part; ``groups`` has the group of each.
+    label are in no part. Records of one group are in one part of a random split; ``groups`` has the
+    group of each, unless the files have a column of groups.
     """
     # 1. Parts in the files: a code for each record or node, if any.
     rule, level, codes = _given_parts(records, params)
@@ -95,7 +98,10 @@ def own_split(
     label_level = records.label_column.level if records.label_column else level
     divides_nodes = divides_nodes and label_level == "node"
     is_labelled = _labelled_mask(records, divides_nodes=divides_nodes)
+    group_column = _group_column(records, divides_nodes=divides_nodes)
     if codes is not None:
+        if group_column is not None:
+            raise _given_parts_error(group_column, f"the parts {rule!r}")
         if divides_nodes == (level == "graph"):
             raise UsageError(
                 f"{rule!r} divides {level}s, but {'nodes' if divides_nodes else 'graphs'} are to be "
@@ -113,28 +119,113 @@ def own_split(
     # 2. Folders named after parts, of which val may be missing.
     by_folder = parts_by_folder(records.keys) if params.split_rule == "given" else {}
     if by_folder:
+        if group_column is not None:
+            raise _given_parts_error(group_column, "folders named train, val and test")
         return _split_by_folder(by_folder, groups, params)
 
-    # 3. Parts drawn at random among the labelled items.
+    # 3. Parts drawn among the labelled items, by whole groups.
     drawn_items = np.flatnonzero(is_labelled)
-    item_groups = None if divides_nodes else [groups[item] for item in drawn_items.tolist()]
-    fractions = {"val": params.val_fraction, "test": params.test_fraction}
-    codes = np.full(len(is_labelled), NO_PART, np.uint8)
-    codes[drawn_items] = draw_parts(len(drawn_items), fractions, params.split_seed, item_groups)
     options = params.model_dump(exclude={"split_rule", "fold"})
     drawn = Split(_random_split_name(params), "random", options)
-    if item_groups and 1 < len(set(item_groups)) < len(item_groups):
-        drawn = replace(drawn, note="records of the same file are kept together")
+    codes = np.full(len(is_labelled), NO_PART, np.uint8)
+    if rule == SCAFFOLD_RULE:
+        if group_column is not None:
+            raise _given_parts_error(group_column, "parts by scaffold")
+        codes[drawn_items] = _draw_scaffolds(records, drawn_items, params)
+        del options["split_seed"]
+        note = "molecules of one scaffold are kept together; rare scaffolds are in test"
+        drawn = Split(
+            f"{SCAFFOLD_RULE}{_fractions_in_name(params)}", SCAFFOLD_RULE, options, note=note
+        )
+        return _split_from_codes(drawn, codes, divides_nodes=divides_nodes)
+
+    item_groups = None
+    if group_column is not None:
+        item_groups = _groups_in_column(records, group_column)[drawn_items]
+        _check_group_count(item_groups, group_column, params)
+        note = f"items with the same {group_column.attribute} are kept together"
+    elif not divides_nodes:
+        _, numbers = np.unique(np.asarray(groups), return_inverse=True)
+        item_groups = numbers[drawn_items]
+        note = "records of the same file are kept together"
+    fractions = {"val": params.val_fraction, "test": params.test_fraction}
+    codes[drawn_items] = draw_parts(len(drawn_items), fractions, params.split_seed, item_groups)
+    if item_groups is not None and 1 < len(np.unique(item_groups)) < len(item_groups):
+        kept_together = np.full(len(codes), -1)
+        kept_together[drawn_items] = item_groups
+        drawn = replace(drawn, note=note, groups=kept_together)
     return _split_from_codes(drawn, codes, divides_nodes=divides_nodes)
 
 
-def draw_parts(
-    total: int, fractions: Mapping[str, float], seed: int, groups: Sequence[str] | None
-) -> U8:
+def _column_with_doc(records: RecordTable, doc: str) -> Column | None:
+    """Return the column of the records that has a doc, such as :data:`GROUP_DOC`, if any."""
+    return next((column for column in records.columns if column.doc == doc), None)
+
+
+def _group_column(records: RecordTable, *, divides_nodes: bool) -> Column | None:
+    """Return the column of groups, if any; refuse one of another level than the parts."""
+    column = _column_with_doc(records, GROUP_DOC)
+    level = "node" if divides_nodes else "graph"
+    if column is not None and column.level != level:
+        raise UsageError(
+            f"{column.attribute!r} groups {column.level}s, but a split divides {level}s.",
+            next=f"build again without --set group={shlex.quote(column.attribute)}, or with a column of "
+            f"{level}s",
+        )
+    return column
+
+
+def _given_parts_error(column: Column, parts: str) -> UsageError:
+    """Return the error for groups of files that give their parts."""
+    group = shlex.quote(column.attribute)
+    return UsageError(
+        f"--set group={group} is for a random split, but the files have {parts}.",
+        next=f"--split-rule random, which draws them by {group}; or leave out --set group={group}",
+    )
+
+
+def _groups_in_column(records: RecordTable, column: Column) -> I64:
+    """Return the number of each item's group (n,); an item without a group has its own."""
+    rows: Array = records.read_column(column.key)
+    rows = rows.reshape(len(rows), -1)
+    _, numbers = np.unique(rows, axis=0, return_inverse=True)
+    numbers = numbers.reshape(-1).astype(np.int64)
+    without_group = (rows < 0).any(axis=1) if column.form != "text" else ~rows.any(axis=1)
+    numbers[without_group] = len(numbers) + np.flatnonzero(without_group)
+    return numbers
+
+
+def _check_group_count(groups: I64, column: Column, params: OwnSplitParams) -> None:
+    """Refuse fewer groups than parts."""
+    parts = 1 + (params.val_fraction > 0) + (params.test_fraction > 0)
+    count = len(np.unique(groups))
+    if count < parts:
+        values = "value" if count == 1 else "values"
+        raise UsageError(
+            f"The labelled items have {count} different {values} of {column.attribute!r} for {parts} "
+            "parts.",
+            next="--set val_fraction=0 or --set test_fraction=0, if one part fewer is enough; or build "
+            f"again without --set group={shlex.quote(column.attribute)}",
+        )
+
+
+def _draw_scaffolds(records: RecordTable, molecules: I64, params: OwnSplitParams) -> U8:
+    """Return the code of the part of each of these molecules (n,)."""
+    column = _column_with_doc(records, SCAFFOLD_DOC)
+    assert column is not None, "the rule was checked"
+    scaffolds = records.read_column(column.key)[molecules]
+    train = 1 - params.val_fraction - params.test_fraction
+    codes = np.empty(len(scaffolds), np.uint8)
+    for part, rows in scaffold_split(scaffolds, train=train, val=params.val_fraction).items():
+        codes[rows] = PART_CODES[part]
+    return codes
+
+
+def draw_parts(total: int, fractions: Mapping[str, float], seed: int, groups: Array | None) -> U8:
     """Draw the part of each of ``total`` items; return codes (total,).
 
     Items of a group are in one part, unless there is a single group, or one for each item. Train is
-    not empty.
+    not empty; nor is another part with a fraction if there are as many groups as parts.
     """
     # 1. Sizes: test first, so val is a fraction of the remaining items.
     test_fraction = fractions.get("test", 0)
@@ -144,38 +235,41 @@ def draw_parts(
 
     # 2. Single items.
     codes = np.full(total, PART_CODES["train"], np.uint8)
-    if groups is None or len(set(groups)) in {0, 1, total}:
+    if groups is None or len(np.unique(groups)) in {0, 1, total}:
         order = Generator(PCG64(seed)).permutation(total)
         codes[order[:test]] = PART_CODES["test"]
         codes[order[test : test + val]] = PART_CODES["val"]
         return codes
 
     # 3. Whole groups: test, then val of the rest.
-    _, group_of_item = np.unique(np.asarray(groups), return_inverse=True)
+    _, group_of_item = np.unique(groups, return_inverse=True)
     sizes = np.bincount(group_of_item)
     rest = Generator(PCG64(seed)).permutation(len(sizes)).tolist()
     code_of_group = np.full(len(sizes), PART_CODES["train"], np.uint8)
-    for part, size in (("test", test), ("val", val)):
-        part_groups = _groups_of_part(rest, sizes, size) if size else []
+    for part, size, later_parts in (("test", test, 1 + (val > 0)), ("val", val, 1)):
+        part_groups = _groups_of_part(rest, sizes, size, later_parts) if size else []
         code_of_group[part_groups] = PART_CODES[part]
         rest = [group for group in rest if code_of_group[group] == PART_CODES["train"]]
     return code_of_group[group_of_item]
 
 
-def _groups_of_part(drawn_order: Sequence[int], sizes: I64, part_size: int) -> list[int]:
+def _groups_of_part(
+    drawn_order: Sequence[int], sizes: I64, part_size: int, later_parts: int
+) -> list[int]:
     """Return the groups, in drawn order, that each bring a part nearer to ``part_size`` items.
 
-    If none does, return the smallest group. One group always remains for train. The closest sum of
-    sizes would need a search over all sums, which takes seconds for 10,000 groups.
+    If none does, return the smallest group. A group remains for each of ``later_parts``, if there
+    are enough, and always for train. The closest sum of sizes would need a search over all sums,
+    which takes seconds for 10,000 groups.
     """
     if len(drawn_order) < 2:
         return []
-    available = int(sizes[drawn_order].sum())
+    most = max(len(drawn_order) - later_parts, 1)
     total = 0
     groups: list[int] = []
     for group in drawn_order:
         new_total = total + int(sizes[group])
-        if new_total < available and abs(new_total - part_size) < abs(total - part_size):
+        if len(groups) < most and abs(new_total - part_size) < abs(total - part_size):
             groups.append(group)
             total = new_total
     return groups or [min(drawn_order, key=sizes.__getitem__)]
@@ -196,7 +290,7 @@ def _split_by_folder(
     if by_folder["val"]:
         return Split("folders", "given", {}, by_folder, note="by the folders of the files")
     train = np.array(by_folder["train"])
-    train_groups = [groups[row] for row in by_folder["train"]]
+    train_groups = np.array([groups[row] for row in by_folder["train"]])
     codes = draw_parts(len(train), {"val": params.val_fraction}, params.split_seed, train_groups)
     parts = dict(by_folder)
     for part in ("train", "val"):
@@ -225,8 +319,11 @@ def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str
         return rule, "node", records.given_parts[rule]
     if rule in columns:
         return rule, columns[rule].level, records.read_column(columns[rule].key)
+    has_scaffolds = _column_with_doc(records, SCAFFOLD_DOC) is not None
+    if rule == SCAFFOLD_RULE and has_scaffolds:
+        return rule, "graph", None
     if rule != "random":
-        rules = [*names, "random", "stratified"]
+        rules = [*names, "random", "stratified", *([SCAFFOLD_RULE] if has_scaffolds else [])]
         close = nearest_name(rule, rules)
         step = "one of these rules, or the parts in a column split of the files"
         # Another rule is another experiment: suggest it only for a likely typo.
@@ -270,7 +367,11 @@ def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
 
 def _random_split_name(params: OwnSplitParams) -> str:
     """Return the name of a random split."""
-    name = f"random-seed{params.split_seed}"
+    return f"random-seed{params.split_seed}{_fractions_in_name(params)}"
+
+
+def _fractions_in_name(params: OwnSplitParams) -> str:
+    """Return the end of a split's name for fractions that are not the default."""
     if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
-        name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
-    return name
+        return f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
+    return ""

@@ -11,7 +11,12 @@ from pydantic import Field
 
 from kmip_data.arrays import I64, U8
 from kmip_data.format.split_files import NO_PART, PARTS
-from kmip_data.graphs.split_rules import majority_classes, stratified_parts
+from kmip_data.graphs.split_rules import (
+    Parts,
+    majority_classes,
+    stratified_groups,
+    stratified_parts,
+)
 from kmip_data.pipelines.base import AnyPipeline, Pipeline, Prepared, RecordTable, Split, Unit
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 
@@ -132,10 +137,11 @@ def apply_split(
     """Apply the rule that ``params`` names: one of the dataset's rules, or ``stratified``.
 
     The stratified rule redraws the records that the default rule assigns to
-    ``pipeline.redrawn_parts``. It groups graphs by their label, by their set of labels if there
-    may be several, or by the most frequent class of their nodes. Nodes of a single graph are
-    grouped by their label. The rule is LRGB's
-    (:func:`~kmip_data.graphs.split_rules.stratified_draw`).
+    ``pipeline.redrawn_parts``, by entire groups if that split has groups. It stratifies graphs by
+    their label, by their set of labels if there may be several, or by the most frequent class of
+    their nodes. Nodes of a single graph are stratified by their label. The rule is LRGB's
+    (:func:`~kmip_data.graphs.split_rules.stratified_draw`), that of entire groups is
+    :func:`~kmip_data.graphs.split_rules.stratified_groups`.
     """
     if params.split_rule != "stratified":
         return pipeline.split(records, params, raw_folder)
@@ -148,10 +154,12 @@ def apply_split(
         name += seed
 
     if default.part_codes is not None:
-        codes = _redraw_nodes(default.part_codes, records, params.split_seed)
+        codes = _redraw_nodes(default.part_codes, records, default.groups, params.split_seed)
         note = "nodes drawn at random"
         if records.node_labels:
             note += ", with equal class fractions"
+        if default.groups is not None:
+            note += f"; {default.note}"
         return Split(
             name,
             "stratified",
@@ -167,9 +175,13 @@ def apply_split(
     pool = np.asarray(pipeline.order_for_stratified(default_parts, labels), np.int64)
     sizes = {part: len(default.parts[part]) for part in redrawn_parts}
     parts = dict(default.parts)
-    for part, rows in stratified_parts(labels[pool], sizes, seed=params.split_seed).items():
+    pool_groups = None if default.groups is None else default.groups[pool]
+    drawn = _redraw(labels[pool], pool_groups, sizes, params.split_seed)
+    for part, rows in drawn.items():
         parts[part] = pool[rows].tolist()
     note = f"{', '.join(redrawn_parts)} redrawn by {grouping}"
+    if default.groups is not None:
+        note += f"; {default.note}"
     return Split(name, "stratified", default.parameters, parts, note)
 
 
@@ -188,7 +200,14 @@ def stratification_labels(records: RecordTable, background: int | None) -> tuple
     return labels.reshape(-1).astype(np.int64), "the set of their labels"
 
 
-def _redraw_nodes(codes: U8, records: RecordTable, seed: int) -> U8:
+def _redraw(labels: I64, groups: I64 | None, sizes: Mapping[str, int], seed: int) -> Parts:
+    """Divide items (n,) into parts of equal fractions of each label, by entire groups if given."""
+    if groups is None:
+        return stratified_parts(labels, sizes, seed=seed)
+    return stratified_groups(labels, groups, sizes, seed=seed)
+
+
+def _redraw_nodes(codes: U8, records: RecordTable, groups: I64 | None, seed: int) -> U8:
     """Redraw the nodes of a single graph that are in a part."""
     nodes = np.flatnonzero(codes != NO_PART)
     labels = np.zeros(len(codes), np.int64)
@@ -196,6 +215,7 @@ def _redraw_nodes(codes: U8, records: RecordTable, seed: int) -> U8:
         labels = records.node_labels[0]
     sizes = {part: int((codes == code).sum()) for code, part in enumerate(PARTS)}
     redrawn = codes.copy()
-    for code, rows in enumerate(stratified_parts(labels[nodes], sizes, seed=seed).values()):
+    node_groups = None if groups is None else groups[nodes]
+    for code, rows in enumerate(_redraw(labels[nodes], node_groups, sizes, seed).values()):
         redrawn[nodes[rows]] = code
     return redrawn

@@ -135,20 +135,6 @@ def test_snippets_of_the_pages_run(
             exec(compile(code, page, "exec"), names)
 
 
-def test_the_scaffold_split_fills_every_part_of_the_readmes_table(tmp_path, monkeypatch):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("rdkit")
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (tmp_path / "assay.csv").write_text(readme.partition("<<'EOF'\n")[2].partition("EOF")[0])
-    monkeypatch.chdir(tmp_path)
-    (block,) = [text for text in WITH_SNIPPETS["docs/graph-files.md"] if "MurckoScaffold" in text]
-    names: dict[str, Any] = {}
-    exec(compile(block, "docs/graph-files.md", "exec"), names)
-    table = pandas.read_csv("assay-scaffold.csv")
-    assert set(table["split"]) == {"train", "val", "test"}
-    assert (table["split"].groupby(names["scaffold"]).nunique() == 1).all()
-
-
 def modules_with_examples() -> list[str]:
     modules = []
     for folder in ("kmip_data", "pipelines", "models", "cli"):

@@ -22,6 +22,7 @@ Use = Literal[
     "target",
     "id",
     "graph",
+    "group",
     "smiles",
     "direction",
     "number",
@@ -38,6 +39,8 @@ _PARAMETER_OF_USE: dict[tuple[str, str], str] = {
     ("edge", "target"): "target",
     ("node", "id"): "node",
     ("node", "graph"): "graph",
+    ("node", "group"): "group",
+    ("graph", "group"): "group",
     ("edge", "graph"): "graph",
     ("graph", "graph"): "graph",
     ("graph", "smiles"): "smiles",
@@ -132,7 +135,7 @@ class ColumnRoles(StrictModel):
             uses.setdefault(role.use, []).append(role.column)
             if parameter := _PARAMETER_OF_USE.get((role.level, role.use)):
                 parameters[parameter] = role.column
-        is_table = bool(uses.keys() - {"array", "label", "ignored"})
+        is_table = bool(uses.keys() - {"array", "group", "label", "ignored"})
         labels = uses.get("label", [])
         if is_table or labels not in ([], ["y"]):
             parameters["label"] = tuple(labels) or ("none",)

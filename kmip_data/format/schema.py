@@ -30,6 +30,13 @@ NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, n
 EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
 COORDINATE_ENCODING = "node/coordinate_encoding"  #: column of cities
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"  #: doc of a column that defines a split
+#: doc of a column of groups: items with the same number are in one part of a random split
+GROUP_DOC = "group: equal values are in one part of a split; negative: no group"
+#: docs of digests by RDKit: equal molecules, and molecules with the same scaffold
+MOLECULE_DOC = "digest of the canonical SMILES"
+SCAFFOLD_DOC = "digest of the Bemis-Murcko scaffold"
+#: docs of columns that only splits read
+_SPLIT_DOCS = {PART_DOC, GROUP_DOC, MOLECULE_DOC, SCAFFOLD_DOC}
 #: column of your own node ids in a single graph: integers, or UTF-8 padded with zeros
 NODE_ID = "node/node_id"
 #: unit of decimal logarithms; metrics are computed on 10 to the power of the values
@@ -147,7 +154,7 @@ class Schema:
     @property
     def split_attributes(self) -> set[str]:
         """Attributes that define splits; items have them only if they are requested."""
-        return {column.attribute for column in self.columns if column.doc == PART_DOC}
+        return {column.attribute for column in self.columns if column.doc in _SPLIT_DOCS}
 
     @property
     def y_column(self) -> Column | None:

@@ -176,6 +176,77 @@ def stratified_parts(
     return {**parts, names[-1]: rows.tolist()}
 
 
+def stratified_groups(
+    labels: Array, groups: I64, sizes: Mapping[str, int], *, seed: int = 0
+) -> Parts:
+    """Divide positions of labels (n,) into parts of nearly equal fractions, by entire groups (n,).
+
+    Groups come largest first, equally large ones in drawn order. Each joins the part in which
+    Σ (rows - wanted rows)² / wanted rows over parts and labels becomes smallest, where a part
+    wants its ``sizes`` share of each label. Then an empty part gets the smallest group of the part
+    with the most groups.
+    """
+    names = [name for name, size in sizes.items() if size]
+    _, label = np.unique(labels, return_inverse=True)
+    _, group = np.unique(groups, return_inverse=True)
+    counts = np.zeros((group.max(initial=-1) + 1, label.max(initial=-1) + 1))
+    np.add.at(counts, (group.reshape(-1), label.reshape(-1)), 1)
+    shares = np.array([sizes[name] for name in names]) / sum(sizes.values())
+    wanted = shares[:, None] * counts.sum(axis=0)
+
+    drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(counts))
+    group_sizes = counts.sum(axis=1)
+    part_of_group = np.empty(len(counts), np.int64)
+    rows = np.zeros_like(wanted)
+    for number in drawn[np.argsort(-group_sizes[drawn], kind="stable")].tolist():
+        added = counts[number]
+        change = (added * (added + 2 * (rows - wanted)) / wanted).sum(axis=1)
+        part = int(change.round(9).argmin())  # the first of equal parts
+        part_of_group[number] = part
+        rows[part] += added
+
+    for part in range(len(names)):
+        groups_of_parts = np.bincount(part_of_group, minlength=len(names))
+        if not groups_of_parts[part] and groups_of_parts.max() > 1:
+            donors = np.flatnonzero(part_of_group == groups_of_parts.argmax())
+            part_of_group[donors[group_sizes[donors].argmin()]] = part
+    parts: Parts = {name: [] for name in sizes}
+    for part, name in enumerate(names):
+        parts[name] = np.flatnonzero(part_of_group[group.reshape(-1)] == part).tolist()
+    return parts
+
+
+def scaffold_split(scaffolds: I64, *, train: float, val: float) -> Parts:
+    """Divide molecules by their scaffolds (n,), so that test has the rarest ones.
+
+    Scaffolds come by falling number of molecules, equally frequent ones by falling first position.
+    The molecules of a scaffold join train if it then has at most ``train`` · n molecules, else val
+    if train and val then have at most (``train`` + ``val``) · n, else test.
+
+    Notes
+    -----
+    Source: ``scaffold_split`` in ``chem/splitters.py`` of Hu et al., "Strategies for Pre-training
+    Graph Neural Networks" (ICLR 2020), whose authors' Open Graph Benchmark publishes the split of
+    its molecules by this procedure of MoleculeNet.
+    """
+    _, first, scaffold, counts = np.unique(
+        scaffolds, return_index=True, return_inverse=True, return_counts=True
+    )
+    members = np.split(np.argsort(scaffold.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
+    parts: Parts = {"train": [], "val": [], "test": []}
+    for number in np.lexsort((first, counts))[::-1].tolist():
+        molecules = members[number].tolist()
+        taken = len(parts["train"]) + len(molecules)
+        if taken <= train * len(scaffolds):
+            part = "train"
+        elif taken + len(parts["val"]) <= (train + val) * len(scaffolds):
+            part = "val"
+        else:
+            part = "test"
+        parts[part] += molecules
+    return {part: sorted(rows) for part, rows in parts.items()}
+
+
 def order_before_draw(first: Array, second: Array) -> I64 | None:
     """Invert :func:`stratified_draw` with seed 0, given the labels (n,) and (m,) of its two parts.
 

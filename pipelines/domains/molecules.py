@@ -77,12 +77,28 @@ def molecule_from_smiles(smiles: str) -> Molecule:
     Hydrogens stay implicit, as in RDKit's ``MolFromSmiles``. Raises :class:`RefusedSmilesError`
     with the reason if RDKit refuses the SMILES.
     """
+    return molecule_from_mol(mol_from_smiles(smiles))
+
+
+def canonical_smiles(mol: Mol) -> tuple[str, str]:
+    """Return the canonical SMILES of a molecule and of its Bemis-Murcko scaffold, with stereo marks.
+
+    The scaffold is the rings and the chains between them, "" if there are no rings.
+    """
+    from rdkit.Chem import MolToSmiles
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    return MolToSmiles(mol), MurckoScaffoldSmiles(mol=mol, includeChirality=True)
+
+
+def mol_from_smiles(smiles: str) -> Mol:
+    """Return RDKit's molecule of a SMILES; raise :class:`RefusedSmilesError` if it refuses it."""
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is not None:
-            return molecule_from_mol(mol)
+            return mol
         # Parse without checks, to distinguish invalid syntax from invalid chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
         reason = "it is not a SMILES"

@@ -266,7 +266,7 @@ def test_an_unknown_split_rule_is_refused_and_not_replaced(home, tmp_path):
     table.write_text("smiles,y\nCCO,1\nCCN,0\nCCC,1\nCCCl,0\nCCBr,1\n")
     line = ["build", "graphs", "--name", "assay", "--archive", table, "--split-rule"]
     for typed, step in {
-        "scaffold": "one of these rules, or the parts in a column split of the files",
+        "cluster": "one of these rules, or the parts in a column split of the files",
         "randon": shlex.join(["kmip-data", *map(str, line), "random"]),
     }.items():
         message = expect_refusal(*line, typed)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmip_data.format.schema import Column
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import GROUP_DOC, Column
 from kmip_data.format.split_files import PART_CODES, PARTS
-from kmip_data.pipelines.base import RecordTable
+from kmip_data.graphs.split_rules import scaffold_split, stratified_groups
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RecordTable, load_pipeline
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams, draw_parts, own_split
+from kmip_data.pipelines.units_and_splits import apply_split
 
 LABEL = Column(
     key="graph/y", attribute="y", stored="int8", presented="int64", low=-1, high=1, num_classes=2
 )
+SITE = Column(key="graph/site", attribute="site", stored="int64", presented="int64", doc=GROUP_DOC)
 
 
 def records(keys: list[str], labels: list[int]) -> RecordTable:
@@ -96,11 +102,96 @@ def test_single_items_are_drawn_in_exact_numbers(fraction):
 
 
 def test_parts_of_another_level_are_refused():
-    from kmip_data.errors import UsageError
-
     codes = np.zeros(2, np.uint8)
     table = records(["a", "b"], [0, 1])
     table = RecordTable(**{**vars(table), "given_parts": {"masks": codes}})
     params = GraphSplitParams()
     with pytest.raises(UsageError, match="'masks' divides nodes, but graphs are to be divided"):
         own_split(table, params, ["a", "b"], "own", divides_nodes=False)
+
+
+GROUPS_AND_LABELS = st.lists(
+    st.tuples(st.integers(-1, 8), st.integers(0, 2)), min_size=3, max_size=60
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(GROUPS_AND_LABELS, st.sampled_from(["random", "stratified"]), st.integers(0, 3))
+def test_a_column_of_groups_is_kept_together_and_no_part_is_empty(items, rule, seed):
+    groups, labels = np.array(items).T
+    table = records([f"{row:03d}" for row in range(len(items))], labels % 2)
+    arrays = {"graph/y": labels.astype(np.int8) % 2, "graph/site": groups}
+    class_counts = np.eye(2, dtype=np.int64)[labels % 2]
+    table = replace(
+        table,
+        class_counts=class_counts,
+        read_column=arrays.__getitem__,
+        columns=(LABEL, SITE),
+    )
+    pipeline = load_pipeline(load_manifest("graphs"))
+    params = GraphSplitParams(split_rule=rule, split_seed=seed)
+    named = {group for group in groups.tolist() if group >= 0}
+    if len(named) + (groups < 0).sum() < len(PARTS):
+        with pytest.raises(UsageError, match=r"different values? of 'site' for 3 parts"):
+            apply_split(pipeline, table, params, None)
+        return
+    split = apply_split(pipeline, table, params, None)
+    assert sorted(row for rows in split.parts.values() for row in rows) == [*range(len(items))]
+    assert all(split.parts.values())
+    for group in named:
+        members = {*np.flatnonzero(groups == group).tolist()}
+        assert sum(not members.isdisjoint(rows) for rows in split.parts.values()) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(GROUPS_AND_LABELS, st.integers(0, 3))
+def test_each_stratified_group_joins_the_part_with_the_smallest_sum_of_squares(items, seed):
+    """The formula, summed again over all parts and labels for each candidate."""
+    groups, labels = np.array(items).T
+    sizes = {"train": len(items) - 2, "val": 1, "test": 1}
+    parts = stratified_groups(labels, groups, sizes, seed=seed)
+    shares = {part: size / len(items) for part, size in sizes.items()}
+    classes, totals = np.unique(labels, return_counts=True)
+    values, counts = np.unique(groups, return_counts=True)
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(values))
+    expected = {part: [] for part in sizes}
+
+    def distance(candidate: str, members: list[int]) -> float:
+        total = 0.0
+        for part, share in shares.items():
+            rows = expected[part] + (members if part == candidate else [])
+            for label, label_total in zip(classes, totals, strict=True):
+                wanted = share * label_total
+                total += ((labels[rows] == label).sum() - wanted) ** 2 / wanted
+        return total
+
+    for number in sorted(order, key=lambda number: -counts[number]):
+        members = np.flatnonzero(groups == values[number]).tolist()
+        before = distance("", [])
+        change = {part: round(distance(part, members) - before, 9) for part in sizes}
+        best = min(sizes, key=change.__getitem__)
+        expected[best] += members
+    if all(expected.values()):
+        assert {part: sorted(rows) for part, rows in expected.items()} == parts
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=60),
+    st.sampled_from([(0.8, 0.1), (0.5, 0.25), (0.6, 0.0)]),
+)
+def test_scaffolds_are_drawn_as_moleculenet_draws_them(scaffolds, fractions):
+    train, val = fractions
+    members: dict[int, list[int]] = {}
+    for row, scaffold in enumerate(scaffolds):
+        members.setdefault(scaffold, []).append(row)
+    expected: dict[str, list[int]] = {part: [] for part in PARTS}
+    for rows in sorted(members.values(), key=lambda rows: (len(rows), rows[0]), reverse=True):
+        if len(expected["train"]) + len(rows) > train * len(scaffolds):
+            taken = len(expected["train"]) + len(expected["val"])
+            fits = taken + len(rows) <= (train + val) * len(scaffolds)
+            expected["val" if fits else "test"] += rows
+        else:
+            expected["train"] += rows
+    split = scaffold_split(np.array(scaffolds), train=train, val=val)
+    assert split == {part: sorted(rows) for part, rows in expected.items()}

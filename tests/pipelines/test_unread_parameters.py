@@ -29,6 +29,7 @@ VALUES: dict[str, list[Any]] = {
     "encoding": ["cp1252"],
     "feature": [("none",), ("mass",)],
     "graph": ["other"],
+    "group": ["other"],
     "header": ["yes", "no"],
     "ignore": [("mass",), ("x",), ("attribute 0",)],
     "label": [("other",)],

@@ -200,7 +200,7 @@ def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
     required_columns = {
         (role.level, role.column)
         for role in required.columns
-        if role.use not in {"label", "ignored", "part"}
+        if role.use not in {"label", "ignored", "part", "group"}
     }
     if archive != "FILE" and required_columns <= existing_columns:
         name = unused_name(f"{card.dataset}-new", home)

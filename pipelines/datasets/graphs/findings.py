@@ -29,6 +29,7 @@ class Attributes:
     graph_target_size: int = 0  #: number of values in a graph's target array
     class_names: tuple[str, ...] = ()  #: class names, if the files have them
     part_keys: list[str] = field(default_factory=list)  #: keys of the columns of parts
+    group_key: str = ""  #: key of the column of groups
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)
     #: Key of a graph column -> its form, unless it is a row with a leading axis of one.
     forms: dict[str, ItemForm] = field(default_factory=dict)

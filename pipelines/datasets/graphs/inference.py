@@ -17,6 +17,7 @@ from kmip_data.columns.column_roles import ColumnRole, ColumnRoles, Level
 from kmip_data.columns.labels import InferredTarget, TaskName, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import (
+    GROUP_DOC,
     NODE_ID,
     PART_DOC,
     Column,
@@ -215,8 +216,12 @@ def non_target_columns(
             columns.append(replace(column, doc=NODE_ID_DOC))
             continue
         is_part = column.key in findings.attributes.part_keys
+        is_group = column.key == findings.attributes.group_key or _is_array_of_groups(
+            column, options.params.group
+        )
         fields = stored_component_names(column.attribute, findings.attributes)
-        documented = replace(column, doc=PART_DOC if is_part else "", fields=fields)
+        doc = GROUP_DOC if is_group else PART_DOC if is_part else ""
+        documented = replace(column, doc=doc, fields=fields)
         array = missing_arrays.pop(column.attribute, None)
         if array is not None:
             kinds = {np.dtype(name).kind for name in (array.dtype, column.presented)}
@@ -228,7 +233,7 @@ def non_target_columns(
                     next="give it the shape and dtype of the description",
                 )
             documented = replace(documented, presented=array.dtype)
-        elif describes_arrays(description, column) and not is_part:
+        elif describes_arrays(description, column) and not is_part and not is_group:
             findings.notices.ignored[column.attribute] = "not in the description"
             continue
         columns.append(documented)
@@ -238,7 +243,34 @@ def non_target_columns(
             f"The files have no {names}, which the description has.",
             next=f"add {names} to the files",
         )
+    has_groups = any(column.doc == GROUP_DOC for column in columns)
+    group = options.params.group
+    if group and not has_groups and group != description.parameters().get("group"):
+        raise _group_error(group, columns, findings)
     return columns
+
+
+def _is_array_of_groups(column: Column, group: str) -> bool:
+    """True for the array of whole numbers or texts that ``--set group=`` names."""
+    if column.attribute != group or column.level == "edge":
+        return False
+    return column.form == "text" or (not column.shape and np.dtype(column.stored).kind in "iub")
+
+
+def _group_error(group: str, columns: Sequence[Column], findings: Findings) -> UsageError:
+    """Return the error for groups that are not a column of nodes or graphs, or have another use."""
+    uses = [f"{role.use} of {role.level}s" for role in findings.roles if role.column == group]
+    arrays = [
+        f"{column.presented} {list(column.shape)} of {column.level}s"
+        for column in columns
+        if column.attribute == group
+    ]
+    return UsageError(
+        f"--set group={shlex.quote(group)} names no column of groups.",
+        expected="a text or a whole number of each node, or of each graph",
+        found=", ".join([*uses, *arrays]) or "no such column",
+        next="--set group= and another column",
+    )
 
 
 def add_array_roles(
@@ -255,6 +287,8 @@ def add_array_roles(
     keys_of_tables = {"node": "node/x", "edge": "edge/edge_attr", "graph": ""}
     read_keys = {keys_of_tables[role.level] for role in roles}
     arrays = [column for column in columns if column.doc not in {NODE_ID_DOC, PART_DOC}]
+    if any(role.use == "group" for role in roles):
+        arrays = [column for column in arrays if column.doc != GROUP_DOC]
     if target is not None and all(role.use != "label" for role in roles):
         arrays.append(target.column)
     for column in arrays:
@@ -266,7 +300,7 @@ def add_array_roles(
             ColumnRole(
                 column=name,
                 level=cast(Level, column.level),
-                use="label" if is_target else "array",
+                use="label" if is_target else "group" if column.doc == GROUP_DOC else "array",
                 dtype=column.presented,
                 shape=column.shape,
                 missing=findings.notices.missing.get(name, 0),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, InstanceOf
+from pydantic import Field, InstanceOf, model_validator
 
 from kmip_data.columns.attribute_levels import AttributeRules
 from kmip_data.columns.column_roles import ColumnRoles
@@ -76,6 +76,11 @@ class GraphParams(OwnTextParams):
     graph: str = Field(
         default="", description="column of graph ids (default: graph, graph_id or mol_id)"
     )
+    group: str = Field(
+        default="",
+        description="column whose equal values stay in one part of a random split, such as a patient "
+        "or a site; it is no feature",
+    )
     node: str = Field(
         default="",
         description="column of node ids (default: the column with the ids of all edges); "
@@ -83,6 +88,15 @@ class GraphParams(OwnTextParams):
     )
     smiles: str = Field(default="smiles", description="column of SMILES")
     undirected: bool = Field(default=False, description="add the missing reverse of each edge")
+
+    @model_validator(mode="after")
+    def _check_group_has_no_other_use(self) -> Self:
+        for key in ("label", "feature", "ignore"):
+            if self.group and self.group in getattr(self, key):
+                raise ValueError(
+                    f"{self.group!r} is the column of group, and cannot be one of {key}"
+                )
+        return self
 
 
 class CompletedGraphParams(GraphParams):

@@ -385,6 +385,7 @@ FORMAT = GraphFormat(
         "decimal",
         "encoding",
         "feature",
+        "group",
         "ignore",
         "missing",
         "rounded",

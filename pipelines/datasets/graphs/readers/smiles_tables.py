@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kmip_data.arrays import I64
 from kmip_data.columns.column_roles import Use
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.schema import Schema
+from kmip_data.format.schema import MOLECULE_DOC, SCAFFOLD_DOC, Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
@@ -25,9 +27,11 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.domains.molecules import (
     RefusedSmilesError,
+    canonical_smiles,
     check_smiles_characters,
+    mol_from_smiles,
     molecule_columns,
-    molecule_from_smiles,
+    molecule_from_mol,
 )
 from kmip_data.runtime.extras import require_extra
 
@@ -41,6 +45,11 @@ _DEFAULT_COLUMN = "smiles"
 #: Columns of a record without atoms yet, as bytes: its SMILES and location, or "" and an error.
 _SMILES = "text/smiles"
 _LOCATION = "text/location"
+#: Columns that splits read: equal digests are the same molecule, or the same scaffold.
+_DIGEST_COLUMNS = tuple(
+    Column(key=f"graph/{name}", attribute=name, stored="int64", presented="int64", doc=doc)
+    for name, doc in (("molecule_digest", MOLECULE_DOC), ("scaffold_digest", SCAFFOLD_DOC))
+)
 BYTES_PER_MOLECULE = 2_048  #: approximate size of a molecule in a shard; a shard has 30,000
 #: Edge summary for the card; bonds are unknown until shards are built.
 EDGE_SUMMARY = {"directed": "no: a bond joins its atoms both ways"}
@@ -185,7 +194,7 @@ def drop_smiles(block: GraphBlock) -> tuple[GraphBlock, bool]:
 def molecule_schema(schema: Schema, dataset: str) -> Schema:
     """Return the schema of the table with columns of atoms and bonds in front."""
     require_extra("chem", dataset)
-    columns = (*molecule_columns(), *schema.columns)
+    columns = (*molecule_columns(), *_DIGEST_COLUMNS, *schema.columns)
     return replace(schema, columns=columns, edges="index", directed=False)
 
 
@@ -202,7 +211,11 @@ def build_molecules(
     for all such rows after the last graph.
     """
     errors: list[DamagedInput] = []
-    columns = tuple(column for column in schema.columns if column.level == "graph")
+    columns = tuple(
+        column
+        for column in schema.columns
+        if column.level == "graph" and column not in _DIGEST_COLUMNS
+    )
     table_schema = replace(schema, columns=columns)
     for block in blocks:
         rows = conform_block(block, table_schema, target)
@@ -227,10 +240,21 @@ def _molecule(row: GraphRecord, smiles: str, location: str) -> GraphRecord:
     if not smiles:
         raise DamagedInput(location)
     try:
-        return molecule_from_smiles(smiles).record(row.key, **row.columns)
+        mol = mol_from_smiles(smiles)
+        digests = {
+            column.key: _digest(text)
+            for column, text in zip(_DIGEST_COLUMNS, canonical_smiles(mol), strict=True)
+        }
+        return molecule_from_mol(mol).record(row.key, **row.columns, **digests)
     except RefusedSmilesError as error:
         problem = f"{location}: RDKit refuses {smiles[:200]!r}: {error}."
         raise DamagedInput(problem) from error
+
+
+def _digest(text: str) -> I64:
+    """Return a digest of 64 bits as the row () of a graph."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return np.frombuffer(digest, np.int64).reshape(())
 
 
 def _join_errors(errors: Sequence[DamagedInput]) -> DamagedInput:
@@ -258,6 +282,7 @@ FORMAT = GraphFormat(
         "decimal",
         "encoding",
         "feature",
+        "group",
         "header",
         "ignore",
         "missing",

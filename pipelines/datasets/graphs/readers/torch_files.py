@@ -346,5 +346,5 @@ FORMAT = GraphFormat(
     expected=_EXPECTED,
     recognises=recognises,
     read=read,
-    parameters=COMMON_PARAMETERS | {"ignore", "undirected"},
+    parameters=COMMON_PARAMETERS | {"group", "ignore", "undirected"},
 )

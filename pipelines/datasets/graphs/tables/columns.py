@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 
-from kmip_data.arrays import F32, Array
+from kmip_data.arrays import F32, I64, Array
 from kmip_data.columns.column_roles import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
@@ -61,7 +62,8 @@ def read_columns(
     ignored = {name: reason for name in names if (reason := _reason_given(name, described, params))}
     may_have_labels = level != "edge" or edges_have_targets or bool(params.label)
     if may_have_labels and "y" not in attributes.component_names:
-        available = [name for name in names if name not in id_uses and name not in ignored]
+        without_role = set(names) - id_uses.keys() - ignored.keys() - {params.group}
+        available = [name for name in names if name in without_role]
         graph_column = next((name for name, use in id_uses.items() if use == "graph"), "")
         labels, unusable = find_labels(
             table, available, level, options, notices, graph_column=graph_column
@@ -80,6 +82,8 @@ def read_columns(
     for name in names:
         column = columns[name]
         use = "label" if name in labels else id_uses.get(name)
+        if use is None and name == params.group and (level != "edge" or edges_have_targets):
+            use = "group"
         role, cells = _decide_role(
             column, level, use, ignored.get(name, ""), described.get(name), options
         )
@@ -87,6 +91,9 @@ def read_columns(
             targets.append(cells)
         elif role.features:
             features += read_features(column, cells, role)
+        elif role.use == "group":
+            attributes.group_key = f"{'node' if level == 'node' else 'graph'}/{name}"
+            parts[attributes.group_key] = _read_groups(column)
         elif role.use == "part" and _is_mask(name, level):
             masks[name] = table.frame[name].to_numpy()
         elif role.use == "part":
@@ -113,7 +120,7 @@ def read_columns(
         masks, len(table.frame), table.name, options, findings, masks_are_flags=masks_are_flags
     )
     values |= parts
-    attributes.part_keys += parts
+    attributes.part_keys += parts.keys() - {attributes.group_key}
     if features:
         attribute = "x" if level == "node" else "edge_attr"
         values[f"{level}/{attribute}"] = np.stack(features, axis=1)
@@ -239,6 +246,20 @@ def _read_parts(column: TableColumn) -> Array:
             f"write train, val or test instead; --set ignore={shlex.quote(name)} if it is not a split",
         )
     return strings.map(codes).to_numpy(np.uint8)
+
+
+def _read_groups(column: TableColumn) -> I64:
+    """Return the number of each row's group (R,), -1 for an empty cell; refuse fractions."""
+    cells = column.cells
+    if cells.dtype.kind == "f" and (cells.dropna() % 1 != 0).any():
+        row = (cells % 1 > 0).argmax()
+        raise column.table.error_at(
+            row,
+            f"{column.name!r} is {cells[row]}, not the text or whole number of a group",
+            "--set group= and a column of names or ids",
+        )
+    numbers, _ = pd.factorize(cells)
+    return numbers.astype(np.int64)
 
 
 def _part_code(string: str) -> int | None:

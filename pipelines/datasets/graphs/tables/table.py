@@ -228,7 +228,7 @@ def check_column_options(
 ) -> None:
     """Refuse options that name a column that no table has, or one of the ``inputs``.
 
-    Labels in a description may be missing from the files, and columns of lists or objects that are
+    Labels and groups in a description may be missing from the files, and columns of lists or objects that are
     ``left_out`` anyway may be ignored.
     """
     params = options.params
@@ -246,8 +246,9 @@ def check_column_options(
                 f"--set {key}={name} has no effect: this format has no column to choose for it.",
                 next=f"leave out --set {key}={shlex.quote(name)}",
             )
-    for key in ("label", "feature", "ignore", "rounded"):
-        for name in getattr(params, key):
+    for key in ("label", "feature", "ignore", "rounded", "group"):
+        given = getattr(params, key)
+        for name in filter(None, [given] if key == "group" else given):
             if name in inputs:
                 raise UsageError(
                     f"The column {name!r} is the input, so --set {key}={name} has no effect.",
@@ -256,8 +257,9 @@ def check_column_options(
                 )
             if name == "none" or name in names or (key == "ignore" and name in left_out):
                 continue
-            if name in described_parameters.get(key, ()):
-                if key == "label" and not {*params.label} & {*names}:
+            described = described_parameters.get(key, ())
+            if name in ([described] if key == "group" else described):
+                if key == "group" or (key == "label" and not {*params.label} & {*names}):
                     continue
                 raise DamagedInput(
                     f"No table has the column {name!r} of the description.",
