@@ -88,7 +88,8 @@ def canonical_smiles(mol: Mol) -> tuple[str, str]:
     from rdkit.Chem import MolToSmiles
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
-    return MolToSmiles(mol), MurckoScaffoldSmiles(mol=mol, includeChirality=True)
+    scaffold: str = MurckoScaffoldSmiles(mol=mol, includeChirality=True)  # type: ignore[no-untyped-call]
+    return MolToSmiles(mol), scaffold
 
 
 def mol_from_smiles(smiles: str) -> Mol:
