@@ -233,13 +233,18 @@ def missing_attribute_message(module: str, name: str, known: Iterable[str]) -> s
 def is_likely_typo(name: str, known: str) -> bool:
     """True if ``name`` is close enough to ``known`` to print a corrected command.
 
-    Names with different numbers are never typos of each other.
+    Names with different numbers are never typos of each other, nor are a name and its negation.
 
     >>> is_likely_typo("epoch", "epochs"), is_likely_typo("split", "limit"), is_likely_typo("rwse2000", "rwse20")
     (True, False, False)
+    >>> is_likely_typo("directed", "undirected"), is_likely_typo("open", "no-open")
+    (False, False)
     """
     import difflib
 
+    for negation in ("un", "no-", "no_", "non-"):
+        if name == negation + known or known == negation + name:
+            return False
     if re.findall(r"\d+", name) != re.findall(r"\d+", known):
         return False
     is_transposed = len(name) > 2 and sorted(name.lower()) == sorted(known.lower())
