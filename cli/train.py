@@ -305,11 +305,11 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     from kmip_data.models.training.run.summary import mean_std
 
     first = summary.results[0]
-    mean, std = mean_std([result.metrics for result in summary.results])
+    mean, _ = mean_std([result.metrics for result in summary.results])
     test = mean.get("test", {}).get(first.metric)
     test_result = ""
     if test is not None:
-        spread = std["test"][first.metric]
+        spread = summary.spread["test"].get(first.metric)
         test_result = f"{all_metrics()[first.metric].title} {format_metric_with_unit(first.metric, test, spread)}"
         constant = first.references.get("constant")
         if constant is not None and constant.test is not None:

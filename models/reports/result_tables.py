@@ -378,6 +378,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
         "seeds": " ".join(str(run.result.seed) for run in runs),
         "test": mean,
         "test_std": sample_std(tests),
+        "test_error": _standard_error(runs),
         "edited": any(run.edited for run in runs),
         "rank": None,
         **_comparison_columns(run, mean),
@@ -396,6 +397,13 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
         "split_digest": join_distinct(_split_digest),
         "folders": " ".join(str(run.folder) for run in runs),
     }
+
+
+def _standard_error(runs: Sequence[Run]) -> float | None:
+    """Return the standard error of a mean over runs, or of one run over its test items, if known."""
+    if len(runs) == 1:
+        return runs[0].result.standard_errors.get(runs[0].result.metric)
+    return statistics.stdev(run.test for run in runs) / math.sqrt(len(runs))
 
 
 def _comparison_columns(run: Run, mean: float) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -115,7 +114,8 @@ def _has_fewer_runs(row: Row) -> bool:
 
 
 def _format_test(row: Row) -> str:
-    text = format_metric(row["metric"], row["test"], row["test_std"])
+    spread = row["test_error"] if row["runs"] == 1 else row["test_std"]
+    text = format_metric(row["metric"], row["test"], spread)
     if _has_fewer_runs(row):
         text += f" {FEWER_RUNS_MARK}"
     if row["edited"]:
@@ -142,8 +142,8 @@ COLUMNS = {
     "model": Column("model, with the variant of its preset unless that is code", _format_model),
     "test": Column(
         "the metric on the test part, with the weights of the best epoch on val: mean ± standard "
-        "deviation over the seeds; the best is bold and the second-best underlined if they are more "
-        "than a standard error apart",
+        "deviation over the seeds; of a single run, ± standard error over the test items; the best "
+        "is bold and the second-best underlined if they are more than a standard error apart",
         _format_test,
     ),
     "n": Column(
@@ -235,13 +235,15 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
         notes.append(f"{EDITED_MARK}: a result.json was edited after it was written.")
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard uses the complete published data; these rows do not.")
+    if any(row["runs"] == 1 and row["test_error"] is not None for row in ranked):
+        notes.append("n = 1: ± is the standard error over the test items.")
     if "sample" in first["share"]:
         notes.append(SAMPLE_NOTE)
     pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
     if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
-    clear = _best_is_clearly_ahead(table, ranked)
+    clear = _best_is_clearly_ahead(ranked)
     ranks = [row["rank"] if clear else None for row in ranked]
     color_of_row = dict(zip(map(id, table.rows), row_colors(table), strict=True))
     colors = [color_of_row[id(row)] for row in ranked]
@@ -255,15 +257,15 @@ def _answer_cells(row: Row) -> dict[str, str]:
     return {"model": _format_model(row), "test": _format_mean("test", row)}
 
 
-def _best_is_clearly_ahead(table: Table, ranked: Sequence[Row]) -> bool:
+def _best_is_clearly_ahead(ranked: Sequence[Row]) -> bool:
     """True if the best row is more than a standard error of the difference ahead of the second."""
-    if len(ranked) < 2 or min(row["runs"] for row in ranked[:2]) < 2:
+    if len(ranked) < 2:
         return False
-    variance = 0.0
-    for row, runs in zip(table.rows, table.runs, strict=True):
-        if any(row is best for best in ranked[:2]):
-            variance += statistics.variance(run.test for run in runs) / len(runs)
-    return abs(float(ranked[0]["test"]) - float(ranked[1]["test"])) > math.sqrt(variance)
+    best, second = ranked[:2]
+    if best["test_error"] is None or second["test_error"] is None:
+        return False
+    error = math.hypot(best["test_error"], second["test_error"])
+    return abs(float(best["test"]) - float(second["test"])) > error
 
 
 def _extract_shared_properties(rows: list[dict[str, str]]) -> str:

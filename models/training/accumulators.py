@@ -23,11 +23,21 @@ from kmip_data.models.training.metrics import (
     scores_of_classes,
 )
 from kmip_data.models.training.processes import all_gather
+from kmip_data.models.training.standard_errors import (
+    ItemRows,
+    standard_errors,
+    weighted_sums,
+)
 from kmip_data.models.training.tasks import LINK, NO_LINK, NO_PAIR, Task, is_known
 
 
 def sum_link_metrics(scores: Tensor, target: Tensor) -> Tensor:
-    """Compute :class:`LinkSums` (7,) of a batch from its scores and targets (G, W, W).
+    """Compute :class:`LinkSums` (7,) of a batch from its scores and targets (G, W, W)."""
+    return link_metrics_by_graph(scores, target).sum(0)
+
+
+def link_metrics_by_graph(scores: Tensor, target: Tensor) -> Tensor:
+    """Compute :class:`LinkSums` (G, 7) of each graph from scores and targets (G, W, W).
 
     A link (i, j) competes with the pairs (i, c) of its graph. Half of the pairs with an equal score
     rank above it, as in OGB's evaluator. Hits refer to the ranking among all nodes.
@@ -68,14 +78,13 @@ def sum_link_metrics(scores: Tensor, target: Tensor) -> Tensor:
     measures = measures.where(is_link[:, :, None], 0)
     measures = measures.flatten(0, 1)
 
-    # 4. Average over the links of a graph, then sum over graphs.
+    # 4. Average over the links of a graph.
     graph_of_pair = graph[:, None].expand_as(j).flatten()
     per_graph = measures.new_zeros(len(target), measures.shape[1])
     per_graph.index_add_(0, graph_of_pair, measures)
     links = (target == LINK).sum((1, 2))
     means = per_graph / links.clamp_min(1)[:, None]
-    graphs_with_links = (links > 0).sum()
-    return torch.cat([means.sum(0), graphs_with_links[None]])
+    return torch.cat([means, (links > 0)[:, None]], dim=1)
 
 
 def link_indices(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,6 +261,29 @@ class _BinaryRowAccumulator(_RowAccumulator):
         super().update(logits[:, 1:] - logits[:, :1], known)
 
 
+def _row_outcome(task: Task, logits: Tensor, target: Tensor) -> Tensor:
+    """Return the outcome of the rows of a batch for :class:`ItemRows`."""
+    match task.target_type:
+        case "classification":
+            cells = target * task.outputs + logits.argmax(dim=-1)
+            return cells.masked_fill(~is_known(target), -1)
+        case "regression":
+            values = logits.double()
+            targets = target.double().view(logits.shape)
+            if task.log10:
+                values = 10**values
+                targets = 10**targets
+            return torch.stack([values - targets, targets])
+        case "links":
+            return link_metrics_by_graph(logits, target)
+    return logits.new_zeros(0)  # the accumulator keeps the rows of labels
+
+
+def _label_rows(accumulator: Accumulator | None) -> LabelRows | None:
+    """Return the rows of an accumulator that keeps them."""
+    return accumulator.compute() if isinstance(accumulator, _RowAccumulator) else None
+
+
 def _build_accumulator(task: Task) -> Accumulator:
     """Return the accumulator for the built-in metrics of a task's target type."""
     match task.target_type:
@@ -283,10 +315,16 @@ class PartMetrics(nn.Module):
     requested
         Metric to compute in addition to those always reported for the task: a plugin's, or a
         built-in one that is computed only on request.
+    keeps_items
+        Keep the outcome of each row, for :meth:`standard_errors`.
     """
 
-    def __init__(self, task: Task, requested: str | None = None) -> None:
+    def __init__(
+        self, task: Task, requested: str | None = None, *, keeps_items: bool = False
+    ) -> None:
         super().__init__()
+        self.task = task
+        self.items = ItemRows() if keeps_items else None
         self.target_type = task.target_type
         self.metrics = {}
         for name, metric in METRICS.items():
@@ -306,8 +344,15 @@ class PartMetrics(nn.Module):
         self.loss = _SumAccumulator(_sum_loss, len(_LossSums._fields), fields=_LossSums)
 
     @torch.no_grad()
-    def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
-        """Add a batch: ``logits`` (N, outputs), their targets, and the scalar ``loss``."""
+    def update(
+        self, logits: Tensor, target: Tensor, loss: Tensor, graphs: Tensor | None = None
+    ) -> None:
+        """Add a batch: ``logits`` (N, outputs), their targets, and the scalar ``loss``.
+
+        ``graphs`` (N,) are the graphs of the rows if graphs are the items of the part.
+        """
+        if self.items is not None:
+            self.items.add(_row_outcome(self.task, logits, target), len(target), graphs)
         self.accumulator.update(logits, target)
         if self.metric_accumulator is not None:
             self.metric_accumulator.update(logits, target)
@@ -335,6 +380,27 @@ class PartMetrics(nn.Module):
         if self.target_type != "classification":
             return []
         return scores_of_classes(self.accumulator.compute())
+
+    def standard_errors(self) -> dict[str, float]:
+        """Return the standard errors of the metrics so far, over the items of the part."""
+        if self.items is None or not self.items.count:
+            return {}
+        items, outcomes, count = self.items.gather()
+        label_rows = _label_rows(self.accumulator)
+        requested_rows = _label_rows(self.metric_accumulator)
+
+        def sums(name: str, weights: Tensor) -> Any:
+            has_own = name == self.requested and self.metric_accumulator is not None
+            rows = requested_rows if has_own else label_rows
+            if rows is not None:
+                return rows._replace(weights=weights)
+            return weighted_sums(self.task, outcomes, weights)
+
+        # The accumulator of a plugin knows no weights.
+        metrics = [
+            (name, metric) for name, metric in self.metrics.items() if metric.accumulator is None
+        ]
+        return standard_errors(metrics, sums, items, count)
 
     def state(self) -> dict[str, AccumulatorState]:
         """Return the accumulated values on the CPU, for :meth:`load`."""

@@ -10,7 +10,8 @@ from kmip_data.models.training.metrics import ClassScores, MetricsByPart, all_me
 
 #: Title of the loss of scaled targets, in standard deviations of the train targets.
 SCALED_LOSS = "loss [std]"
-
+#: Meaning of ± in a table of a single run.
+ERROR_NOTE = "± on test: standard error over its items"
 
 MAX_PRINTED_CLASSES = 20
 _CLASS_COLUMNS = ("precision [%]", "recall [%]", "F1 [%]", "count")
@@ -72,7 +73,7 @@ def metrics_table(
         row = [part]
         for name in names:
             value = mean[part].get(name, math.nan)
-            deviation = None if std is None else std[part].get(name)
+            deviation = (std or {}).get(part, {}).get(name)
             row.append(format_metric(name, value, deviation))
             metric = all_metrics().get(name)
             if math.isnan(value) and metric is not None and metric.required_targets:

@@ -7,7 +7,7 @@ keys, tables, plots and error messages are derived from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
@@ -54,6 +54,14 @@ class LabelRows(NamedTuple):
 
     scores: Tensor
     labels: Tensor  #: 0, 1, or NaN if unknown
+    weights: Tensor | None = None  #: (N,) weights of the rows; ``None``: 1
+
+    def known(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield scores, labels and weights (n,) of the known rows of each label."""
+        weights = self.scores.new_ones(len(self.scores)) if self.weights is None else self.weights
+        for score, label in zip(self.scores.T, self.labels.T, strict=True):
+            is_known = ~label.isnan()
+            yield score[is_known], label[is_known], weights[is_known]
 
 
 class LinkSums(NamedTuple):
@@ -171,23 +179,21 @@ def mean_average_precision(rows: LabelRows) -> Tensor:
     evaluator also skips labels that are positive in every row, whose average precision is 1.
     """
     precisions = []
-    for score, target in zip(rows.scores.T, rows.labels.T, strict=True):
-        known = ~target.isnan()
-        if bool((target[known] == 1).any()):
-            precisions.append(_average_precision(score[known], target[known]))
+    for score, target, weight in rows.known():
+        if bool((target == 1).any()):
+            precisions.append(_average_precision(score, target, weight))
     return _mean(precisions)
 
 
-def _average_precision(score: Tensor, target: Tensor) -> Tensor:
+def _average_precision(score: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Σ precision · gain in recall over the thresholds; equal scores form one threshold."""
     import torch
 
     score, order = score.sort(descending=True)
     end = score.new_ones(1, dtype=torch.bool)
     last = torch.cat([score[1:] != score[:-1], end])  # last row of each threshold
-    hits = target[order].cumsum(0)[last]
-    ranks = torch.arange(1, len(score) + 1, dtype=torch.float64)
-    precision = hits / ranks[last]
+    hits = (weight * target)[order].cumsum(0)[last]
+    precision = hits / weight[order].cumsum(0)[last]
     new_hits = torch.diff(hits, prepend=hits.new_zeros(1))
     return (precision * new_hits).sum() / hits[-1]
 
@@ -201,17 +207,18 @@ def mean_roc_auc(rows: LabelRows) -> Tensor:
     import torch
 
     areas = []
-    for score, target in zip(rows.scores.T, rows.labels.T, strict=True):
-        known = ~target.isnan()
-        positive = score[known & (target == 1)]
-        negative = score[known & (target != 1)].sort().values
+    for score, target, weight in rows.known():
+        positive = score[target == 1]
+        negative, order = score[target != 1].sort()
         if not len(positive) or not len(negative):
             continue
         # Count correctly ranked pairs; pairs with equal scores count half.
-        below = torch.searchsorted(negative, positive, right=False)
-        below_or_equal = torch.searchsorted(negative, positive, right=True)
-        correct_pairs = (below + below_or_equal).sum().double() / 2
-        areas.append(correct_pairs / (len(positive) * len(negative)))
+        weight_below = torch.nn.functional.pad(weight[target != 1][order].cumsum(0), (1, 0))
+        below = weight_below[torch.searchsorted(negative, positive, right=False)]
+        below_or_equal = weight_below[torch.searchsorted(negative, positive, right=True)]
+        positive_weight = weight[target == 1]
+        correct_pairs = (positive_weight * (below + below_or_equal)).sum() / 2
+        areas.append(correct_pairs / (positive_weight.sum() * weight_below[-1]))
     return _mean(areas)
 
 
@@ -219,7 +226,7 @@ def _mean(values: list[Tensor]) -> Tensor:
     """Mean over labels; NaN without labels."""
     import torch
 
-    return torch.tensor(values, dtype=torch.float64).mean()
+    return torch.stack(values).mean() if values else torch.tensor(math.nan)
 
 
 def mean_absolute_error(sums: RegressionSums) -> Tensor:

@@ -13,7 +13,12 @@ import torch
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.models.training.metric_text import class_table, format_metric_by_part, metrics_table
+from kmip_data.models.training.metric_text import (
+    ERROR_NOTE,
+    class_table,
+    format_metric_by_part,
+    metrics_table,
+)
 from kmip_data.models.training.metrics import ClassScores
 from kmip_data.models.training.run.finished_run import open_run
 from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
@@ -38,6 +43,8 @@ class Evaluation:
     device: str
     #: loss and metrics by part
     metrics: dict[str, dict[str, float]]
+    #: standard errors of the metrics on test, over its items
+    standard_errors: dict[str, float]
     #: scores of each class on test, of a classification
     class_scores: list[ClassScores]
     #: True if ``result.json`` was edited after it was written.
@@ -82,6 +89,7 @@ class Evaluation:
             "device": self.device,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
+            "standard_errors": self.standard_errors,
             "class_scores": [scores.model_dump() for scores in self.class_scores],
             "same_as_result": self.equals_result,
             "edited": self.edited,
@@ -92,9 +100,12 @@ class Evaluation:
         card = self.build.card
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
-            metrics_table(self.metrics, loss_title=self.result.loss_title),
+            metrics_table(
+                self.metrics, {"test": self.standard_errors}, loss_title=self.result.loss_title
+            ),
             class_table(self.class_scores, card.class_names),
             f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
+            ERROR_NOTE if self.standard_errors else "",
         ]
         if self.equals_result is not None:
             lines.append(
@@ -150,10 +161,12 @@ def evaluate(
             ),
         )
     with opened.load_module() as module:
+        device_of_run = torch.device(opened.device.type)
         accumulated = accumulate_metrics(
-            module, opened.data, opened.data.parts, torch.device(opened.device.type)
+            module, opened.data, opened.data.parts, device_of_run, error_part="test"
         )
         class_scores = accumulated["test"].class_scores() if "test" in accumulated else []
+        errors = accumulated["test"].standard_errors() if "test" in accumulated else {}
         metrics = compute_metrics(module, accumulated)
     return Evaluation(
         run=opened.folder,
@@ -162,6 +175,7 @@ def evaluate(
         split=RunSplit.from_data(opened.data),
         device=opened.device.name,
         metrics=metrics,
+        standard_errors=errors,
         class_scores=class_scores,
         edited=is_edited(opened.folder),
     )

@@ -120,6 +120,9 @@ class RunResult(StrictModel):
     )
     metric: str = Field(description="metric that selects the best epoch")
     metrics: dict[str, dict[str, float]] = Field(description="loss and metrics by part")
+    standard_errors: dict[str, float] = Field(
+        default={}, description="standard errors of the metrics on test, over its items"
+    )
     class_scores: list[ClassScores] = Field(
         default=[], description="scores of each class on test, of a classification"
     )

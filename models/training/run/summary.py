@@ -11,6 +11,7 @@ from typing import Any
 
 from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
 from kmip_data.models.training.metric_text import (
+    ERROR_NOTE,
     class_table,
     format_metric_by_part,
     format_metric_with_unit,
@@ -68,6 +69,13 @@ class RunSummary:
         return f"RunSummary({first.dataset}/{first.model}, {count}, {format_metric_by_part(first.metric, mean)})"
 
     @property
+    def spread(self) -> StdByPart:
+        """Deviation of each metric over the runs; of a single run, its standard errors on test."""
+        if len(self.results) == 1:
+            return {"test": {**self.results[0].standard_errors}}
+        return mean_std([result.metrics for result in self.results])[1]
+
+    @property
     def folds(self) -> list[int]:
         """Fold of each run; empty if all runs have the same fold."""
         folds = [result.split.parameters.get("fold", 0) for result in self.results]
@@ -89,23 +97,31 @@ class RunSummary:
         tests = [result.metrics.get("test", {}).get(first.metric) for result in self.results]
         if name is None or None in tests or first.sample:
             return ""
-        mean, std = mean_std([result.metrics for result in self.results])
+        mean, _ = mean_std([result.metrics for result in self.results])
         test = mean["test"][first.metric]
         reference = self.references[name].test
         if reference is None or is_better(first.metric, test, reference):
             return ""
-        network = format_metric_with_unit(first.metric, test, std["test"][first.metric])
+        network = format_metric_with_unit(first.metric, test, self.spread["test"].get(first.metric))
         other = format_metric_with_unit(first.metric, reference)
         return f"The network is not better than {TITLES[name]} on test ({network} against {other})."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``train --json`` prints.
 
-        For one run: ``run``, ``seed``, ``best_epoch``, ``metrics``, ``references``, ``sample`` and
-        ``complete``. For several: the mean ``metrics``, their deviation ``std``, and ``runs``, an
+        For one run: ``run``, ``seed``, ``best_epoch``, ``metrics``, ``standard_errors``, ``references``,
+        ``sample`` and ``complete``. For several: the mean ``metrics``, their deviation ``std``, and ``runs``, an
         object for each run, with its ``fold`` if folds differ.
         """
-        fields = {"seed", "best_epoch", "metrics", "references", "sample", "complete"}
+        fields = {
+            "seed",
+            "best_epoch",
+            "metrics",
+            "standard_errors",
+            "references",
+            "sample",
+            "complete",
+        }
         runs = []
         for folder, result in zip(self.runs, self.results, strict=True):
             runs.append({"run": str(folder)} | result.model_dump(include=fields))
@@ -122,8 +138,8 @@ class RunSummary:
         seeds = ", ".join(map(str, dict.fromkeys(result.seed for result in self.results)))
         best_epochs = ", ".join(str(result.best_epoch + 1) for result in self.results)
         dataset = f"{first.dataset}{coverage_suffix(first.sample, first.complete)}"
-        mean, std = mean_std([result.metrics for result in self.results])
-        table = metrics_table(mean, std, loss_title=first.loss_title)
+        mean, _ = mean_std([result.metrics for result in self.results])
+        table = metrics_table(mean, self.spread, loss_title=first.loss_title)
         aggregation = ""
         if self.folds:
             aggregation = f" fold {', '.join(map(str, dict.fromkeys(self.folds)))}:"
@@ -137,7 +153,10 @@ class RunSummary:
             f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
         )
         note = SAMPLE_NOTE if first.sample else ""
+        error_note = ERROR_NOTE if len(self.runs) == 1 and first.standard_errors else ""
         references = references_table(self.references, first.metric)
         return "\n".join(
-            filter(None, (table, classes, sentence, note, references and f"\n{references}"))
+            filter(
+                None, (table, classes, sentence, error_note, note, references and f"\n{references}")
+            )
         )

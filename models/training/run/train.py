@@ -508,8 +508,9 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
 
     best_weights = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best_weights)
-    accumulated = accumulate_metrics(loop.module, data, data.parts, loop.device)
+    accumulated = accumulate_metrics(loop.module, data, data.parts, loop.device, error_part="test")
     class_scores = accumulated["test"].class_scores() if "test" in accumulated else []
+    errors = accumulated["test"].standard_errors() if "test" in accumulated else {}
     metrics = compute_metrics(loop.module, accumulated)
     check_metrics_finite(metrics)
 
@@ -541,6 +542,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=metrics,
+        standard_errors=errors,
         class_scores=class_scores,
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),

@@ -237,11 +237,24 @@ def check_metrics_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def accumulate_metrics(
-    module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
+    module: TrainingModule,
+    data: RunData,
+    parts: Sequence[str],
+    device: torch.device,
+    *,
+    error_part: str = "",
 ) -> dict[str, PartMetrics]:
-    """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
+    """Apply the network to ``parts`` in eval mode and accumulate their metrics.
+
+    Metrics of ``error_part`` know their standard errors.
+    """
     settings = module.config.training
-    metrics = {part: PartMetrics(module.task, settings.metric).to(device) for part in parts}
+    metrics = {}
+    for part in parts:
+        measured = PartMetrics(module.task, settings.metric, keeps_items=part == error_part)
+        metrics[part] = measured.to(device)
+    # Nodes of a single graph are items of a split by themselves.
+    graphs_are_items = module.task.level == "node" and data.part_members == "graphs"
     was_training = module.training
     module.eval()
     try:
@@ -259,7 +272,8 @@ def accumulate_metrics(
                     logits, target = module(batch)
                     for part in parts_in_pass:
                         rows = select_part_rows(batch, part, logits, target)
-                        metrics[part].update(*rows, module.part_loss(*rows))
+                        graphs = batch.batch[: len(rows[0])] if graphs_are_items else None
+                        metrics[part].update(*rows, module.part_loss(*rows), graphs)
                     progress.update(1)
     finally:
         module.train(was_training)

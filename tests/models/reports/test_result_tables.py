@@ -90,17 +90,20 @@ def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
 
 
 def test_the_best_is_marked_where_it_is_more_than_a_standard_error_ahead(tmp_path):
-    def marks(ours, other):
+    def marks(ours, other, error=None):
         home = Path(tempfile.mkdtemp(dir=tmp_path))
         for model, values in (("gps-kmip", ours), ("gcn", other)):
             for seed, value in enumerate(values):
-                write_run(home, value, seed=seed, model=model)
+                errors = {} if error is None else {"standard_errors": {"accuracy": error}}
+                write_run(home, value, seed=seed, model=model, **errors)
         [table] = report(home)[0]
         sheet = results_sheet(table)
         assert len(set(sheet.colors)) == 2
         return sheet.ranks
 
     assert marks([0.9], [0.5]) == [None, None], "of one run each nothing is known of chance"
+    assert marks([0.9], [0.5], error=0.2) == [1, 2]
+    assert marks([0.9], [0.5], error=0.3) == [None, None], "the difference has an error of 0.42"
     assert marks([0.90, 0.92], [0.80, 0.82]) == [1, 2]
     assert marks([0.90, 0.80], [0.89, 0.79]) == [None, None]
     assert marks([0.90, 0.92], [0.80]) == [None, None]

@@ -11,6 +11,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.references import answers, features
 from kmip_data.models.training.references.reference import Reference
+from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.models.training.run.train import train
@@ -34,7 +35,7 @@ def run(place, streets):
     return train(tiny_config(streets, **FITTED), home=Home(place), name="with", quiet=True)
 
 
-def test_own_data_have_answers_in_the_result_and_the_table(run) -> None:
+def test_own_data_have_answers_in_the_result_and_the_table(run, place) -> None:
     result = read_result(run.runs[0])
     assert result.references.keys() == ALL
     assert result.references["linear"].test > result.references["constant"].test + 0.1
@@ -42,6 +43,15 @@ def test_own_data_have_answers_in_the_result_and_the_table(run) -> None:
     assert "reference answers, accuracy [%]" in table
     assert "linear model with neighbours" in table
     assert run.to_dict()["references"].keys() == ALL
+    errors = result.standard_errors
+    assert errors.keys() == result.metrics["test"].keys() - {"loss"}
+    assert (
+        f"{100 * result.metrics['test']['accuracy']:.2f} ± {100 * errors['accuracy']:.2f}" in table
+    )
+    assert "± on test: standard error over its items" in table
+    evaluation = evaluate(run.runs[0], home=Home(place))
+    assert evaluation.standard_errors == errors
+    assert "± on test" in evaluation.table()
     assert "The network is not better than a linear model" in run.better_reference
 
 
@@ -125,6 +135,10 @@ def test_the_sentence_stands_only_if_it_is_true(run, test, expected) -> None:
     }
     result = run.results[0].model_copy(update=changes)
     assert RunSummary(run.runs, [result]).better_reference == expected
+    if expected:  # the error of a single run stands in the sentence, and behind ± in its tables
+        measured = result.model_copy(update={"standard_errors": {"mae": 0.4}})
+        summary = RunSummary(run.runs, [measured])
+        assert f"({test:.4f} ± 0.4000 against" in summary.better_reference
     sample = result.model_copy(update={"sample": True})
     assert RunSummary(run.runs, [sample]).better_reference == ""
     twice = RunSummary(run.runs * 2, [result, result]).better_reference
