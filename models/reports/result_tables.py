@@ -284,7 +284,7 @@ def _data_digest(run: Run) -> str:
 
 def configuration_digest(run: Run | OpenedRun) -> str:
     """Return a digest of a run's configuration without seed, machine and data."""
-    config = run.config.with_seed(0)
+    config = run.config.with_seed(0).with_values("training", references=None)
     # Of the system settings, only the numbers of devices and nodes matter.
     system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
     split = {key: value for key, value in config.data.split.items() if key != "fold"}

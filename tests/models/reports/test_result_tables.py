@@ -116,7 +116,9 @@ def test_reference_answers_are_rows_without_a_rank(tmp_path):
         split["digests"] = {"test": str(fold)}
         references = {"linear": {"val": 0.5, "test": linear}, "constant": {"test": 0.1}}
         for model in ("gcn", "gps-kmip"):
-            write_run(tmp_path, 0.7, model=model, split=split, references=references)
+            changes = [f"training.references={['none', 'true'][fold]}"]
+            about = {"split": split, "references": references, "changes": changes}
+            write_run(tmp_path, 0.7, model=model, **about)
     [table], _ = report(tmp_path)
     assert len(table.rows) == 2
     assert [row["model"] for row in table.answer_rows] == ["constant answer", "linear model"]
