@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
 
+from kmip_data.cli.shared.build_summary import facts_of_repeats
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
@@ -255,6 +256,7 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
         ("key", card.key),
         ("parameters", card.parameters_and_sources),
         ("classes", _classes_text(card.class_names)),
+        *facts_of_repeats(card, card.default_split),
         ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
     ]
     text = [f"{card.heading}\n\n{format_facts(pairs)}"]

@@ -26,6 +26,7 @@ from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.format.targets import target_column
 from kmip_data.pipelines.base import AnyPipeline, RawNeededError, pipeline_of_card
 from kmip_data.pipelines.engine.finish import read_record_table, write_split
+from kmip_data.pipelines.engine.repeated_items import RepeatCounter
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.units_and_splits import apply_split
 from kmip_data.text import parameters_as_options
@@ -101,6 +102,8 @@ def add_split(
             entry, classes = write_split(build.path, split, records, wanted)
             card.splits[name] = entry
             card.statistics.setdefault("classes", {}).setdefault("splits", {})[name] = classes
+            if repeats := RepeatCounter(pipeline, records, card.schema_).count(split):
+                card.statistics.setdefault("repeats", {})[name] = repeats
             write_card(build.path, card)
     build.card.splits.update(card.splits)
     build.card.statistics.update(card.statistics)

@@ -20,6 +20,7 @@ from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import Card, Receipt
+from kmip_data.format.reader import Shard
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
 from kmip_data.format.writer import GraphRecord, SkippedRecord
@@ -114,6 +115,7 @@ class RecordTable:
     label_column: Column | None = None  #: column that ``class_counts`` counts
     columns: tuple[Column, ...] = ()  #: columns that ``read_column`` can read
     given_parts: Mapping[str, U8] = field(default_factory=dict)  #: see :class:`CardAdditions`
+    shards: Sequence[Shard] = ()  #: shards of the records
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ class Pipeline(ABC, Generic[P, S]):
     manifest_fields: ClassVar[Mapping[str, object]]
     #: parts that the stratified rule redraws; others stay
     redrawn_parts: tuple[str, ...] = PARTS
+    #: True to count equal items of each split; published data stay as they are
+    counts_repeats: ClassVar[bool] = False
     Params: ClassVar[type[BuildParams]] = BuildParams
     SplitParams: ClassVar[type[BaseSplitParams]] = PublishedSplitParams
 

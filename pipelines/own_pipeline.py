@@ -98,6 +98,7 @@ P = TypeVar("P", bound=OwnParams)
 class OwnPipeline(Pipeline[P, OwnSplitParams]):
     """Pipeline of a user's own files, under a name of their choice."""
 
+    counts_repeats = True
     SplitParams = OwnSplitParams
     folder_name_templates = (("on_error", "{}"),)
     #: Location of the files; its fields are options of ``build``.

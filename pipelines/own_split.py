@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -187,7 +188,7 @@ def _given_parts_error(column: Column, parts: str) -> UsageError:
 def _groups_in_column(records: RecordTable, column: Column) -> I64:
     """Return the number of each item's group (n,); an item without a group has its own."""
     rows: Array = records.read_column(column.key)
-    rows = rows.reshape(len(rows), -1)
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     _, numbers = np.unique(rows, axis=0, return_inverse=True)
     numbers = numbers.reshape(-1).astype(np.int64)
     without_group = (rows < 0).any(axis=1) if column.form != "text" else ~rows.any(axis=1)

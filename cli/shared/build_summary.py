@@ -14,6 +14,8 @@ from kmip_data.cli.shared.output import (
     labelled_values_of_build,
 )
 from kmip_data.errors import UsageError
+from kmip_data.format.card import Repeats
+from kmip_data.format.schema import MOLECULE_DOC
 from kmip_data.text import count_with_noun, list_names, parameters_as_options
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kmip_data.format.card import Card
 
 
+MOST_REPEATS = 0.01  #: fraction of repeated items above which a build is warned of
 _MAX_LISTED = 12  #: lines of ignored columns and files, and of skipped records
 #: Column -> label.
 _FEATURE_LABELS = {
@@ -62,6 +65,7 @@ def summary_of_build(
         *(("warning", line) for line in _split_warnings(card, split)),
         ("split", split),
         ("", card.splits[split].note),
+        *facts_of_repeats(card, split),
         ("other builds", _note_on_other_builds(build)),
     ]
 
@@ -186,6 +190,30 @@ def _class_fact(card: Card, counts: Sequence[int]) -> tuple[str, str]:
     named = [f"{name}{separator}{count:,}" for name, count in zip(names, counts, strict=True)]
     listed = join_first_words(named)
     return ("positives", listed) if is_multilabel else ("classes", f"{len(counts)} ({listed})")
+
+
+def facts_of_repeats(card: Card, split: str) -> Iterator[tuple[str, str]]:
+    """Yield the numbers of equal items of a split of the user's data, and warnings above 1 %."""
+    counts = card.statistics.get("repeats", {}).get(split)
+    if counts is None:
+        return
+    repeats = Repeats.model_validate(counts)
+    unit = "graph"
+    if card.counts["graphs"] == 1:
+        unit = "node"
+    elif any(column.doc == MOLECULE_DOC for column in card.schema_.columns):
+        unit = "molecule"
+    in_train = (
+        f"{repeats.test_in_train:,} of {count_with_noun(repeats.test, unit)} of test also in train"
+    )
+    other_target = f"{repeats.other_target:,} of {repeats.items:,} equal one with another target"
+    yield "repeats", f"{in_train}; {other_target}"
+    if repeats.test_in_train > MOST_REPEATS * repeats.test:
+        grouping = "--split-rule scaffold" if unit == "molecule" else "--set group=COLUMN"
+        remedy = f"remove repeated rows, or {grouping} keeps them in one part"
+        yield "warning", f"{in_train}, so that test flatters the model; {remedy}"
+    if repeats.other_target > MOST_REPEATS * repeats.items:
+        yield "warning", f"{other_target}, so that no model can be right about all of them"
 
 
 def _facts_of_skipped_records(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:

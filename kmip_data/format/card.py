@@ -117,6 +117,15 @@ class _City(BaseModel):
     warnings: list[str] = []
 
 
+class Repeats(BaseModel):
+    """Equal items of a split of your own data: graphs, or nodes of a single graph."""
+
+    test: Count  #: items of test
+    test_in_train: Count  #: those that equal an item of train
+    items: Count  #: items of all parts
+    other_target: Count  #: those that equal an item with another target
+
+
 class _Statistics(BaseModel):
     nodes_per_graph: _Spread | _Empty = {}
     edges_per_graph: _Spread | _Empty = {}
@@ -126,6 +135,7 @@ class _Statistics(BaseModel):
     city: _City = _City()
     standardisation: dict[str, Standardisation] = {}
     kinds: dict[str, list[FieldKind]] = {}
+    repeats: dict[PathComponent, Repeats] = {}
 
 
 def _check_statistics(statistics: dict[str, object]) -> dict[str, object]:

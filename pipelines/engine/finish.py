@@ -24,6 +24,7 @@ from kmip_data.graphs.statistics import count_classes, sum_statistics
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, JsonObject, RecordTable, Split
 from kmip_data.pipelines.engine.plan import BuildPlan, versions_affecting_bytes
+from kmip_data.pipelines.engine.repeated_items import RepeatCounter, RepeatCounts
 from kmip_data.pipelines.engine.unfinished_builds import StepResults, UnitResult
 from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.pipelines.units_and_splits import apply_split
@@ -85,6 +86,7 @@ def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema
         read_column,
         label,
         schema.columns,
+        shards=shards,
     )
 
 
@@ -132,11 +134,13 @@ def write_split(
 
 
 def _write_splits(
-    plan: BuildPlan, split_params: Sequence[BaseSplitParams], records: RecordTable
-) -> tuple[dict[str, SplitEntry], dict[str, dict[str, list[int]]]]:
-    """Write every split once; return the entries on the card and the class counts, by name."""
+    plan: BuildPlan, split_params: Sequence[BaseSplitParams], records: RecordTable, schema: Schema
+) -> tuple[dict[str, SplitEntry], dict[str, dict[str, list[int]]], dict[str, RepeatCounts]]:
+    """Write every split once; return the entries on the card, class counts and repeats, by name."""
     entries: dict[str, SplitEntry] = {}
     class_counts = {}
+    repeats = {}
+    repeat_counter = RepeatCounter(plan.pipeline, records, schema)
     planned_files = []
     for params in split_params:
         split = apply_split(plan.pipeline, records, params, plan.raw.path)
@@ -147,7 +151,9 @@ def _write_splits(
         entry, counts = write_split(plan.folder, split, records, params.identity())
         entries[split.name] = entry
         class_counts[split.name] = counts
-    return entries, class_counts
+        if counted := repeat_counter.count(split):
+            repeats[split.name] = counted
+    return entries, class_counts, repeats
 
 
 def finish_build(
@@ -177,7 +183,9 @@ def finish_build(
     statistics = {**sum_statistics(unit.statistics for unit in units), **additions.statistics}
     if skipped:
         statistics["skipped"] = skipped
-    splits, split_class_counts = _write_splits(plan, split_params, records)
+    splits, split_class_counts, repeats = _write_splits(plan, split_params, records, schema)
+    if repeats:
+        statistics["repeats"] = repeats
 
     # 2. Compare with the published counts, and collect notes.
     has_published_counts = manifest.expected.graphs is not None

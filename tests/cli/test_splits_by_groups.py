@@ -160,3 +160,20 @@ def test_molecules_of_one_scaffold_are_in_one_part(home, tmp_path):
     assert "" in scaffolds["train"]
     assert set(dataset["train"][0].keys()) == {"x", "edge_index", "edge_attr", "y"}
     assert np.all([item.num_nodes for item in dataset["test"]])
+
+
+def test_a_molecule_in_train_and_test_is_counted_in_any_spelling(home, tmp_path):
+    pytest.importorskip("rdkit")
+    rows = ["smiles,label,split", "CCO,0,train", "OCC,1,test", "c1ccccc1,1,train"]
+    rows += ["C1=CC=CC=C1,1,test", "CCN,0,val", "CCCC,1,val", "CCCl,0,train"]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    words = ["build", "graphs", "--name", "a", "--archive", tmp_path / "a.csv", "-q"]
+    fact = "2 of 2 molecules of test also in train; 2 of 7 equal one with another target"
+    printed = expect_success(*words).out
+    assert f"  {fact}\n" in printed
+    assert "warning" in printed
+    assert f"  {fact}\n" in expect_success("info", "a").out
+    # Molecules of one scaffold are in one part, so equal ones are.
+    printed = expect_success(*words, "--split-rule", "scaffold").out
+    assert " 0 of 2 molecules of test also in train; 2 of 7 " in printed
+    assert "flatters" not in printed

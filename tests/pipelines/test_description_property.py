@@ -520,8 +520,22 @@ def test_every_use_is_described(tmp_path: Path) -> None:
         described = column_roles_on_card(bench.build("first", {}).card.statistics)
         uses |= {role.column: role.use for role in described.columns}
         uses |= {f"{form} {role.column}": role.use for role in described.columns}
-    assert {*uses.values()} == {*get_args(Use)}
+    assert {*uses.values()} == {*get_args(Use)} - {"group"}
     assert uses["since"] == "ignored"
+
+    # Groups are named by an option, and are none of a table that gives parts.
+    bench = Bench(tmp_path / "groups", "CSV")
+    frames = {
+        "nodes": nodes.drop(columns=["split", "graph"]),
+        "edges": edges.drop(columns=["graph", "Type"]),
+    }
+    FORMATS["CSV"][0](frames, bench.archive)
+    first = bench.build("first", {"group": "town"})
+    described = column_roles_on_card(first.card.statistics)
+    assert {role.use for role in described.columns if role.column == "town"} == {"group"}
+    again = bench.build("again", {}, bench.write_description(described))
+    assert contents(again) == contents(first)
+    assert column_roles_on_card(again.card.statistics) == described
 
 
 def test_the_card_has_the_kind_of_each_feature(tmp_path: Path) -> None:
