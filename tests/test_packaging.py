@@ -174,7 +174,7 @@ def test_sdist_holds_what_building_and_testing_need(built):
     assert not [name for name in inside if name.startswith("src/") and name.endswith(".py")]
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_built_elsewhere_both_have_the_same_bytes(built, tmp_path):
     again = build_copy(tmp_path / "other", date=10**9)
     first, second = ({path.name: path.read_bytes() for path in d.iterdir()} for d in (built, again))

@@ -45,7 +45,8 @@ def test_another_cpu_has_the_published_digests(names) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name == "lrim-generated" else [])
+        # It generates 10,000 grids.
+        pytest.param(name, marks=[pytest.mark.torture] if name == "lrim-generated" else [])
         for name in PUBLISHED
     ],
 )
