@@ -19,7 +19,7 @@ from kmip_data.format.card import INCOMPLETE, Card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset, with_build_name
 from kmip_data.pipelines.added_splits import add_split, ensure_split
-from kmip_data.pipelines.base import AnyPipeline, RawNeededError, load_pipeline
+from kmip_data.pipelines.base import AnyPipeline, Pipeline, RawNeededError, load_pipeline
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
@@ -159,11 +159,21 @@ def _splits_to_write(
 
 def _check_schema(build: Build, pipeline: AnyPipeline, params: BuildParams) -> None:
     """Refuse a finished build whose pipeline has other columns now, at the same version."""
-    if build.card.schema_ != pipeline.schema(params):
+    if not _has_current_columns(build.card, pipeline, params):
         raise UsageError(
             f"{build.path} has the same build key as its pipeline gives now, but other columns.",
             next=f"raise `version` of {type(pipeline).__name__}, now {pipeline.version}",
         )
+
+
+def _has_current_columns(card: Card, pipeline: AnyPipeline, params: BuildParams) -> bool:
+    """True if a finished build has the columns that its pipeline gives now.
+
+    A pipeline that completes its parameters infers columns from the files. Only its card has them,
+    because a finished build is found without reading the files.
+    """
+    infers_columns = type(pipeline).complete is not Pipeline.complete
+    return infers_columns or card.schema_ == pipeline.schema(params)
 
 
 def _matching_build(
@@ -196,8 +206,9 @@ def _matching_build(
     # An outdated build is built anew.
     if build is None or _is_superseded(build.card, pipeline, home):
         return None
-    versions_on_card = build.card.pipeline_version, build.card.format_version, build.card.schema_
-    if versions_on_card != (pipeline.version, FORMAT_VERSION, pipeline.schema(params)):
+    versions_on_card = build.card.pipeline_version, build.card.format_version
+    has_current_versions = versions_on_card == (pipeline.version, FORMAT_VERSION)
+    if not has_current_versions or not _has_current_columns(build.card, pipeline, params):
         return None
 
     _check_files(build)

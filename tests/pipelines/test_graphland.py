@@ -17,6 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.datasets import graphland
 from kmip_data.pipelines.datasets.graphland import (
     PIPELINE,
     GraphLandParams,
@@ -115,6 +116,29 @@ def test_a_finished_build_is_found_repaired_and_dealt_anew(
     assert not torch.equal(dealt.train_mask, item.train_mask)
     with pytest.raises(UsageError, match="'paris'"):
         GraphLandDataset("paris", root=home)
+
+
+@pytest.mark.parametrize("with_archive", [False, True])
+def test_a_finished_build_is_found_without_parsing_a_file(
+    home: Path, raw: Path, monkeypatch: pytest.MonkeyPatch, with_archive: bool
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"{arguments[0]} is parsed")
+
+    for reader in ("read_table", "read_column_names"):
+        monkeypatch.setattr(graphland, reader, refuse)
+    archives = [raw] if with_archive else []
+    build = build_dataset("city-roads-m", home=Home(home), archives=archives, jobs=1, quiet=True)
+    assert "feature" in build.card.schema_.column("node/x").doc
+    with pytest.raises(DamagedInput, match="is parsed"):
+        build_dataset(
+            "city-roads-m",
+            home=Home(home),
+            parameters={"target_scaling": "none"},
+            archives=archives,
+            jobs=1,
+            quiet=True,
+        )
 
 
 #: File, pattern of what is replaced (None: all of it), what by, part of the error.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
@@ -60,7 +60,7 @@ class GraphLandParams(OneGraphParams):
         description="standardise the target by mean and deviation of the train streets of this split; "
         "none: as published",
     )
-    #: Column names of x, read from the raw files. The build key has the files' digests instead.
+    #: column names of x, which depend on the categories in the data; known after ``prepare``
     _feature_names: tuple[str, ...] = PrivateAttr(default=())
 
 
@@ -81,12 +81,6 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     folder_name_templates = (("target_scaling", "target-{}"),)
     Params = GraphLandParams
     SplitParams = GraphLandSplitParams
-
-    def resolve(self, params: GraphLandParams, raw: RawCopy) -> GraphLandParams:
-        """Add the column names of x, which depend on the categories in the data."""
-        resolved = params.model_copy()
-        resolved._feature_names = read_features(raw.path).names  # noqa: SLF001
-        return resolved
 
     def schema(self, params: GraphLandParams) -> Schema:
         """Return the columns of features and target, and upstream's masks of feature types."""
@@ -116,7 +110,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         features = read_features(raw.path)
         y = _read_column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
         edges = read_edges(raw.path / "edgelist.csv", len(features.x))
-        facts = {}
+        facts: dict[str, Any] = {"feature_names": features.names, "roads": {}}
         if len(y) != len(features.x):
             raise DamagedInput(
                 f"targets.csv has {len(y):,} rows, features.csv {len(features.x):,}."
@@ -132,7 +126,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
             mean = train.mean()
             deviation = train.std()
             y = (y - np.float32(mean)) / np.float32(deviation)
-            facts["target_scaling"] = {
+            facts["roads"]["target_scaling"] = {
                 "target": features.target,
                 "mean": float(mean),
                 "std": float(deviation),
@@ -145,6 +139,12 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         arrays["edges"] = edges_in_both_directions(edges.T, len(y))
         np.savez(workdir / _ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
+
+    def complete(self, params: GraphLandParams, prepared: Prepared) -> GraphLandParams:
+        """Return the parameters with the column names of x."""
+        completed = params.model_copy()
+        completed._feature_names = tuple(prepared.facts["feature_names"])  # noqa: SLF001
+        return completed
 
     def records(
         self, prepared: Prepared, unit: Unit, params: GraphLandParams
@@ -162,7 +162,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
 
     def card_additions(self, prepared: Prepared, params: GraphLandParams) -> CardAdditions:
         """Return the mean and deviation for converting predictions to the table's unit."""
-        return CardAdditions({"roads": dict(prepared.facts)})
+        return CardAdditions({"roads": prepared.facts["roads"]})
 
     def split(
         self, records: RecordTable, params: GraphLandSplitParams, raw_folder: Path | None
