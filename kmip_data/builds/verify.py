@@ -171,8 +171,10 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
             )
         )
     report.outdated += _outdated_files(path, card)
+    faulty = {problem.file for problem in report.problems}
     for name in report.outdated:
-        report.notes.append(f"{name} does not match the card; --repair rewrites it")
+        if name not in faulty:
+            report.notes.append(f"{name} does not match the card; --repair rewrites it")
     report.notes += foreign_file_notes(path)
     shards = _check_shards(report, card, card.schema_)
 

@@ -276,6 +276,18 @@ def test_missing_and_truncated_files_are_reported(points):
             (points / name).write_bytes(data)
 
 
+@pytest.mark.parametrize("name", ["README.md", "croissant.json", CARD_NAME])
+def test_a_linked_metadata_file_is_one_problem_and_no_note(points, tmp_path, name):
+    stored = read_card(points).to_json().encode() if name == CARD_NAME else b"another page"
+    (points / name).unlink(missing_ok=True)
+    (tmp_path / "elsewhere").write_bytes(stored)
+    (points / name).symlink_to(tmp_path / "elsewhere")
+    report = verify_build(points)
+    assert problems_of(report) == [(name, "is a symbolic link, or inside a linked folder")]
+    assert not [note for note in report.notes if name in note]
+    assert name in report.outdated
+
+
 # Splits
 
 
