@@ -17,9 +17,14 @@ from support.shared import shared_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.reader import Shard
+from kmip_data.manifest import load_manifest, with_build_name
+from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.pipelines.build import build_own
+from kmip_data.pipelines.datasets.superpixels import DecodedPicture, OwnSuperpixelParams
 from kmip_data.pipelines.datasets.superpixels import picture_graphs as ours
 from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
+from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs
 from kmip_data.reading.dataset import ShardedDataset
 
 SMALL = {"superpixels": 40, "classes": 3}
@@ -49,6 +54,21 @@ def home(tmp_path, monkeypatch) -> Home:
 def pictures(tmp_path) -> Path:
     write_sample(tmp_path / "own", pictures=4)
     return tmp_path / "own"
+
+
+@pytest.fixture
+def decoded(monkeypatch) -> list[str]:
+    """Name of each picture and mask that is decoded in this process, every time it is."""
+    names = []
+    open_picture = ours._open_picture
+
+    def counted(path: Path, name: str):
+        names.append(name)
+        return open_picture(path, name)
+
+    monkeypatch.setattr(ours, "_open_picture", counted)
+    monkeypatch.setattr(run, "needs_no_worker", lambda *_: True)
+    return names
 
 
 def build(folder: Path, home: Home, *, jobs: int = 1, split=None, **parameters) -> Build:
@@ -351,12 +371,16 @@ def faulty(pictures: Path) -> dict[str, str]:
     return {name: words for name, (_, _, words) in problems.items()}
 
 
-def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home):
+def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home, decoded):
+    """Every picture and mask is decoded once, of which some are unusable."""
     problems = faulty(pictures)
     for kind in ("images", "masks"):
         (pictures / kind / "a").mkdir()
         shutil.move(pictures / kind / "picture_000.png", pictures / kind / "a" / "ü.png")
-    made = build(pictures, home, on_error="skip")
+    for _ in range(2):
+        made = build(pictures, home, on_error="skip")
+    files = (path.relative_to(pictures) for path in pictures.rglob("*.png"))
+    assert sorted(decoded) == sorted(map(str, {*files} - {Path("images/lone.png")}))
     by_key = records(made)
     assert list(by_key) == ["a/\\xfc", "picture_001", "picture_002", "picture_003"]
     skipped = dict(made.card.statistics["skipped"])
@@ -371,6 +395,22 @@ def test_records_are_the_graphs_and_bad_pictures_are_listed(pictures, home):
     np.testing.assert_array_equal(by_key[name]["x"], x.astype(np.float16))
     np.testing.assert_array_equal(by_key[name]["y"], y)
     np.testing.assert_array_equal(by_key[name]["edge_index"].T, list(edges))
+
+
+def test_a_limit_decodes_only_the_pictures_it_builds(pictures, tmp_path, decoded):
+    members = [str(path.relative_to(pictures)) for path in pictures.rglob("*.png")]
+    raw = RawCopy(pictures, dict.fromkeys(members, ""), ())
+    (pictures / "images/picture_001.png").write_bytes(b"not decoded")
+    pipeline = load_pipeline(with_build_name(load_manifest("superpixels"), "own"))
+    params = OwnSuperpixelParams(classes="3", limit=2)
+    prepared = pipeline.prepare(raw, params, tmp_path)
+    names = [f"picture_{row:03d}.png" for row in params.positions_to_build(4)]
+    assert sorted(decoded) == [f"{kind}/{name}" for kind in ("images", "masks") for name in names]
+    spool = SpooledGraphs(tmp_path / "pictures")
+    for name in names:
+        (block,) = spool.blocks([prepared.facts["positions"][f"images/{name}"]])
+        for pixels, kind in zip(DecodedPicture.from_block(block), ("images", "masks"), strict=True):
+            np.testing.assert_array_equal(pixels, np.asarray(Image.open(pictures / kind / name)))
 
 
 def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):

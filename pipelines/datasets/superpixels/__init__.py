@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.conform_to_schema import conform_rows
+from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
@@ -25,6 +25,7 @@ from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
+from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.own_pipeline import (
     OwnParams,
     OwnPipeline,
@@ -33,14 +34,17 @@ from kmip_data.pipelines.own_pipeline import (
     format_classes_option,
     parse_class_count,
     parse_class_values,
+    skip_reason,
 )
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.runtime.parallel import prepare_ahead
 from kmip_data.strict_model import StrictModel
 
 IMAGE_FOLDER = "images"
 MASK_FOLDER = "masks"
 MAX_PICTURES_PER_UNIT = 256
+_SPOOL_FOLDER = "pictures"
 _DECODING_THREADS = 8
 MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
 
@@ -135,6 +139,29 @@ class OwnSuperpixelParams(OwnParams):
         return parse_class_values(self.classes) or tuple(range(int(self.classes)))
 
 
+class DecodedPicture(NamedTuple):
+    """Picture and mask of equal size, as arrays."""
+
+    pixels: U8  #: (H, W, 3), red, green and blue
+    classes: U8  #: (H, W), ``picture_graphs.VOID`` for pixels without a class
+
+    def as_graph(self, key: str) -> GraphRecord:
+        """Return the arrays as a graph without edges, for a spool."""
+        columns: dict[str, Array] = {
+            "size": np.array(self.classes.shape),
+            "pixels": self.pixels.reshape(-1, 3),
+            "classes": self.classes.reshape(-1),
+        }
+        return GraphRecord(key=key, num_nodes=self.classes.size, columns=columns)
+
+    @classmethod
+    def from_block(cls, block: GraphBlock) -> DecodedPicture:
+        """Return the picture that :meth:`as_graph` has spooled alone."""
+        size = block.columns["size"]
+        pixels = block.columns["pixels"].reshape(*size, 3)
+        return cls(pixels, block.columns["classes"].reshape(size))
+
+
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
@@ -166,7 +193,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         )
 
     def prepare(self, raw: RawCopy, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
-        """Pair pictures with masks, and read all of them, before any picture is segmented.
+        """Decode pictures and masks once into a spool of arrays, before any picture is segmented.
 
         Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
         """
@@ -180,34 +207,43 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 next=f"--set classes={num_names}",
             )
         pairs = pair_with_masks(raw.members)
+        pairs_to_build = [pairs[row] for row in params.positions_to_build(len(pairs))]
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
+        positions: dict[str, int] = {}  # picture -> its position in the spool
 
-        def check(names: tuple[str, str | None]) -> tuple[Array, DamagedInput | None]:
+        def decode(names: tuple[str, str | None]) -> tuple[Array, DecodedPicture | DamagedInput]:
             mask_values = np.empty(0, np.int64)
             try:
                 mask = self._read_mask(raw.path, *names)
                 mask_values = np.unique(mask)
-                self._read_picture(raw.path, names[0], mask, params)
-                picture_graphs.classes_from_values(
+                pixels = self._read_picture(raw.path, names[0], mask, params)
+                classes = picture_graphs.classes_from_values(
                     mask, params.class_values, params.void, names[1] or ""
                 )
             except DamagedInput as error:
                 return mask_values, error
-            return mask_values, None
+            return mask_values, DecodedPicture(pixels, classes)
 
-        with ThreadPoolExecutor(_DECODING_THREADS) as pool:
-            results = pool.map(check, pairs)
-            for (picture, _), (mask_values, error) in zip(pairs, results, strict=True):
-                values |= {*mask_values.tolist()}
-                if error is not None:
-                    unusable[picture] = error
+        def usable_pictures() -> Iterator[GraphRecord]:
+            results = prepare_ahead(
+                pairs_to_build, decode, threads=_DECODING_THREADS, depth=_DECODING_THREADS
+            )
+            for (picture, _), (mask_values, decoded) in zip(pairs_to_build, results, strict=True):
+                values.update(mask_values.tolist())
+                if isinstance(decoded, DamagedInput):
+                    unusable[picture] = decoded
+                    continue
+                positions[picture] = len(positions)
+                yield decoded.as_graph(str(positions[picture]))
+
+        spool_graphs(workdir / _SPOOL_FOLDER, usable_pictures())
         invalid = values - {*params.class_values, params.void, -1}
         if invalid and params.on_error == "stop":
             for error in unusable.values():
                 if "which is not a class" in error.message:
                     error.next = picture_graphs.suggest_classes_option(values, params.void)
-        self.stop_or_skip_all(unusable, len(pairs), params)
+        self.stop_or_skip_all(unusable, len(pairs_to_build), params)
         if values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
@@ -219,7 +255,13 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         }
         ignored_files |= self.ignored_files
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
-        return Prepared(raw.path, {"pairs": pairs, "ignored": ignored})
+        facts = {
+            "pictures": [picture for picture, _ in pairs],
+            "positions": positions,
+            "unusable": {picture: skip_reason(error) for picture, error in unusable.items()},
+            "ignored": ignored,
+        }
+        return Prepared(workdir, facts)
 
     def card_additions(self, prepared: Prepared, params: OwnSuperpixelParams) -> CardAdditions:
         """Return the ignored files and the kinds of features: measurements and positions."""
@@ -232,7 +274,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
         """Assign pictures in name order, in units small enough for every process to have work."""
-        rows = params.positions_to_build(len(prepared.facts["pairs"]))
+        rows = params.positions_to_build(len(prepared.facts["pictures"]))
         size = min(max(-(-len(rows) // MIN_UNITS), 1), MAX_PICTURES_PER_UNIT)
         return units_of_rows(rows, size, "pictures")
 
@@ -240,29 +282,24 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         self, prepared: Prepared, unit: Unit, params: OwnSuperpixelParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of a unit's pictures."""
+        spool = SpooledGraphs(prepared.path / _SPOOL_FOLDER)
         for row in unit.selection["rows"]:
-            picture, mask = prepared.facts["pairs"][row]
+            picture = prepared.facts["pictures"][row]
+            key = picture_key(picture)
+            if picture in prepared.facts["unusable"]:
+                yield SkippedRecord(key, prepared.facts["unusable"][picture])
+                continue
+            (block,) = spool.blocks([prepared.facts["positions"][picture]])
             try:
-                yield self.picture_record(prepared.path, picture, mask, params)
+                yield self._picture_record(key, DecodedPicture.from_block(block), params)
             except DamagedInput as error:
-                yield self.stop_or_skip(picture_key(picture), error, params)
+                yield self.stop_or_skip(key, error, params)
 
-    def picture_record(
-        self,
-        folder: Path,
-        picture: str,
-        mask: str | None,
-        params: OwnSuperpixelParams,
+    def _picture_record(
+        self, key: str, picture: DecodedPicture, params: OwnSuperpixelParams
     ) -> GraphRecord:
-        """Return the graph of one picture.
-
-        Raises ``DamagedInput`` if the picture or its mask is unusable.
-        """
-        values = self._read_mask(folder, picture, mask)
-        pixels = self._read_picture(folder, picture, values, params)
-        classes = picture_graphs.classes_from_values(
-            values, params.class_values, params.void, mask or ""
-        )
+        """Return the graph of one picture; ``DamagedInput`` if its values have no place in it."""
+        pixels, classes = picture
         # The steps of LRGB's script.
         segments = picture_graphs.segment_superpixels(pixels, params.superpixels)
         edge_index, attr = picture_graphs.connect_superpixels(
@@ -276,7 +313,6 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             "node/y": y,
         }
 
-        key = picture_key(picture)
         schema = self.schema(params)
         return GraphRecord(
             key=key,
