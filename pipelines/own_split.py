@@ -144,7 +144,7 @@ def own_split(
     if group_column is not None:
         item_groups = _groups_in_column(records, group_column)[drawn_items]
         _check_group_count(item_groups, group_column, params)
-        note = f"items with the same {group_column.attribute} are kept together"
+        note = f"items with the same {_group_name(group_column)} are kept together"
     elif not divides_nodes:
         _, numbers = np.unique(np.asarray(groups), return_inverse=True)
         item_groups = numbers[drawn_items]
@@ -163,14 +163,19 @@ def _column_with_doc(records: RecordTable, doc: str) -> Column | None:
     return next((column for column in records.columns if column.doc == doc), None)
 
 
+def _group_name(column: Column) -> str:
+    """Return the name of a column of groups in the files."""
+    return column.fields[0] if column.fields else column.attribute
+
+
 def _group_column(records: RecordTable, *, divides_nodes: bool) -> Column | None:
     """Return the column of groups, if any; refuse one of another level than the parts."""
     column = _column_with_doc(records, GROUP_DOC)
     level = "node" if divides_nodes else "graph"
     if column is not None and column.level != level:
         raise UsageError(
-            f"{column.attribute!r} groups {column.level}s, but a split divides {level}s.",
-            next=f"build again without --set group={shlex.quote(column.attribute)}, or with a column of "
+            f"{_group_name(column)!r} groups {column.level}s, but a split divides {level}s.",
+            next=f"build again without --set group={shlex.quote(_group_name(column))}, or with a column of "
             f"{level}s",
         )
     return column
@@ -178,7 +183,7 @@ def _group_column(records: RecordTable, *, divides_nodes: bool) -> Column | None
 
 def _given_parts_error(column: Column, parts: str) -> UsageError:
     """Return the error for groups of files that give their parts."""
-    group = shlex.quote(column.attribute)
+    group = shlex.quote(_group_name(column))
     return UsageError(
         f"--set group={group} is for a random split, but the files have {parts}.",
         next=f"--split-rule random, which draws them by {group}; or leave out --set group={group}",
@@ -203,10 +208,10 @@ def _check_group_count(groups: I64, column: Column, params: OwnSplitParams) -> N
     if count < parts:
         values = "value" if count == 1 else "values"
         raise UsageError(
-            f"The labelled items have {count} different {values} of {column.attribute!r} for {parts} "
+            f"The labelled items have {count} different {values} of {_group_name(column)!r} for {parts} "
             "parts.",
             next="--set val_fraction=0 or --set test_fraction=0, if one part fewer is enough; or build "
-            f"again without --set group={shlex.quote(column.attribute)}",
+            f"again without --set group={shlex.quote(_group_name(column))}",
         )
 
 

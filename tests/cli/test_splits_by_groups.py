@@ -15,6 +15,7 @@ import kmip_data
 from kmip_data.pipelines.find import ensure_split, find
 
 PEOPLE = 60
+SITE = "Größe der site"  #: a name that no array may have
 
 
 def command_of(message: str) -> list[str]:
@@ -27,12 +28,12 @@ def people(home, tmp_path):
     """Command that builds people of seven sites; the site of one is unknown."""
     folder = tmp_path / "soc"
     folder.mkdir()
-    sites = [f"site {number % 7}" for number in range(PEOPLE)]
+    sites = [f"s{number % 7}" for number in range(PEOPLE)]
     sites[5] = ""
     rows = [
         f"p{number},{number % 5},{sites[number]},{'ab'[number % 2]}" for number in range(PEOPLE)
     ]
-    (folder / "nodes.csv").write_text("\n".join(["node,age,site,group", *rows]))
+    (folder / "nodes.csv").write_text("\n".join([f"node,age,{SITE},group", *rows]))
     edges = [f"p{number},p{(number + 1) % PEOPLE}" for number in range(PEOPLE)]
     (folder / "edges.csv").write_text("\n".join(["source,target", *edges]))
     words = ["build", "graphs", "--name", "soc", "--archive", folder, "-q"]
@@ -40,8 +41,8 @@ def people(home, tmp_path):
 
 
 def test_people_of_one_site_are_in_one_part_of_each_random_split(people, tmp_path):
-    typed = [*people, "--set", "group=site"]
-    assert "items with the same site are kept together" in expect_success(*typed).out
+    typed = [*people, "--set", f"group={SITE}"]
+    assert f"items with the same {SITE} are kept together" in expect_success(*typed).out
     for rule in (["random", "--split-seed", 1], ["stratified"]):
         expect_success(*typed, "--split-rule", *rule)
     build = find("soc")
@@ -50,8 +51,8 @@ def test_people_of_one_site_are_in_one_part_of_each_random_split(people, tmp_pat
     # The site is neither a feature nor an attribute of an item unless it is named.
     graph = kmip_data.open("soc")[0]
     assert graph.x.shape == (PEOPLE, 1)
-    assert "site" not in graph
-    sites = kmip_data.open("soc", columns=["site"])[0].site
+    assert "group" not in graph
+    sites = kmip_data.open("soc", columns=["group"])[0].group
     assert (sites == -1).nonzero().tolist() == [[5]]
     for name in build.card.splits:
         graph = kmip_data.open("soc", split_name=name)[0]
@@ -65,12 +66,12 @@ def test_people_of_one_site_are_in_one_part_of_each_random_split(people, tmp_pat
     new = tmp_path / "new"
     new.mkdir()
     (new / "edges.csv").write_text((tmp_path / "soc/edges.csv").read_text())
-    table = (tmp_path / "soc/nodes.csv").read_text().replace("site ", "place ")
+    table = (tmp_path / "soc/nodes.csv").read_text().replace(",s", ",t")
     (new / "nodes.csv").write_text(table)
     words = ["build", "graphs", "--like", "soc", "-q", "--archive", new, "--name"]
     expect_success(*words, "same")
     assert find("same").card.data_schema == build.card.data_schema
-    (new / "nodes.csv").write_text(re.sub(r",(place .|),", ",", table.replace(",site,", ",")))
+    (new / "nodes.csv").write_text(re.sub(r",(t\d|),", ",", table.replace(f",{SITE},", ",")))
     expect_success(*words, "without")
     assert "group" not in find("without").card.splits["random-seed0"].note
 
@@ -83,13 +84,14 @@ def test_groups_that_cannot_be_kept_are_refused_with_the_command_that_works(peop
     lines = text.splitlines()
     parts = ["split", *(["train"] * 40), *(["val"] * 10), *(["test"] * 10)]
     table.write_text("\n".join(map(",".join, zip(lines, parts, strict=True))))
-    message = expect_refusal(*people, "--set", "group=site")
+    message = expect_refusal(*people, "--set", f"group={SITE}")
     assert (
-        "--set group=site is for a random split, but the files have the parts 'split'." in message
+        f"--set group={shlex.quote(SITE)} is for a random split, but the files have the parts 'split'."
+        in message
     )
     expect_success(*command_of(message))
     message = expect_refusal(
-        *people, "--set", "group=site", "--split-rule", "random", "--set", "fold=1"
+        *people, "--set", f"group={SITE}", "--split-rule", "random", "--set", "fold=1"
     )
     assert "has no folds" in message
 
@@ -104,8 +106,8 @@ def test_groups_that_cannot_be_kept_are_refused_with_the_command_that_works(peop
     assert "'age' is 3.5, not the text or whole number of a group" in message
     assert "cannot be one of label" in expect_refusal(*people, "--set", "group=group")
     assert "no column 'sight'" not in expect_refusal(*people, "--set", "group=node", code=2)
-    message = expect_refusal(*people, "--set", "group=sight")
-    assert "Did you mean 'site'?" in message
+    message = expect_refusal(*people, "--set", "group=Größe der sight")
+    assert f"Did you mean {SITE!r}?" in message
 
 
 def test_an_array_groups_graphs_of_tensors(home, tmp_path):

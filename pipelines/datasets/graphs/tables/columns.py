@@ -12,7 +12,12 @@ from kmip_data.arrays import F32, I64, Array
 from kmip_data.columns.column_roles import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
-from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices, register_part_masks
+from kmip_data.pipelines.datasets.graphs.findings import (
+    Attributes,
+    Findings,
+    Notices,
+    register_part_masks,
+)
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -28,6 +33,8 @@ from kmip_data.pipelines.datasets.graphs.tables.features import decide_feature_r
 from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_targets
 from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table
 
+#: Attribute of the groups of a table, whose column may have any name.
+GROUP_ATTRIBUTE = "group"
 _SAMPLED_ROWS = 100  #: rows sampled to detect a split column
 _COMMON_PART_NAMES = {"train", "val", "valid", "validation", "test"}
 _LISTED_STRINGS = 20  #: unknown parts that an error lists
@@ -92,8 +99,7 @@ def read_columns(
         elif role.features:
             features += read_features(column, cells, role)
         elif role.use == "group":
-            attributes.group_key = f"{'node' if level == 'node' else 'graph'}/{name}"
-            parts[attributes.group_key] = _read_groups(column)
+            parts |= _read_groups(column, level, attributes)
         elif role.use == "part" and _is_mask(name, level):
             masks[name] = table.frame[name].to_numpy()
         elif role.use == "part":
@@ -248,8 +254,8 @@ def _read_parts(column: TableColumn) -> Array:
     return strings.map(codes).to_numpy(np.uint8)
 
 
-def _read_groups(column: TableColumn) -> I64:
-    """Return the number of each row's group (R,), -1 for an empty cell; refuse fractions."""
+def _read_groups(column: TableColumn, level: Level, attributes: Attributes) -> dict[str, I64]:
+    """Return the number of each row's group (R,) by key, -1 for an empty cell; refuse fractions."""
     cells = column.cells
     if cells.dtype.kind == "f" and (cells.dropna() % 1 != 0).any():
         row = (cells % 1 > 0).argmax()
@@ -259,7 +265,9 @@ def _read_groups(column: TableColumn) -> I64:
             "--set group= and a column of names or ids",
         )
     numbers, _ = pd.factorize(cells)
-    return numbers.astype(np.int64)
+    attributes.group_key = f"{'node' if level == 'node' else 'graph'}/{GROUP_ATTRIBUTE}"
+    attributes.component_names[GROUP_ATTRIBUTE] = (column.name,)
+    return {attributes.group_key: numbers.astype(np.int64)}
 
 
 def _part_code(string: str) -> int | None:
