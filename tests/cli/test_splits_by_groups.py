@@ -6,12 +6,14 @@ import re
 import shlex
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.cli import expect_refusal, expect_success
 from torch_geometric.data import Data
 
 import kmip_data
+from kmip_data.errors import UsageError
 from kmip_data.pipelines.find import ensure_split, find
 
 PEOPLE = 60
@@ -179,3 +181,18 @@ def test_a_molecule_in_train_and_test_is_counted_in_any_spelling(home, tmp_path)
     printed = expect_success(*words, "--split-rule", "scaffold").out
     assert " 0 of 2 molecules of test also in train; 2 of 7 " in printed
     assert "flatters" not in printed
+
+
+def test_saved_tables_are_divided_by_groups(tmp_path):
+    nodes = pd.DataFrame({"id": range(30), "age": np.arange(30) / 2, "site": list("abcdef") * 5})
+    nodes["label"] = nodes["id"] % 2
+    edges = pd.DataFrame({"source": range(29), "target": range(1, 30)})
+    tables = {"nodes": nodes, "edges": edges}
+    build = kmip_data.save(tables, tmp_path / "b", group="site")
+    graph = kmip_data.open(build.path)[0]
+    parts = [{*nodes["site"][graph[f"{part}_mask"].numpy()]} for part in ("train", "val", "test")]
+    assert sorted(site for part in parts for site in part) == [*"abcdef"]
+    with pytest.raises(UsageError, match="group='site' is for a random split"):
+        kmip_data.save(
+            tables, tmp_path / "c", group="site", split={"train": [0], "val": [1], "test": [2]}
+        )
