@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -290,7 +290,7 @@ def run_units(
             progress.print_line(f"resumed: {len(results)} of {total} shards were finished before")
 
         def record_result(task: T, result: UnitResult) -> None:
-            steps.finish(task.step, asdict(result))
+            steps.finish(task.step, vars(result))
             results[task.file] = result
             nonlocal finished_graphs
             finished_graphs += task.graphs

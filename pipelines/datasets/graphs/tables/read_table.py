@@ -156,7 +156,8 @@ def _has_noncanonical_integer(text: bytes) -> bool:
         begins_code |= first == ord("+")
     if b"-" in text:
         begins_code |= (first == ord("-")) & (second == ord("0")) & (characters[3:] != ord("."))
-    return bool((~_IS_INNER[characters[:-3][begins_code]]).any())
+    before = characters[:-3].compress(begins_code)
+    return not _IS_INNER[before].all()
 
 
 def _note_other_lines(text: DelimitedText, name: str, notices: Notices) -> None:
