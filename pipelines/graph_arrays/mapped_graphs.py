@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -78,11 +76,8 @@ class MappedGraphs:
         for column, (name, (dtype, shape)) in enumerate(layout.items()):
             # Map each file once: a unit reads its graphs from the page cache.
             rows = np.empty(0, dtype)
-            with (folder / name).open("rb") as file:
-                if os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
-                    # np.memmap takes four times as long, which counts for each shard.
-                    mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                    rows = np.frombuffer(mapping, dtype)
+            if (folder / name).stat().st_size:  # an empty file cannot be mapped
+                rows = np.asarray(np.memmap(folder / name, dtype, mode="r"))
             self._arrays[name] = rows.reshape(self._offsets[-1, column], *shape)
 
     def __getitem__(self, row: int) -> dict[str, Array]:

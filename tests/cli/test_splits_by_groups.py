@@ -196,3 +196,23 @@ def test_saved_tables_are_divided_by_groups(tmp_path):
         kmip_data.save(
             tables, tmp_path / "c", group="site", split={"train": [0], "val": [1], "test": [2]}
         )
+
+
+@pytest.mark.parametrize("column", [SITE, "my split", "2nd", "%"])
+def test_a_column_of_parts_may_have_any_name(home, tmp_path, column):
+    file = tmp_path / "lines.csv"
+    parts = ["train", "train", "val", "test", "train", "val", "test", "train"]
+    smiles = ["C" * (1 + number % 5) + "O" * (number % 2) for number in range(8)]
+    rows = [
+        f"{text},{number % 2},{part}"
+        for number, (text, part) in enumerate(zip(smiles, parts, strict=True))
+    ]
+    file.write_text("\n".join([f"smiles,y,{column}", *rows]))
+    words = ["build", "graphs", "--archive", file, "-q", "--name"]
+    expect_success(*words, "parted", "--set", "label=y")
+    expect_success(*words, "again", "--like", "parted")
+    for name in ("parted", "again"):
+        build = find(name)
+        assert [entry.rule for entry in build.card.splits.values()] == ["given"]
+        counts = [len(kmip_data.open(name, part)) for part in ("train", "val", "test")]
+        assert counts == [4, 2, 2]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Container, Mapping
 
 import numpy as np
 import pandas as pd
@@ -103,7 +105,7 @@ def read_columns(
         elif role.use == "part" and _is_mask(name, level):
             masks[name] = table.frame[name].to_numpy()
         elif role.use == "part":
-            parts[f"{'node' if level == 'node' else 'graph'}/{name}"] = _read_parts(column)
+            parts[_part_key(name, level, parts, attributes)] = _read_parts(column)
         elif role.why:
             is_unnamed = name.startswith(UNNAMED_PREFIX)
             shown = f"a column without a name in {table.name}" if is_unnamed else name
@@ -268,6 +270,28 @@ def _read_groups(column: TableColumn, level: Level, attributes: Attributes) -> d
     attributes.group_key = f"{'node' if level == 'node' else 'graph'}/{GROUP_ATTRIBUTE}"
     attributes.component_names[GROUP_ATTRIBUTE] = (column.name,)
     return {attributes.group_key: numbers.astype(np.int64)}
+
+
+def _part_key(name: str, level: Level, taken: Container[str], attributes: Attributes) -> str:
+    """Return the key of a column of parts, which may have any name."""
+    attribute = _attribute_name(name)
+    while (key := f"{'node' if level == 'node' else 'graph'}/{attribute}") in taken:
+        attribute += "_"
+    if attribute != name:
+        attributes.component_names[attribute] = (name,)
+    return key
+
+
+def _attribute_name(name: str) -> str:
+    """Return the name of a column in ASCII letters, digits and underscores, as arrays have them.
+
+    >>> _attribute_name("Größe (1. Fold)"), _attribute_name("2nd split"), _attribute_name("fold_1")
+    ('Groe_1_Fold', 'split_2nd_split', 'fold_1')
+    """
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    attribute = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_name).strip("_")
+    attribute = attribute if attribute[:1].isalpha() else f"split_{attribute}".rstrip("_")
+    return attribute[:90]
 
 
 def _part_code(string: str) -> int | None:
