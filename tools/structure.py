@@ -50,7 +50,7 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 478_400,
+    "tokens": 478_600,
     "words of docs": 63_300,
     "commands": 25,
     "options": 168,
