@@ -97,7 +97,10 @@ KINDS = [kind for kind in MESSAGE_PASSING if kind != "none"]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*((name, None) for name in PRESETS), *(("peptides-func/gcn", kind) for kind in KINDS)],
+    [
+        *((name, None) for name in PRESETS),
+        *(pytest.param("peptides-func/gcn", kind, marks=pytest.mark.torture) for kind in KINDS),
+    ],
 )
 def test_the_formula_is_near_a_measured_step(
     name: str, kind: str | None, tmp_path: Path, monkeypatch

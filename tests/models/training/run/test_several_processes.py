@@ -392,7 +392,7 @@ def test_the_backend_follows_from_the_device(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.torture)])
 def test_a_process_that_is_killed_ends_the_other_with_one_error(stoppable: Path, rank: int) -> None:
     code, errors = _signalled(stoppable, f"killed-{rank}", rank, signal.SIGKILL)
     assert code == (OutOfResources.exit_code if rank else -signal.SIGKILL), errors
