@@ -210,7 +210,7 @@ def facts_of_repeats(card: Card, split: str) -> Iterator[tuple[str, str]]:
     yield "repeats", f"{in_train}; {other_target}"
     if repeats.test_in_train > MOST_REPEATS * repeats.test:
         grouping = "--split-rule scaffold" if unit == "molecule" else "--set group=COLUMN"
-        remedy = f"remove repeated rows, or {grouping} keeps them in one part"
+        remedy = f"keep one row of each, or {grouping} keeps them in one part"
         yield "warning", f"{in_train}, so that test flatters the model; {remedy}"
     if repeats.other_target > MOST_REPEATS * repeats.items:
         yield "warning", f"{other_target}, so that no model can be right about all of them"

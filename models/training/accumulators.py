@@ -383,9 +383,12 @@ class PartMetrics(nn.Module):
 
     def standard_errors(self) -> dict[str, float]:
         """Return the standard errors of the metrics so far, over the items of the part."""
-        if self.items is None or not self.items.count:
+        if self.items is None:
             return {}
+        # Gather before the count is tested: a process may have no items where others have some.
         items, outcomes, count = self.items.gather()
+        if not count:
+            return {}
         label_rows = _label_rows(self.accumulator)
         requested_rows = _label_rows(self.metric_accumulator)
 

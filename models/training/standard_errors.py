@@ -51,7 +51,7 @@ class ItemRows:
             items += [numbers + count for numbers in other_items]
             outcomes += other_outcomes
             count += other_count
-        return torch.cat(items), outcomes, count
+        return torch.cat(items or [torch.empty(0, dtype=torch.int64)]), outcomes, count
 
 
 def weighted_confusion(cells: Tensor, weights: Tensor, classes: int) -> Tensor:

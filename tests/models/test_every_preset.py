@@ -22,7 +22,7 @@ MANIFESTS = ROOT / "manifests" / "datasets"
 SAMPLE_OF = {"city": "helsinki"}
 #: Records of a sample. Few molecules of ogbg-molhiv are active; each of its parts needs one.
 RECORDS = {"s3dis": 3, "shapenet-part": 3, "long-range": 60, "ogbg-molhiv": 120}
-FEW = 6
+FEW = 12
 POINT_CLOUDS = {"s3dis", "shapenet-part"}
 
 

@@ -66,7 +66,10 @@ class Graph:
 #: Values of an attribute by what it is.
 VALUES = {
     "whole": st.integers(-(2**20), 2**20),
-    "real": st.floats(-1e6, 1e6, width=32).filter(lambda value: value == 0 or abs(value) > 1e-6),
+    # A smallest number such as -999999 is asked about, as it may mean a missing value.
+    "real": st.floats(-99, 1e6, width=32, exclude_min=True).filter(
+        lambda value: value == 0 or abs(value) > 1e-6
+    ),
     "flag": st.booleans(),
     "town": st.sampled_from(TOWNS),
     "lists": st.lists(st.integers(-9, 9), min_size=2, max_size=2),

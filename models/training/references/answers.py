@@ -51,7 +51,7 @@ def reference_answers(
     if run is not None and (home := Home(Path(*run.parts[:-4]))).runs in run.parents:
         path = home.cache / "references" / f"{_digest(data, config)}.json"
         with contextlib.suppress(OSError, KmipDataError):
-            cached = read_model(path, CachedAnswers, "cannot be read", next="remove it")
+            cached = read_model(path, CachedAnswers, "cannot be read", next="train again")
             return references | cached.references
 
     # 2. Fit them.

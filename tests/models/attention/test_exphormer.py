@@ -84,8 +84,8 @@ def test_targets_that_are_no_permutation_are_edges_too() -> None:
     ("expander", "error", "remedy"),
     [
         (None, UsageError, "kmip_data.open(…, columns=['expander3'])"),
-        (torch.full((12, 1), 12), DamagedInput, "kmip-data"),
-        (torch.full((12, 1), -2), DamagedInput, "kmip-data"),
+        (torch.full((12, 1), 12), DamagedInput, "model.attention.expander=0"),
+        (torch.full((12, 1), -2), DamagedInput, "model.attention.expander=0"),
     ],
 )
 def test_a_missing_expander_or_one_that_leaves_its_graph_is_refused(
