@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cli import expect_success
 from support.runs import sweeps
-from support.type_advice import TINY
+from support.type_advice import TINY, work_in_copy, write_assay
 
 from kmip_data.builds.home import Build
 from kmip_data.models.sweeps import running
@@ -74,8 +73,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with the build ``assay`` of a table, and the run ``assay/gcn/one``."""
     folder = tmp_path_factory.mktemp("trained")
-    rows = (f"{'C' * (row % 7 + 1)}{'ON'[row % 2]},{row % 2}\n" for row in range(24))
-    (folder / "assay.csv").write_text("smiles,toxic\n" + "".join(rows))
+    write_assay(folder)
     home = ("--home", folder / "home")
     build = ("build", "graphs", "--name", "assay", "--archive", folder / "assay.csv", "-q")
     expect_success(*build, "--set", "label=toxic", *home)
@@ -86,9 +84,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def user(trained_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the table, whose home has the build and the run."""
-    shutil.copytree(trained_home, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    work_in_copy(trained_home, tmp_path, monkeypatch)
     # `doctor` tries every search backend in a process of its own.
     check = "kmip_data.models.training.self_check.check_gpu_features"
     monkeypatch.setattr(check, lambda *_: {})

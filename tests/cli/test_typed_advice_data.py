@@ -17,7 +17,7 @@ from support.builds.raw_graphs import write_sample
 from support.cli import expect_success, kmip
 from support.maps.osm_servers import osm_servers
 from support.plugins import fresh
-from support.type_advice import type_commands
+from support.type_advice import type_commands, work_in_copy, write_assay
 from support.typed_advice import typed_advice
 
 import kmip_data
@@ -52,8 +52,7 @@ def refuse_call(call: Callable[[], object]) -> str:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with the builds ``assay`` of a table and ``town`` of a city's tensors."""
     folder = tmp_path_factory.mktemp("prepared")
-    rows = (f"{'C' * (row % 7 + 1)}{'ON'[row % 2]},{row % 2}\n" for row in range(24))
-    (folder / "assay.csv").write_text("smiles,toxic\n" + "".join(rows))
+    write_assay(folder)
     (folder / "tensors").mkdir()
     write_city(folder / "tensors", None, 120, 3)
     home = ("--home", folder / "home", "-q")
@@ -65,9 +64,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def user(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the files, whose home has the builds."""
-    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    work_in_copy(prepared, tmp_path, monkeypatch)
     return tmp_path
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+from pathlib import Path
 
+import pytest
 from support.cli import expect_success, kmip
 from support.typed_advice import commands_in
 
@@ -27,6 +30,19 @@ CHEAP = {
 
 #: Published datasets that are advised without a source: their samples need no network, and are small.
 SAMPLED = {"cora", "long-range", "paris"}
+
+
+def write_assay(folder: Path) -> None:
+    """Write ``assay.csv``: 24 molecules of two classes."""
+    rows = (f"{'C' * (row % 7 + 1)}{'ON'[row % 2]},{row % 2}\n" for row in range(24))
+    (folder / "assay.csv").write_text("smiles,toxic\n" + "".join(rows))
+
+
+def work_in_copy(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy a folder with a ``home`` to ``tmp_path``, and make both the user's own."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
 
 
 def type_advice(line: str, *, code: int | None = None) -> list[str]:
