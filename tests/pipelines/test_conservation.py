@@ -9,6 +9,7 @@ list of ignored ones.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -67,8 +68,10 @@ class Graph:
 VALUES = {
     "whole": st.integers(-(2**20), 2**20),
     # A smallest number such as -999999 is asked about, as it may mean a missing value.
-    "real": st.floats(-99, 1e6, width=32, exclude_min=True).filter(
-        lambda value: value == 0 or abs(value) > 1e-6
+    "real": st.floats(-1e6, 1e6, width=32).filter(
+        lambda value: (
+            (value == 0 or abs(value) > 1e-6) and not re.fullmatch("-99+", f"{value:.15g}")
+        )
     ),
     "flag": st.booleans(),
     "town": st.sampled_from(TOWNS),
