@@ -64,7 +64,10 @@ def _json_objects(
                 if not line.strip():
                     blank_lines.append(number)
                     continue
-                yield dict(json.loads(line))
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise TypeError(f"a {type(row).__name__}")  # noqa: TRY301 -- with its line
+                yield row
     except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
         raise DamagedInput(
             f"{path.name}, line {number}: not an object of JSON.",

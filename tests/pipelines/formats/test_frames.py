@@ -31,6 +31,13 @@ def test_lines_of_json_are_a_table_and_blank_lines_are_counted(tmp_path: Path) -
 FAULTS = [
     ({"edges_jsonl": EDGES + "nothing\n"}, {}, DamagedInput, "line 4: not an object", "to_json"),
     ({"edges_jsonl": EDGES + "[1, 2]\n"}, {}, DamagedInput, "line 4: not an object", "to_json"),
+    (
+        {"edges_jsonl": EDGES + '[["source", 1], ["target", 2]]\n'},
+        {},
+        DamagedInput,
+        "line 4: not an object",
+        "to_json",
+    ),
     ({"edges_jsonl": "\n"}, {}, DamagedInput, "is empty", "an object into each line"),
     ({"edges_parquet": b"PAR1\0\0\0\0"}, {}, KmipDataError, "Parquet|pyarrow", "parquet|pyarrow"),
     ({"edges_jsonl": EDGES}, {"header": "no"}, UsageError, "header=no has no effect", "leave out"),
