@@ -75,7 +75,7 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the molecules in row order, as SMILES without atoms yet."""
     # Imported late: tables import pandas, which the other functions of this module do not need.
-    from kmip_data.pipelines.datasets.graphs.readers.table_files import read_table_file
+    from kmip_data.pipelines.datasets.graphs.readers.table_files import tables_of_file
     from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
     from kmip_data.pipelines.datasets.graphs.tables.table import check_column_options
 
@@ -91,7 +91,7 @@ def read(
             f"--set feature={features[0]} has no effect: the features of molecules come from SMILES.",
             next=f"leave out --set feature={shlex.quote(features[0])}",
         )
-    table = read_table_file(folder / name, "graph", options, findings.notices, is_only_table=True)
+    (table,) = tables_of_file(folder / name, "graph", options, findings.notices, is_only_table=True)
     if table.frame.empty:
         raise DamagedInput(
             f"{name} has no row.",

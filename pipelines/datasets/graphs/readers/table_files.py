@@ -85,7 +85,7 @@ def read(
                 f"types of {level}s are one table, with the type in a column and before each id: user:0",
             )
         if names:
-            tables[level] = read_table_file(
+            (tables[level],) = tables_of_file(
                 folder / names[0], level, options, findings.notices, is_only_table=is_only_table
             )
     cells = matrix_cells(tables["edge"]) if is_only_table else None
@@ -96,12 +96,21 @@ def read(
     )
 
 
-def read_table_file(
-    path: Path, level: str, options: ReadOptions, notices: Notices, *, is_only_table: bool = False
-) -> Table:
-    """Read a table of any format; a text that ``is_only_table`` may have no names of columns."""
+def tables_of_file(
+    path: Path,
+    likely_level: str,
+    options: ReadOptions,
+    notices: Notices,
+    *,
+    is_only_table: bool = False,
+) -> list[Table]:
+    """Return the tables of a file of any format: one, or several of a workbook.
+
+    A text that ``is_only_table`` may have no names of columns. ``likely_level`` is the level of its
+    rows that the file's name suggests, which decides an ambiguous first line.
+    """
     if not is_frame_file(path.name):
-        return read_table(path, level, options, notices, is_only_table=is_only_table)
+        return [read_table(path, likely_level, options, notices, is_only_table=is_only_table)]
     if is_only_table:
         reason = f"{path.name} names its columns in UTF-8"
         options.refuse_unread(dict.fromkeys(("header", "encoding"), reason))
@@ -109,7 +118,7 @@ def read_table_file(
     row_word = "row" if path.name.lower().endswith(PARQUET) else "line"
     first = int(row_word == "line")
     frame = expand_lists(frame, notices)
-    return Table(path.name, frame, first, row_word, lines_without_row=blank_lines)
+    return [Table(path.name, frame, first, row_word, lines_without_row=blank_lines)]
 
 
 FORMAT = GraphFormat(
