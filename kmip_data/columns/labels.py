@@ -104,7 +104,7 @@ def infer_target(
     if not described_classes or y.ndim > 1:
         statistics = LabelStatistics()
         statistics.add(labels)
-        task = _fitting_task(statistics, y.ndim, names, task)
+        task = fitting_task(statistics, task, names, axes=y.ndim)
     if task != "regression":
         labels = labels[labels != NO_CLASS]
     missing = y.size - labels.size
@@ -200,32 +200,44 @@ def infer_task(labels: LabelStatistics, names: str, axes: int = 1) -> TaskName |
     return "classification"
 
 
-def _fitting_task(
-    labels: LabelStatistics, axes: int, names: Sequence[str], task: TaskName | None
+def fitting_task(
+    labels: LabelStatistics,
+    task: TaskName | None,
+    names: Sequence[str],
+    axes: int = 1,
+    *,
+    others_are_missing: bool = False,
 ) -> TaskName:
     """Return ``task`` if the labels fit it, and infer it if ``None``.
 
-    −1 is a number in a regression, and a missing label in other tasks. Raises ``DamagedInput`` if
-    no task fits, or if the user must choose one.
+    −1 is a number in a regression, and a missing label in other tasks. If ``others_are_missing``, so
+    is every integer that names no class, and any integers fit a classification. Raises
+    ``DamagedInput`` if no task fits, or if the user must choose one.
     """
     listed = ", ".join(names)
     if task is None:
         task = infer_task(labels, listed, axes)
-    are_integers = labels.non_integer is None
+    are_integers = labels.non_integer is None and not labels.has_strings
     values = labels.counts.keys() - {NO_CLASS}
     # If -1 and one other value are the only labels, -1 is more likely a class than missing.
-    is_missing_clear = not labels.counts[NO_CLASS] or len(values) > 1
+    is_missing_clear = not labels.counts[NO_CLASS] or len(values) > 1 or others_are_missing
+    has_class_codes = labels.low >= NO_CLASS and labels.high < MAX_CLASSES
     fitting: list[TaskName] = []
-    if values and are_integers and is_missing_clear:
-        if axes == 1 and labels.low >= NO_CLASS and labels.high < MAX_CLASSES:
+    if labels.has_strings or (are_integers and others_are_missing):
+        fitting.append("classification")
+    elif values and are_integers and is_missing_clear:
+        if axes == 1 and has_class_codes:
             fitting.append("classification")
         if values <= {0, 1}:
             fitting.append("multilabel")
-    if max(-labels.low, labels.high) <= _MAX_FLOAT32:
+    if not labels.has_strings and max(-labels.low, labels.high) <= _MAX_FLOAT32:
         fitting.append("regression")
     if task in fitting:
         return task
 
+    found = f"{labels.low:g} to {labels.high:g}"
+    if labels.has_strings:
+        found = f"strings: {_list_values(labels.counts)}"
     problem = ": numbers, or labels of which some are missing"
     if task:
         problem = f", which does not fit {task}"
@@ -233,7 +245,7 @@ def _fitting_task(
     if not is_missing_clear:
         choices += ", where -1 is a number; write 0 for it if it is a class"
     raise DamagedInput(
-        f"The labels {listed} are {labels.low:g} to {labels.high:g}{problem}.",
+        f"The labels {listed} are {found}{problem}.",
         expected="one label, a string or an integer from 0 (-1: missing); several 0/1 labels; or numbers",
         next=choices or "correct the labels, or --set label= and other columns",
     )
@@ -248,7 +260,7 @@ def _class_names_of_integers(y: Array, lowest: int) -> tuple[str, ...]:
     values = np.unique(labels if lowest == NO_CLASS else labels[labels != NO_CLASS])
     if not len(values) or values[0] < lowest or values[-1] >= MAX_CLASSES or (values % 1).any():
         return ()
-    # Next to one other value, -1 may be a class: _fitting_task asks.
+    # Next to one other value, -1 may be a class: fitting_task asks.
     if len(values) == 1 and len(labels[labels == NO_CLASS]):
         return ()
     # Numbers from 0 are classes, also if some do not occur.
@@ -364,20 +376,6 @@ class LabelStatistics:
             values, counts = np.unique(finite, return_counts=True)
             counted = zip(map(int, values[: MAX_CLASSES + 1]), counts.tolist(), strict=False)
             self.counts += Counter(dict(counted))
-
-    def task(self, requested: TaskName | None, column: str) -> TaskName:
-        """Return the requested task if the labels fit it; infer it if ``None``."""
-        if self.has_strings and requested == "regression":
-            raise DamagedInput(
-                f"The labels in {column!r} are strings: {_list_values(self.counts)}.",
-                next="--set task=classification",
-            )
-        if self.non_integer is not None and requested == "classification":
-            raise DamagedInput(
-                f"The labels in {column!r} are numbers such as {self.non_integer:g}, not classes.",
-                next="--set task=regression",
-            )
-        return requested or infer_task(self, repr(column)) or "classification"
 
     def classes(
         self, class_labels: Sequence[int], count: int | None, column: str

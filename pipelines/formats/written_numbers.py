@@ -85,15 +85,15 @@ def is_ambiguous(number: str) -> bool:
     return _AMBIGUOUS.fullmatch(number) is not None
 
 
-def shown_decimal_signs(numbers: Iterable[str]) -> set[DecimalSign]:
+def shown_decimal_signs(column: Iterable[str]) -> set[DecimalSign]:
     """Return the decimal signs that the numbers of a column prove, such as 1.234,5 and 0,5.
 
-    Next to 2000, which is not grouped, 1,500 proves a decimal comma.
+    Next to 2000, which is not grouped, 1,500 proves a decimal comma. Other texts are passed over.
     """
     signs: set[DecimalSign] = set()
     ambiguous: set[DecimalSign] = set()
     is_ungrouped = False
-    for number in numbers:
+    for number in filter(is_written_number, column):
         points = number.count(".")
         commas = number.count(",")
         if _PLAIN.fullmatch(number):
@@ -109,6 +109,13 @@ def shown_decimal_signs(numbers: Iterable[str]) -> set[DecimalSign]:
         else:
             signs.add("." if points else ",")
     return signs or (ambiguous if is_ungrouped else set())
+
+
+def agreed_decimal_sign(signs_of_columns: Iterable[set[DecimalSign]]) -> DecimalSign | None:
+    """Return the sign that the columns of a file prove; ``None`` if they prove none or both."""
+    signs: set[DecimalSign] = set()
+    signs.update(*signs_of_columns)
+    return signs.pop() if len(signs) == 1 else None
 
 
 def normalize_number(number: str, decimal: str) -> str | None:

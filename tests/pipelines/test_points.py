@@ -703,7 +703,11 @@ TEXTS = [
     ("", {}, "points"),
     ("x y z\n", {}, "points"),
     ("1 2 3\n4 5 6\n", {"label_column": "class"}, "'class'"),
-    ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3", "task": "classification"}, "such as 1.5"),
+    (
+        "1 2 3 0\n4 5 6 1.5\n",
+        {"label_column": "3", "task": "classification"},
+        "are 0 to 1.5, which",
+    ),
     ("1 2 3 0\n4 5 6 -2\n", {"label_column": "3"}, "are -2, 0; classes must be 0"),
     ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "are 0, 7; classes must be 0 to 4"),
     ("1 2 3 a\n4 5 6 b\n", {"label_column": "3", "task": "regression"}, "are strings: a, b"),

@@ -281,7 +281,8 @@ def add_array_roles(
 ) -> None:
     """Add the role of each stored array; columns of tables have theirs since they were read.
 
-    Files without labels keep the labels of the description, which a model predicts.
+    An array is the target, the groups, or an array of numbers. Files without labels keep the labels
+    of the description, which a model predicts.
     """
     roles = findings.roles
     keys_of_tables = {"node": "node/x", "edge": "edge/edge_attr", "graph": ""}

@@ -15,7 +15,7 @@ from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_vali
 
 from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
-from kmip_data.columns.labels import MAX_CLASSES, NO_CLASS, class_codes
+from kmip_data.columns.labels import MAX_CLASSES, NO_CLASS, class_codes, fitting_task
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
@@ -254,7 +254,9 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         warnings = survey.warnings()
         num_unlabelled = 0
         if column is not None and survey.clouds:
-            task = survey.label_statistics.task(params.task, column)
+            task = fitting_task(
+                survey.label_statistics, params.task, [column], others_are_missing=True
+            )
             num_unlabelled = survey.label_statistics.missing
             if task == "classification":
                 class_labels = params.class_labels

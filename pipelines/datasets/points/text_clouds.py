@@ -37,7 +37,7 @@ from kmip_data.pipelines.formats.header_line import looks_like_names, rows_of_na
 from kmip_data.pipelines.formats.typed_rows import parse_rows
 from kmip_data.pipelines.formats.written_numbers import (
     MISSING_WORDS,
-    DecimalSign,
+    agreed_decimal_sign,
     is_written_number,
     shown_decimal_signs,
 )
@@ -152,27 +152,20 @@ def _decimal_options(
         numbers = [cell for row in cells for cell in row if is_written_number(cell)]
         if separator in {",", MIXED} or not any("," in number for number in numbers):
             return {"decimal": "."}
-        signs = _shown_signs(zip(*cells, strict=True))
-        if not signs:  # the sample is not all
+        columns: Iterable[Iterable[str]] = zip(*cells, strict=True)
+        sign = agreed_decimal_sign(map(shown_decimal_signs, columns))
+        if sign is None:  # the sample is not all
             frame = parse_rows(data, separator, dtype=str)
-            signs = _shown_signs(frame[column].dropna().unique() for column in frame)
-        if len(signs) != 1:
+            columns = (frame[column].dropna().str.strip().unique() for column in frame)
+            sign = agreed_decimal_sign(map(shown_decimal_signs, columns))
+        if sign is None:
             number = next(number for number in numbers if "," in number)
             raise DamagedInput(
                 f"{file}: {number!r} may be read in two ways.",
                 next="--set decimal=. for a decimal point, --set decimal=',' for a decimal comma",
             )
-        (sign,) = signs
     other = "," if sign == "." else "."
     return {"decimal": sign, "thousands": other if other != separator else None}
-
-
-def _shown_signs(columns: Iterable[Iterable[str]]) -> set[DecimalSign]:
-    """Return the decimal signs that the numbers of some column prove."""
-    signs: set[DecimalSign] = set()
-    for column in columns:
-        signs |= shown_decimal_signs(filter(is_written_number, map(str.strip, column)))
-    return signs
 
 
 def _is_header(cells: Sequence[Sequence[str]], options: CloudOptions, file: str) -> bool:

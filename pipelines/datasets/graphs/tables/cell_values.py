@@ -21,6 +21,7 @@ from kmip_data.pipelines.formats.written_numbers import (
     MISSING_WORDS,
     DecimalSign,
     Quantity,
+    agreed_decimal_sign,
     is_written_number,
     normalize_number,
     shown_decimal_signs,
@@ -300,8 +301,7 @@ def _decimal_sign(column: TableColumn, numbers: Iterable[str]) -> DecimalSign | 
     """Return the decimal sign of ``numbers``: given, or shown by them, or by other columns."""
     if column.params.decimal:
         return column.params.decimal
-    signs = shown_decimal_signs(numbers) or column.table.decimal_signs
-    return next(iter(signs)) if len(signs) == 1 else None
+    return agreed_decimal_sign([shown_decimal_signs(numbers) or column.table.decimal_signs])
 
 
 def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign: str) -> None:

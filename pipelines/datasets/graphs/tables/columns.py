@@ -149,8 +149,9 @@ def _decide_role(
 ) -> tuple[ColumnRole, CellValues]:
     """Return the role of a column, and its values if it is a target or a feature.
 
-    ``use`` is that of ids and targets, ``None`` for others. The column is ignored for a ``reason``.
-    A ``described`` role is kept; its values are checked when they are read.
+    In this order: the ``use`` of ids, targets and groups, ``None`` for other columns; a ``reason`` to
+    leave the column out; parts; the ``described`` role, whose values are checked when they are read;
+    the values. Arrays have their roles from ``add_array_roles``.
     """
     name = column.name
     role = ColumnRole(column=name, level=level, table=column.table.name, use=use or "ignored")

@@ -164,7 +164,7 @@ class Table:
             return set()
         strings = cells.map(str).str.strip().unique()
         numbers = {split_unit(string).number or string for string in strings}
-        return shown_decimal_signs(filter(is_written_number, numbers))
+        return shown_decimal_signs(numbers)
 
     def as_written(self, name: str) -> pd.Series:
         """Return a column as integers if all are written canonically, and as strings otherwise."""
