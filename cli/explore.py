@@ -218,13 +218,14 @@ def _records_with_predictions(
 
 
 def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Json:
-    """Return the metrics of a run by epoch and by distance, and the influence on a node.
+    """Return the answers on test, the metrics of a run by epoch and by distance, and its influence.
 
     The influence of every node is included only if the run was trained on the data of ``first``.
     """
     from kmip_data.models.analysis.explanations import evaluate_by_distance, influence_of
     from kmip_data.models.reports.result_tables import configuration_digest
     from kmip_data.models.training.run.run_folder import metrics_columns
+    from kmip_data.models.training.run.summary import answers_on_test
 
     print_status(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
     columns: Json = metrics_columns(run.folder)
@@ -251,6 +252,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
         "name": "/".join(run.folder.parts[-3:]),
         "group": configuration_digest(run),
         "columns": columns,
+        "answers": answers_on_test(run.result),
         "best": run.result.best_epoch + 1,
         "influence": influence,
     }

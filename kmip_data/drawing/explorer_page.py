@@ -82,8 +82,9 @@ def write_explorer_page(
 
     Each graph comes with the predictions and attention of one run, of two runs to compare, or None.
     ``curves`` are learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value),
-    the ``best`` epoch, a ``group`` whose members differ only in the seed, and, for the first graph,
-    an optional ``influence``. Of these, two are compared, from different models if possible.
+    the ``best`` epoch, rows of ``answers`` on test (name, value), a ``group`` whose members differ
+    only in the seed, and, for the first graph, an optional ``influence``. Of these, two are
+    compared, from different models if possible.
     """
     graph = graphs[0][0]
     title = graph.title

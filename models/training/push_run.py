@@ -10,7 +10,8 @@ from kmip_data.format.card import coverage_suffix
 from kmip_data.format.card_page import code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.metric_text import metrics_table
+from kmip_data.models.training.metric_text import ERROR_NOTE, metrics_table
+from kmip_data.models.training.references.reference import mean_references, references_table
 from kmip_data.models.training.run.checkpoint import read_weights
 from kmip_data.models.training.run.result import RunResult, read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
@@ -65,10 +66,17 @@ def run_page(result: RunResult) -> str:
     ]
     if result.dataset in dataset_names():
         facts.append(f"the data it learned from: {load_manifest(result.dataset).license.notice}")
+    tables = [
+        metrics_table(
+            result.metrics, {"test": {**result.standard_errors}}, loss_title=result.loss_title
+        ),
+        ERROR_NOTE if result.standard_errors else "",
+        references_table(mean_references([result.references]), result.metric),
+    ]
     parts = [
         yaml_header(fields) + "\n# A trained model",
         code_block("\n".join(facts), "text"),
-        code_block(metrics_table(result.metrics, loss_title=result.loss_title), "text"),
+        code_block("\n\n".join(filter(None, tables)), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
         code_block(
             f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset NAME", "bash"

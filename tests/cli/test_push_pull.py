@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from support.cli import expect_refusal, expect_success
 
 from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.models.training.push_run import run_page
+from kmip_data.models.training.references.reference import Reference
 from kmip_data.models.training.run.result import read_result
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--name", "mine"]
@@ -45,6 +47,9 @@ def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch)
     page = (share / "README.md").read_text()
     assert page.startswith('---\nlibrary_name: "kmip-data"\n')
     assert "CC BY 4.0" in page
+    reference = {"linear": Reference(val=0.5, test=0.25)}
+    page = run_page(read_result(run).model_copy(update={"references": reference}))
+    assert re.search(r"linear model +50.00 +25.00", page)
     work.mkdir()
     monkeypatch.chdir(work)
     assert "run: 4 files" in expect_success("pull", share, "-q").out

@@ -287,6 +287,7 @@ function showFigures({ runs = [], label, split, curves }) {
     $("confusion").querySelector("p").textContent = `${of} Rows are true classes, columns predicted ones.`;
     $("confusion").querySelector("div").replaceChildren(...measured.flatMap((each) => [...name(each.run), confusionTable(each.names, each.confusion)]));
   }
+  showAnswers(curves || [], $("answers"));
   const byHops = runs.map(({ run, suffix }) => [run, errorByHops(split, suffix)]).filter(([, errors]) => errors);
   const found = (curves || []).slice(0, 2).map((curve) => [curve.name, errorByDistance(curve)]);
   const errors = byHops.length ? byHops : found.filter(([, each]) => each);

@@ -139,6 +139,15 @@ function errorChart({ rows, note, unit, step }, most) {
   return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": note }, ...bars, ...texts, ...ends);
 }
 
+// The metric of each run on test, and of the reference answers that were fitted on the same parts; rows that
+// runs share, once.
+function showAnswers(runs, place) {
+  const rows = new Map(runs.flatMap(({ answers = [] }) => answers).map((row) => [row.join("\n"), row]));
+  place.hidden = rows.size < 2;
+  const row = ([name, value]) => element("tr", {}, element("th", { textContent: name }), element("td", { textContent: value }));
+  place.querySelector("tbody").replaceChildren(...[...rows.values()].map(row));
+}
+
 // A choice of columns, and below it the chart of the one that is chosen. Whether there is any.
 function showCurves(curves, select, place) {
   const columns = [...new Set(curves.flatMap((curve) => Object.keys(curve.columns)))].filter((name) => name !== "epoch");

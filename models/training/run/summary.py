@@ -13,8 +13,10 @@ from kmip_data.format.card import SAMPLE_NOTE, coverage_suffix
 from kmip_data.models.training.metric_text import (
     ERROR_NOTE,
     class_table,
+    format_metric,
     format_metric_by_part,
     format_metric_with_unit,
+    metric_title,
     metrics_table,
 )
 from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_better
@@ -24,6 +26,7 @@ from kmip_data.models.training.references.reference import (
     best_reference,
     mean_references,
     references_table,
+    short_title,
 )
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.text import count_with_noun
@@ -160,3 +163,17 @@ class RunSummary:
                 None, (table, classes, sentence, error_note, note, references and f"\n{references}")
             )
         )
+
+
+def answers_on_test(result: RunResult) -> list[tuple[str, str]]:
+    """Return rows of names and values on test: the metric's title, the run, its reference answers."""
+    metric = result.metric
+    rows = [(metric_title(metric), "")]
+    test = result.metrics.get("test", {}).get(metric)
+    if test is not None:
+        value = format_metric(metric, test, result.standard_errors.get(metric))
+        rows.append((f"{result.dataset}/{result.model}/{result.name}", value))
+    for name, reference in mean_references([result.references]).items():
+        if reference.test is not None:
+            rows.append((short_title(name), format_metric(metric, reference.test, None)))
+    return rows

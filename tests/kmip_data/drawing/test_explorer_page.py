@@ -98,6 +98,11 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
             "name": name,
             "group": name[:5],
             "best": 2,
+            "answers": [
+                ["accuracy [%]", ""],
+                [name, f"{100 * end:.2f}"],
+                ["linear model", "25.00"],
+            ],
             "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]},
         }
         for name, end in (("x/gcn/one", 0.2), ("x/gcn/two", 0.3), ("x/gat/one", 0.7))
@@ -119,10 +124,14 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
                  matrix: document.querySelectorAll("#confusion td").length,
                  curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
                  bands: document.querySelectorAll("#curves path.band").length,
+                 answers: [...document.querySelectorAll("#answers tr")].map((each) => each.textContent),
                  errors: [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent),
                  link: document.querySelector("#story a").href }};""",
         tmp_path,
     )
+    assert page["answers"] == [
+        "accuracy [%]", "x/gcn/one20.00", "linear model25.00", "x/gcn/two30.00", "x/gat/one70.00",
+    ]  # fmt: skip
     assert page["node"] == NODE
     assert np.float32(page["path"]["length"]) == city.eccentricity[NODE]
     assert f"{page['ball']:,} intersections within 16 hops" in page["story"]

@@ -116,6 +116,9 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     explore = header["explore"]
     assert [len(curve["columns"]["val_loss"]) for curve in explore["curves"]] == [2, 2]
     for curve in explore["curves"]:
+        names = [name for name, _ in curve["answers"]]
+        assert names[:2] == ["accuracy [%]", curve["name"]]
+        assert "linear model" in names
         hops, influence = zip(*curve["columns"]["influence by hop"], strict=True)
         assert hops == tuple(range(1, 17))
         assert sum(influence) > 0, "derivatives reach other nodes"
