@@ -50,8 +50,8 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 478_600,
-    "words of docs": 63_300,
+    "tokens": 498_000,
+    "words of docs": 64_800,
     "commands": 25,
     "options": 168,
 }
