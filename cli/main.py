@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -20,7 +21,8 @@ import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
-from kmip_data.cli.shared.corrected_command import complete_next_line
+from kmip_data.cli.shared.conversation import ask, can_ask
+from kmip_data.cli.shared.corrected_command import add_options, complete_next_line
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
 from kmip_data.runtime import compiling
@@ -201,6 +203,10 @@ def _run_and_handle_errors(args: list[str]) -> int:
         return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- every error ends here
         shown = error_for_user(error, args, root)
+        if isinstance(shown, errors.OpenQuestions) and can_ask():
+            answered = _args_with_answers(shown, args)
+            if answered != args:
+                return _run_and_handle_errors(answered)
         if shown is None:
             code = errors.UNKNOWN_ERROR
             shown = _save_traceback_of_bug(error)
@@ -227,6 +233,17 @@ def _run_and_handle_errors(args: list[str]) -> int:
             click.echo(json.dumps({"error": facts}, indent=2))
         return code
     return 0
+
+
+def _args_with_answers(error: errors.OpenQuestions, args: list[str]) -> list[str]:
+    """Return the line with the answers that the user types, and print it; ``args`` without any."""
+    try:
+        answered = add_options(args, ask(error.questions))
+    except click.Abort:
+        click.echo(err=True)
+        return args
+    click.echo(f"\n{shlex.join([PROGRAM, *answered])}", err=True)
+    return answered
 
 
 def _save_traceback_of_bug(error: Exception) -> errors.KmipDataError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from kmip_data.text import is_likely_typo, nearest_names, replace_controls, strip_secrets
@@ -109,6 +109,25 @@ class DamagedInput(KmipDataError):
     """Input is damaged, malicious or mislabelled (exit code 4)."""
 
     exit_code = 4
+
+
+class OpenQuestions(DamagedInput):
+    """Files can be read in several ways (exit code 4).
+
+    Parameters
+    ----------
+    questions
+        Each question, with its answers -> the options of the likeliest answer.
+    """
+
+    def __init__(self, questions: Mapping[str, str]) -> None:
+        self.questions = questions
+        problem = next(iter(questions))
+        found = None
+        if len(questions) > 1:
+            problem = f"{len(questions)} questions are open."
+            found = "; ".join(questions)[:2_000]
+        super().__init__(problem, found=found, next=" ".join(dict.fromkeys(questions.values())))
 
 
 class LicenseNotAccepted(KmipDataError):

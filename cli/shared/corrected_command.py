@@ -66,7 +66,7 @@ def _completed_next_line(
 
     step = error.next or ""
     if match := _SAME_COMMAND.search(step):
-        words = _replace_options(args, shlex.split(match[1] or ""), flags)
+        words = add_options(args, shlex.split(match[1] or ""), flags)
         return f"{step[: match.start()]}{shlex.join([program, *words])}{step[match.end() :]}"
 
     if match := _OPTIONS_TO_LEAVE_OUT.search(step):
@@ -87,14 +87,14 @@ def _completed_next_line(
     # Keys without a dot are parameters of a build, which other commands spell differently.
     if args[0] != "build" and re.search(r"--set [^.=]+=", match[1]):
         return None
-    words = _replace_options(args, shlex.split(match[1]), flags)
+    words = add_options(args, shlex.split(match[1]), flags)
     if sorted(words) == sorted(args):  # the advice was already typed
         return None
     return f"{step[: match.start(1)]}{shlex.join([program, *words])}{step[match.end() :]}"
 
 
-def _replace_options(
-    args: Sequence[str], options: Sequence[str], flags: Collection[str]
+def add_options(
+    args: Sequence[str], options: Sequence[str], flags: Collection[str] = ()
 ) -> list[str]:
     """Return the line with ``options`` at its end, without the values that they replace."""
     replaced = set()

@@ -84,7 +84,7 @@ def test_a_choice_is_requested_once_for_all_columns(tmp_path):
         score = "n.d." if i == 7 else i
         rows.append(f"{i},{country},c{i % 100},{1_700_000_001 + i},{score}\n")
     folder = write_files(tmp_path / "c", edges_csv="from,to\n0,1\n", nodes_csv="".join(rows))
-    with pytest.raises(DamagedInput, match="4 columns need a decision") as caught:
+    with pytest.raises(DamagedInput, match="4 questions are open") as caught:
         read_files(folder)
     found = caught.value.found
     for words in (

@@ -13,7 +13,7 @@ from kmip_data.columns.column_roles import ColumnRole, Level, Numbering
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import TaskName
 from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import OpenQuestions
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -83,16 +83,8 @@ class Notices:
 
     def raise_questions(self) -> None:
         """Raise one error with all questions, and the options to add, if there are any."""
-        if not self.questions:
-            return
-        problem = next(iter(self.questions))
-        if len(self.questions) > 1:
-            problem = f"{len(self.questions)} columns need a decision."
-        raise DamagedInput(
-            problem,
-            found="; ".join(self.questions)[:2_000] if len(self.questions) > 1 else None,
-            next=" ".join(dict.fromkeys(self.questions.values())),
-        )
+        if self.questions:
+            raise OpenQuestions(self.questions)
 
 
 @dataclass
