@@ -33,6 +33,7 @@ from kmip_data.format.schema import (
     NODE_PTR,
     Column,
     ExpectedArray,
+    ShardStructure,
     parse_schema,
     shard_member_name,
 )
@@ -81,6 +82,7 @@ class Shard:
     ``source`` supplies the bytes if the file is not at ``path``; such a shard is not mapped. With its
     ``entry`` on a card, the files are compared with their CRC-32 before anything in them is used.
     ``stamps`` is the folder for stamp files of large checked files (:func:`.crc_checks.check_size_and_crc`).
+    With the ``structure`` that :func:`.writer.write_shard` has returned, the file's headers are not read.
 
     Attributes
     ----------
@@ -99,9 +101,8 @@ class Shard:
         *,
         entry: FileEntry | None = None,
         stamps: Path | None = None,
+        structure: ShardStructure | None = None,
     ) -> None:
-        from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
-
         self.path = Path(path).absolute()
         self.files: list[Path] = []
         if entry is not None:
@@ -115,6 +116,23 @@ class Shard:
         if entry is not None:
             with self._open_checked_files():  # compare them with the card
                 pass
+        structure = structure or self._read_structure(source)
+        self.dataset = structure.dataset
+        self.build_key = structure.build_key
+        self.schema = structure.schema
+        self.expected_arrays = structure.expected_arrays
+        self.graphs = structure.graphs
+        self.nodes = structure.nodes
+        self.edges = structure.edges
+        self.node_ptr = structure.node_ptr
+        self.edge_ptr = structure.edge_ptr
+        self._offsets = structure.offsets
+        self._sizes = self._sizes or [path.stat().st_size for path in self.files]
+        self._views: dict[str, Array] = {}
+
+    def _read_structure(self, source: io.RawIOBase | None) -> ShardStructure:
+        from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
+
         if len(self.files) > 1:
             source = self._member_stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
@@ -125,83 +143,7 @@ class Shard:
             source=source,
         ) as (file, stored):
             self._sizes = self._sizes or [path.stat().st_size for path in self.files]
-            self._read_attributes(file)
-            self._read_structure(file, stored)
-        self._views: dict[str, Array] = {}
-
-    def _read_attributes(self, file: h5py.File) -> None:
-        from kmip_data.format.untrusted_hdf5 import read_root_attributes
-
-        version = FORMAT_VERSION
-        attributes = read_root_attributes(self.path, file, _Attributes, FORMAT_NAME, version)
-        self.dataset = attributes.dataset
-        self.build_key = attributes.build_key
-        try:
-            self.schema, self.expected_arrays = parse_schema(attributes.schema_text)
-        except ValueError as error:
-            raise_damaged(self.path, "has a schema that is not valid", error)
-        self.graphs = attributes.counts.graphs
-        self.nodes = attributes.counts.nodes
-        self.edges = attributes.counts.edges
-
-    def _read_structure(self, file: h5py.File, stored: dict[str, StoredArray]) -> None:
-        """Compare the stored datasets with schema and counts, and record the offsets of their data."""
-        # 1. Datasets: exactly the schema's, with its dtypes and shapes, and contiguous.
-        for key in sorted(set(self.expected_arrays) ^ set(stored)):
-            difference = f"no {key}" if key in self.expected_arrays else f"an unexpected {key}"
-            raise_damaged(self.path, "does not follow its schema", difference)
-        self._offsets: dict[str, int | None] = {}
-        for key, entry in self.expected_arrays.items():
-            dataset = stored[key]
-            shape = entry.shape(self.graphs, self.nodes, self.edges)
-            if dataset.dtype != entry.dtype or dataset.shape != shape:
-                raise_damaged(
-                    self.path,
-                    "does not follow its schema",
-                    f"{key} as {dataset.dtype} {dataset.shape}, not {entry.dtype} {shape}",
-                )
-            if dataset.nbytes and dataset.offset is None:
-                raise_damaged(
-                    self.path,
-                    "does not follow the format",
-                    f"{key} in chunks, not contiguous",
-                )
-            self._offsets[key] = dataset.offset
-
-        # 2. Row pointers, which must agree with the counts. A neighbour table has k edges per node.
-        self.node_ptr = self._read_pointers(file, NODE_PTR, self.nodes)
-        if self.schema.edges == "neighbor":
-            self.edge_ptr = self.node_ptr * (self.schema.k or 0)
-            if self.edges != self.edge_ptr[-1]:
-                raise_damaged(
-                    self.path,
-                    "has counts that contradict its data",
-                    f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)",
-                )
-        elif self.schema.edges == "index":
-            self.edge_ptr = self._read_pointers(file, EDGE_PTR, self.edges)
-        else:
-            self.edge_ptr = np.zeros_like(self.node_ptr)
-
-        # 3. Graph sizes: indices must be able to number all nodes.
-        largest = int(np.diff(self.node_ptr).max(initial=0))
-        if largest > self.schema.max_nodes:
-            raise_damaged(
-                self.path,
-                "holds a graph that is too large",
-                f"{largest:,} nodes, of at most {self.schema.max_nodes:,}",
-            )
-
-    def _read_pointers(self, file: h5py.File, key: str, total: int) -> I64:
-        pointers: I64 = file[key][:].astype(np.int64, copy=False)
-        if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
-            raise_damaged(
-                self.path,
-                f"has row pointers that are not in order ({key})",
-                f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}",
-            )
-        pointers.setflags(write=False)
-        return pointers
+            return _checked_structure(self.path, file, stored)
 
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_buffer": None, "_views": {}}
@@ -314,6 +256,88 @@ class Shard:
         """Return the members as one file, read from the map."""
         data = np.frombuffer(self._shared_map(), np.uint8).data
         return RandomAccess(len(data), lambda start, stop: data[start:stop])
+
+
+def _checked_structure(
+    path: Path, file: h5py.File, stored: dict[str, StoredArray]
+) -> ShardStructure:
+    """Compare the stored datasets with schema and counts, and return their structure."""
+    from kmip_data.format.untrusted_hdf5 import read_root_attributes
+
+    # 1. Root attributes.
+    attributes = read_root_attributes(path, file, _Attributes, FORMAT_NAME, FORMAT_VERSION)
+    try:
+        schema, expected_arrays = parse_schema(attributes.schema_text)
+    except ValueError as error:
+        raise_damaged(path, "has a schema that is not valid", error)
+    graphs = attributes.counts.graphs
+    nodes = attributes.counts.nodes
+    edges = attributes.counts.edges
+
+    # 2. Datasets: exactly the schema's, with its dtypes and shapes, and contiguous.
+    for key in sorted(set(expected_arrays) ^ set(stored)):
+        difference = f"no {key}" if key in expected_arrays else f"an unexpected {key}"
+        raise_damaged(path, "does not follow its schema", difference)
+    offsets: dict[str, int | None] = {}
+    for key, entry in expected_arrays.items():
+        dataset = stored[key]
+        shape = entry.shape(graphs, nodes, edges)
+        if dataset.dtype != entry.dtype or dataset.shape != shape:
+            raise_damaged(
+                path,
+                "does not follow its schema",
+                f"{key} as {dataset.dtype} {dataset.shape}, not {entry.dtype} {shape}",
+            )
+        if dataset.nbytes and dataset.offset is None:
+            raise_damaged(path, "does not follow the format", f"{key} in chunks, not contiguous")
+        offsets[key] = dataset.offset
+
+    # 3. Row pointers, which must agree with the counts. A neighbour table has k edges per node.
+    node_ptr = _read_pointers(path, file, NODE_PTR, nodes)
+    edge_ptr = np.zeros_like(node_ptr)
+    if schema.edges == "neighbor":
+        edge_ptr = node_ptr * (schema.k or 0)
+        if edges != edge_ptr[-1]:
+            raise_damaged(
+                path,
+                "has counts that contradict its data",
+                f"{edges:,} edges, not {edge_ptr[-1]:,} ({schema.k} per node)",
+            )
+    elif schema.edges == "index":
+        edge_ptr = _read_pointers(path, file, EDGE_PTR, edges)
+
+    # 4. Graph sizes: indices must be able to number all nodes.
+    largest = int(np.diff(node_ptr).max(initial=0))
+    if largest > schema.max_nodes:
+        raise_damaged(
+            path,
+            "holds a graph that is too large",
+            f"{largest:,} nodes, of at most {schema.max_nodes:,}",
+        )
+    return ShardStructure(
+        attributes.dataset,
+        attributes.build_key,
+        schema,
+        expected_arrays,
+        graphs,
+        nodes,
+        edges,
+        offsets,
+        node_ptr,
+        edge_ptr,
+    )
+
+
+def _read_pointers(path: Path, file: h5py.File, key: str, total: int) -> I64:
+    pointers: I64 = file[key][:].astype(np.int64, copy=False)
+    if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
+        raise_damaged(
+            path,
+            f"has row pointers that are not in order ({key})",
+            f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}",
+        )
+    pointers.setflags(write=False)
+    return pointers
 
 
 def shard_member_paths(path: Path) -> list[Path]:

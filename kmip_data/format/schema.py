@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from kmip_data.arrays import Array, DType
+from kmip_data.arrays import I64, Array, DType
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import canonical_json, first_problem
 
@@ -173,7 +173,9 @@ class Schema:
 
     def to_json(self) -> str:
         """Return canonical JSON: equal schemas give equal bytes."""
-        return canonical_json(asdict(self))
+        columns = [vars(column) for column in self.columns]
+        views = [vars(view) for view in self.views]
+        return canonical_json({**vars(self), "columns": columns, "views": views})
 
 
 #: Numeric dtypes of which every bit pattern is valid, as mapped views require. A boolean is stored as
@@ -210,14 +212,31 @@ class ExpectedArray:
         return (*self.row_shape, rows) if self.row_axis else (rows, *self.row_shape)
 
 
-def expected_arrays(schema: Schema) -> dict[str, ExpectedArray]:
+class ShardStructure(NamedTuple):
+    """Attributes, schema, offsets of the data and row pointers of a shard."""
+
+    dataset: str
+    build_key: str
+    schema: Schema
+    expected_arrays: dict[str, ExpectedArray]
+    graphs: int
+    nodes: int
+    edges: int
+    offsets: dict[str, int | None]  #: first byte of each dataset
+    node_ptr: I64  #: [G+1], first node of each graph
+    edge_ptr: I64  #: [G+1], first edge of each graph; zero without edges
+
+
+def expected_arrays(schema: Schema, schema_text: str = "") -> dict[str, ExpectedArray]:
     """Return all arrays of a shard with ``schema`` by key, in the order of writing.
+
+    ``schema_text`` is the schema's JSON, if it is at hand.
 
     Raises ``UsageError`` if the schema cannot be stored, for example because of an unsupported dtype
     or a missing ``k``.
     """
     try:
-        return parse_schema(schema.to_json())[1]
+        return parse_schema(schema_text or schema.to_json())[1]
     except ValueError as error:
         raise UsageError(
             f"The schema cannot be stored: {error}", next="see docs/format.md"

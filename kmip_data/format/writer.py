@@ -27,7 +27,7 @@ from kmip_data.format.schema import (
     Column,
     ExpectedArray,
     Schema,
-    bytes_per_graph_node_edge,
+    ShardStructure,
     expected_arrays,
     shard_member_name,
 )
@@ -77,8 +77,13 @@ def write_text_attribute(file: h5py.File, name: str, text: str) -> None:
             expected=f"ASCII text of at most {_MAX_ATTRIBUTE_BYTES:,} bytes, the limit of HDF5",
             found=f"{len(text):,} characters, {text[:40]!r}",
         )
-    data = text.encode("ascii")
-    file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
+    from h5py import h5a, h5s, h5t
+
+    value = np.array(text.encode("ascii") or b"\0")
+    attribute = h5a.create(
+        file.id, name.encode("ascii"), h5t.py_create(value.dtype), h5s.create(h5s.SCALAR)
+    )
+    attribute.write(value)
 
 
 @dataclass(frozen=True)
@@ -146,27 +151,32 @@ def write_shard(
     root: Path,
     dataset: str,
     build_key: str,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], ShardStructure]:
     """Check ``records`` against ``schema`` and write them as one shard (``docs/format.md``).
 
     All records are held in memory; the bytes of the file are not, they are written in pieces. Node
     and edge data are contiguous, so that readers can map them. A shard above ``MEMBER_BYTES`` is
     written as several files. Equal records, schema and names give equal bytes on every machine.
 
-    Returns the fields of its entry on the card: ``sha256``, ``crc32``, ``bytes``, ``graphs``,
-    ``nodes``, ``edges`` and, if it was split, ``members``. Raises ``DamagedInput`` with the key of a
-    record that does not follow the schema, ``UsageError`` if the schema cannot be stored, and the
-    errors of :func:`~kmip_data.files.atomic_writes.write_file`.
+    Returns the fields of its entry on the card (``sha256``, ``crc32``, ``bytes``, ``graphs``,
+    ``nodes``, ``edges`` and, if it was split, ``members``), and the structure of the shard. Raises
+    ``DamagedInput`` with the key of a record that does not follow the schema, ``UsageError`` if the
+    schema cannot be stored, and the errors of :func:`~kmip_data.files.atomic_writes.write_file`.
     """
     from kmip_data.files.atomic_writes import remove_file
 
     content = ShardContent.from_records(records, schema, dataset, build_key)
-    size = int(np.dot(bytes_per_graph_node_edge(schema), content.totals))
-    stream = _shard_pieces(path, content, size)
+    size = sum(
+        entry.row_bytes * entry.shape(*content.totals)[entry.row_axis]
+        for entry in content.expected_arrays.values()
+    )
+    offsets: dict[str, int | None] = {}
+    stream = _shard_pieces(path, content, size, offsets)
 
     # 1. One file.
     if size <= MEMBER_BYTES:
-        return content.card_entry(_write_pieces(path, stream, root))
+        card_entry = content.card_entry(_write_pieces(path, stream, root))
+        return card_entry, content.structure(offsets)
 
     # 2. Member files, with their own digests and the digest of all bytes.
     total = RunningDigests()
@@ -177,7 +187,9 @@ def write_shard(
         members.append(_write_pieces(member, pieces, root, total))
     # Readers prefer a single file to members, so remove one left by an earlier build.
     remove_file(path, root=root)
-    return {**content.card_entry(total), "members": [member.facts for member in members]}
+    card_entry = content.card_entry(total)
+    card_entry["members"] = [member.facts for member in members]
+    return card_entry, content.structure(offsets)
 
 
 def _pieces_by_member(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
@@ -213,31 +225,56 @@ def _write_pieces(
     return digests
 
 
-def _write_structure(file: h5py.File, content: ShardContent) -> dict[int, ExpectedArray]:
+def _write_structure(
+    file: h5py.File, content: ShardContent, offsets: dict[str, int | None]
+) -> dict[int, ExpectedArray]:
     """Write attributes, graph data and the headers of all datasets; node and edge data are left out.
 
-    Returns the datasets whose data are left out, by offset.
+    Adds the ``offsets`` of all datasets; returns those whose data are left out, by offset.
     """
-    left_out = {}
+    # The classes of h5py take twice the time of its low-level functions, which counts for small shards.
+    from h5py import h5d, h5p, h5s, h5t
+
     write_text_attribute(file, "format", FORMAT_NAME)
     file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
     for name, text in content.texts.items():
         write_text_attribute(file, name, text)
+
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_obj_track_times(False)
+    left_out = {}
     for entry in content.expected_arrays.values():
         shape = entry.shape(*content.totals)
-        if entry.per not in {"node", "edge"} or 0 in shape:
+        is_written = entry.per not in {"node", "edge"} or 0 in shape
+        if is_written:
             array = _join_array(entry, content)
             _check_values(array, entry, content)
-            file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False)
-            continue
-        dataset = file.create_dataset(entry.key, shape, entry.dtype, track_times=False)
-        dataset[(0,) * len(shape)] = 0  # HDF5 allocates a contiguous dataset at its first write
-        left_out[dataset.id.get_offset()] = entry
+
+        group, _, name = entry.key.rpartition("/")
+        space = h5s.create_simple(shape)
+        dataset = h5d.create(
+            file.require_group(group).id,
+            name.encode("ascii"),
+            h5t.py_create(entry.dtype),
+            space,
+            properties,
+        )
+        if is_written:
+            dataset.write(h5s.ALL, h5s.ALL, array)
+        else:  # HDF5 allocates a contiguous dataset at its first write
+            space.select_hyperslab((0,) * len(shape), (1,) * len(shape))
+            dataset.write(h5s.create_simple((1,)), space, np.zeros(1, entry.dtype))
+            left_out[dataset.get_offset()] = entry
+        offsets[entry.key] = dataset.get_offset()
     return left_out
 
 
-def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[bytes]:
+def _shard_pieces(
+    path: Path, content: ShardContent, size: int, offsets: dict[str, int | None]
+) -> Iterator[bytes]:
     """Yield the bytes of the shard at ``path``, with ``size`` bytes of data, in order.
+
+    The ``offsets`` of all datasets are added before the first bytes.
 
     HDF5 lays out a sparse temporary file without node and edge data, which are taken from the records
     instead.
@@ -262,7 +299,7 @@ def _shard_pieces(path: Path, content: ShardContent, size: int) -> Iterator[byte
             os.write(memory, sparse.read())
             os.dup2(memory, file.id.get_vfd_handle(), inheritable=False)
             sparse = stack.enter_context(open(memory, "r+b", buffering=0))  # noqa: PTH123
-        left_out = _write_structure(file, content)
+        left_out = _write_structure(file, content, offsets)
         file.flush()  # not closed yet: closing truncates the unused end
 
         os.pwrite(sparse.fileno(), bytes(4), _OPEN_FLAG_OFFSET)
@@ -324,6 +361,7 @@ class ShardContent(NamedTuple):
     """Checked records of a shard, with its arrays, row pointers and attributes."""
 
     records: list[GraphRecord]
+    schema: Schema
     expected_arrays: dict[str, ExpectedArray]
     columns: dict[str, Column]
     pointers: dict[str, I64]  #: dataset of row pointers -> first row of each record, and the total
@@ -339,7 +377,8 @@ class ShardContent(NamedTuple):
         build_key: str,
     ) -> ShardContent:
         """Check the records and count their rows."""
-        arrays = expected_arrays(schema)
+        schema_text = schema.to_json()
+        arrays = expected_arrays(schema, schema_text)
         columns = {column.key: column for column in schema.columns}
         expected = {key: arrays[key] for key in columns}
         checked = []
@@ -354,14 +393,28 @@ class ShardContent(NamedTuple):
             "dataset": dataset,
             "build_key": build_key,
             "counts": canonical_json(dict(zip(COUNTS, totals, strict=True))),
-            "schema": schema.to_json(),
+            "schema": schema_text,
         }
         pointers = {NODE_PTR: nodes, EDGE_PTR: edges}
-        return cls(checked, arrays, columns, pointers, texts, totals)
+        return cls(checked, schema, arrays, columns, pointers, texts, totals)
 
-    def card_entry(self, digests: RunningDigests) -> dict[str, object]:
+    def card_entry(self, digests: RunningDigests) -> dict[str, Any]:
         """Return the fields of the shard's entry on the card, without its name."""
         return {**digests.facts, **dict(zip(COUNTS, self.totals, strict=True))}
+
+    def structure(self, offsets: dict[str, int | None]) -> ShardStructure:
+        """Return the structure of the shard, whose datasets begin at ``offsets``."""
+        texts = self.texts
+        return ShardStructure(
+            texts["dataset"],
+            texts["build_key"],
+            self.schema,
+            self.expected_arrays,
+            *self.totals,
+            offsets,
+            self.pointers[NODE_PTR],
+            self.pointers[EDGE_PTR],
+        )
 
     def rows_of_record(self, record: GraphRecord, key: str) -> Array:
         """Return the rows of a record in a dataset."""
@@ -375,6 +428,7 @@ class ShardContent(NamedTuple):
 def _pointers_from_counts(counts: Sequence[int]) -> I64:
     pointers = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=pointers[1:])
+    pointers.setflags(write=False)
     return pointers
 
 

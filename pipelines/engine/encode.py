@@ -287,7 +287,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                     **_stored_edges(schema, graphs.edge_index[:, edges]),
                 )
 
-        card_fields = writer.write_shard(
+        card_fields, _ = writer.write_shard(
             task.build / task.file,
             records(),
             schema,

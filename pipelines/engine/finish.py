@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.build_files import finish_folder, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, check_column
-from kmip_data.format.schema import FORMAT_VERSION, Schema
+from kmip_data.format.schema import FORMAT_VERSION, Schema, ShardStructure
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import COUNTS
 from kmip_data.graphs.statistics import count_classes, sum_statistics
@@ -34,9 +34,15 @@ _MAX_LISTED_CLASSES = 8  #: number of empty classes listed in a note
 _RELATIVE_TOLERANCE = 1e-3  #: for published averages, which are rounded
 
 
-def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema) -> RecordTable:
+def read_record_table(
+    folder: Path,
+    entries: Sequence[FileEntry],
+    schema: Schema,
+    structures: Iterable[ShardStructure | None] = (),
+) -> RecordTable:
     """Read keys, sizes and class counts of all records from the shards of ``entries``.
 
+    ``structures`` are those of shards that this run has written, whose headers are not read again.
     Raises ``DamagedInput`` if two records have the same key, or a label is out of range.
     """
     label = schema.y_column
@@ -46,7 +52,10 @@ def read_record_table(folder: Path, entries: Iterable[FileEntry], schema: Schema
     class_counts = []
     labels: Array = np.empty(0)
     # Opening checks a shard, and takes longer than reading a column of it.
-    shards = [Shard(folder / entry.file, entry=entry) for entry in entries]
+    shards = [
+        Shard(folder / entry.file, entry=entry, structure=structure)
+        for entry, structure in zip_longest(entries, structures)
+    ]
     for shard in shards:
         keys += shard.keys
         node_counts.append(np.diff(shard.node_ptr))
@@ -179,7 +188,9 @@ def finish_build(
 
     # 1. Read the shards back, so that the card describes what is on disk, and write the splits.
     shards = [ShardEntry(file=unit.file, **unit.card_fields) for unit in units]
-    records = replace(read_record_table(folder, shards, schema), given_parts=additions.given_parts)
+    structures = [unit.structure for unit in units]
+    records = read_record_table(folder, shards, schema, structures)
+    records = replace(records, given_parts=additions.given_parts)
     statistics = {**sum_statistics(unit.statistics for unit in units), **additions.statistics}
     if skipped:
         statistics["skipped"] = skipped

@@ -142,7 +142,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         return f"unit {task.unit.name!r}, record {len(keys)}{after}"
 
     with gc_frozen(), convert_unit_errors(name, where, task.pipeline.damage_remedy()):
-        card_fields = writer.write_shard(
+        card_fields, structure = writer.write_shard(
             task.folder / task.file,
             _stoppable_records(task, statistics, keys, skipped),
             schema,
@@ -155,6 +155,7 @@ def build_unit(task: BuildTask) -> UnitResult:
         task.file,
         statistics=statistics.to_json(),
         skipped=skipped,
+        structure=structure,
         **card_fields,
     )
 

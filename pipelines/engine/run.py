@@ -290,7 +290,7 @@ def run_units(
             progress.print_line(f"resumed: {len(results)} of {total} shards were finished before")
 
         def record_result(task: T, result: UnitResult) -> None:
-            steps.finish(task.step, vars(result))
+            steps.finish(task.step, result.recorded_fields)
             results[task.file] = result
             nonlocal finished_graphs
             finished_graphs += task.graphs

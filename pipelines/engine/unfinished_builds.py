@@ -15,6 +15,7 @@ from kmip_data.files.path_errors import occupied_error
 from kmip_data.files.small_files import canonical_json, read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
+from kmip_data.format.schema import ShardStructure
 from kmip_data.pipelines.base import JsonObject
 
 PREPARATION_NAME = "the preparation of the raw files"  #: name of that step in messages
@@ -39,6 +40,13 @@ class UnitResult:
     skipped: list[list[str]] = field(default_factory=list)  #: (key, reason) of skipped records
     #: Files of a shard stored in several files.
     members: list[JsonObject] = field(default_factory=list)
+    #: Structure of a shard that this run has written; not recorded.
+    structure: ShardStructure | None = field(default=None, compare=False)
+
+    @property
+    def recorded_fields(self) -> JsonObject:
+        """Fields that the result of the step records."""
+        return {name: value for name, value in vars(self).items() if name != "structure"}
 
     @property
     def card_fields(self) -> dict[str, Any]:

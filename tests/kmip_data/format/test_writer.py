@@ -140,6 +140,8 @@ def test_random_records_are_read_as_they_were_written(tmp_path, monkeypatch):
         path.write_bytes(encoded.data)
         assert encoded.data == in_memory(records, schema)
         shard = Shard(path)
+        # The structure that the writer hands over is the one in the file.
+        np.testing.assert_equal(vars(Shard(path, structure=encoded.structure)), vars(shard))
         assert_same_records(read_records(shard), records)
         assert (shard.schema, shard.dataset, shard.build_key) == (schema, "points", "0123456789ab")
         counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
@@ -187,10 +189,10 @@ def test_bytes_of_one_shard_are_pinned():
 
 def test_a_shard_is_written_without_a_temporary_folder(tmp_path, monkeypatch):
     records = make_records(EDGE_SCHEMA, [3, 4])
-    first = write_shard(tmp_path / "a.h5", records, EDGE_SCHEMA, root=tmp_path, **HOW)
+    first, _ = write_shard(tmp_path / "a.h5", records, EDGE_SCHEMA, root=tmp_path, **HOW)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     for name in ("a.h5", "b.h5"):
-        again = write_shard(tmp_path / name, records, EDGE_SCHEMA, root=tmp_path, **HOW)
+        again, _ = write_shard(tmp_path / name, records, EDGE_SCHEMA, root=tmp_path, **HOW)
         assert again == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "b.h5"]
 
@@ -221,7 +223,7 @@ def test_a_limit_on_file_sizes_is_an_error_and_no_crash_of_hdf5(tmp_path, most):
 def test_bytes_per_predicts_the_size():
     for schema in (POINT_SCHEMA, EDGE_SCHEMA):
         per_graph, per_node, per_edge = bytes_per_graph_node_edge(schema)
-        data, facts = encode(make_records(schema, [3000, 2000]), schema)
+        data, facts, _ = encode(make_records(schema, [3000, 2000]), schema)
         predicted = (
             per_graph * facts["graphs"] + per_node * facts["nodes"] + per_edge * facts["edges"]
         )
@@ -333,7 +335,7 @@ def test_values_beyond_their_column_are_refused_before_they_are_written(tmp_path
             records.append(GraphRecord(key=key, num_nodes=2, columns={"node/a": array}))
         write = partial(write_shard, tmp_path / "0.h5", records, schema, root=tmp_path, **HOW)
         if words is None:
-            assert write()["nodes"] == 4
+            assert write()[0]["nodes"] == 4
             continue
         with pytest.raises(DamagedInput, match=f"'2' .* node/a .*{words}"):
             write()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.format.reader import Shard
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema, ShardStructure
 from kmip_data.format.writer import GraphRecord, write_shard
 
 
@@ -43,10 +43,11 @@ EDGE_SCHEMA = Schema(
 
 
 class EncodedShard(NamedTuple):
-    """The bytes of one shard file, and its entry on a card."""
+    """The bytes of one shard file, its entry on a card, and its structure."""
 
     data: bytes
     facts: dict[str, Any]
+    structure: ShardStructure
 
 
 def encode_shard(
@@ -59,10 +60,10 @@ def encode_shard(
     """Return what ``write_shard`` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "shard.h5"
-        facts = write_shard(
+        facts, structure = write_shard(
             path, records, schema, root=path.parent, dataset=dataset, build_key=build_key
         )
-        return EncodedShard(path.read_bytes(), facts)
+        return EncodedShard(path.read_bytes(), facts, structure)
 
 
 def make_record(
