@@ -115,6 +115,7 @@ def _collection_and_conversion(card: Card, rai: ResponsibleAI) -> list[dict[str,
 
 def _file_objects(card: Card) -> list[dict[str, str]]:
     files = []
+    shards = card.files
     # Sort by name: a card read from a file has lost the order of its splits.
     for file, sha256 in sorted(card.digests.items()):
         entry = {
@@ -125,7 +126,7 @@ def _file_objects(card: Card) -> list[dict[str, str]]:
             "contentUrl": file,
             "sha256": sha256,
         }
-        if file in card.files:
-            entry["contentSize"] = f"{card.files[file].bytes} B"
+        if file in shards:
+            entry["contentSize"] = f"{shards[file].bytes} B"
         files.append(entry)
     return files

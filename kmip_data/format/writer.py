@@ -77,12 +77,15 @@ def write_text_attribute(file: h5py.File, name: str, text: str) -> None:
             expected=f"ASCII text of at most {_MAX_ATTRIBUTE_BYTES:,} bytes, the limit of HDF5",
             found=f"{len(text):,} characters, {text[:40]!r}",
         )
+    _write_attribute(file, name, np.array(text.encode("ascii") or b"\0"))
+
+
+def _write_attribute(file: h5py.File, name: str, value: Array) -> None:
+    """Store a scalar () as an attribute of the root."""
     from h5py import h5a, h5s, h5t
 
-    value = np.array(text.encode("ascii") or b"\0")
-    attribute = h5a.create(
-        file.id, name.encode("ascii"), h5t.py_create(value.dtype), h5s.create(h5s.SCALAR)
-    )
+    space = h5s.create(h5s.SCALAR)
+    attribute = h5a.create(file.id, name.encode("ascii"), h5t.py_create(value.dtype), space)
     attribute.write(value)
 
 
@@ -233,15 +236,16 @@ def _write_structure(
     Adds the ``offsets`` of all datasets; returns those whose data are left out, by offset.
     """
     # The classes of h5py take twice the time of its low-level functions, which counts for small shards.
-    from h5py import h5d, h5p, h5s, h5t
+    from h5py import h5d, h5g, h5p, h5s, h5t
 
     write_text_attribute(file, "format", FORMAT_NAME)
-    file.attrs.create("format_version", np.array(FORMAT_VERSION, dtype="<i8"))
+    _write_attribute(file, "format_version", np.array(FORMAT_VERSION, dtype="<i8"))
     for name, text in content.texts.items():
         write_text_attribute(file, name, text)
 
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_obj_track_times(False)
+    groups: dict[str, h5g.GroupID] = {}
     left_out = {}
     for entry in content.expected_arrays.values():
         shape = entry.shape(*content.totals)
@@ -251,9 +255,11 @@ def _write_structure(
             _check_values(array, entry, content)
 
         group, _, name = entry.key.rpartition("/")
+        if group not in groups:
+            groups[group] = h5g.create(file.id, group.encode("ascii"))
         space = h5s.create_simple(shape)
         dataset = h5d.create(
-            file.require_group(group).id,
+            groups[group],
             name.encode("ascii"),
             h5t.py_create(entry.dtype),
             space,
