@@ -318,9 +318,7 @@ def test_files_are_recognised_by_words_in_their_names(tmp_path):
         files = {edges: "u,v\na,b\nb,c\n", nodes: "Id,mass\na,5\nb,6\nc,7\n", "readme_md": "notes"}
         got = read_files(write_files(next(folders), **files))
         assert got.first.columns["node/x"][:, 0].tolist() == [5, 6, 7]
-        assert got.files["ignored"] == [
-            "readme.md: its name has none of the words nodes, edges and graphs"
-        ]
+        assert got.files["ignored"] == ["readme.md: no column of it has ids of the other tables"]
 
     check_each(check, FILES)
 
@@ -441,8 +439,8 @@ def test_empty_rows_at_the_end_of_a_spreadsheet_are_listed(tmp_path):
     got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n,\n", nodes_csv=nodes))
     assert (got.first.num_nodes, got.first.num_edges) == (3, 2)
     assert got.files["ignored"] == [
-        "end of nodes.csv: 2 lines without a value",
         "end of edges.csv: 1 line without a value",
+        "end of nodes.csv: 2 lines without a value",
     ]
     # An empty row between others may be a node.
     nodes = "mass,age\n1,2\n,\n3,4\n"
@@ -490,13 +488,11 @@ def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
     assert "--set smiles=structure" in caught.value.next
 
 
-def test_tables_without_a_word_for_edges_are_to_be_renamed(tmp_path):
-    folder = write_files(
-        tmp_path / "t", persons_csv="id,age\na,3\n", transfers_csv="from,to\na,a\n"
-    )
-    with pytest.raises(DamagedInput, match="No file name has the word edges") as caught:
+def test_tables_that_share_no_ids_are_refused_with_their_columns(tmp_path):
+    folder = write_files(tmp_path / "t", persons_csv="id,age\na,3\n", towns_csv="town,size\nx,5\n")
+    with pytest.raises(DamagedInput, match="No table has two columns with the ids") as caught:
         read_files(folder)
-    assert "edges.csv and nodes.csv" in caught.value.next
+    assert "towns.csv: town, size" in caught.value.found
 
 
 def test_several_graphs_in_one_edge_table_are_read(tmp_path):
@@ -505,9 +501,7 @@ def test_several_graphs_in_one_edge_table_are_read(tmp_path):
     folder = write_files(tmp_path / "t", a_csv="participant_id,roi_a,roi_b,fc\n" + "".join(rows))
     with pytest.raises(DamagedInput) as caught:
         read_files(folder)
-    expected = "--set source=roi_a --set target=roi_b, and --set graph=participant_id"
-    assert expected in caught.value.next
-    got = read_files(folder, source="roi_a", target="roi_b", graph="participant_id")
+    got = read_files(folder, **parse_remedy(caught.value))
     assert len(got.records) == 3
     assert got.files["ignored"][0].startswith("ids of nodes: stored only for a single graph")
 
@@ -603,15 +597,17 @@ def test_parts_have_several_names_and_unknown_ones_are_listed_at_once(tmp_path):
 
 
 def test_columns_without_names_become_ends_and_keep_the_features_of_nodes(tmp_path):
-    """The options that the error prints name the ends alone, so that no feature is left out."""
+    """The ids of the nodes show the ends; without nodes, the printed options name them."""
     edges = "".join(f"{node}\t{node + 1}\t0.{node}\t{node % 3}\n" for node in range(1, 9))
     nodes = "".join(f"{node},{node}.5\n" for node in range(1, 10))
     folder = write_files(tmp_path / "f", edges_tsv=edges, nodes_csv="id,size\n" + nodes)
-    with pytest.raises(DamagedInput, match="4 columns and no names") as caught:
-        read_files(folder)
-    got = read_files(folder, **parse_remedy(caught.value))
+    got = read_files(folder)
     assert [record.columns["node/x"].shape for record in got.records] == [(9, 1)]
     assert [record.columns["edge/edge_attr"].shape[1] for record in got.records] == [2]
+    (folder / "nodes.csv").unlink()
+    with pytest.raises(DamagedInput, match="4 columns and no names") as caught:
+        read_files(folder)
+    assert read_files(folder, **parse_remedy(caught.value)).edges() == got.edges()
 
 
 #: Ids of an edge list -> edges by position in the sorted ids.
@@ -729,8 +725,8 @@ def test_a_matrix_is_read_with_names_of_any_kind_in_the_first_line_alone_or_twic
 
     check_each(check, MATRICES.items())
     # Three rows of three numbers are edges with weights if a diagonal cell is not 0.
-    with pytest.raises(DamagedInput, match="no columns named like the ends"):
-        read_files(write_files(next(folders), list_csv="a,b,c\n1,2,3\n2,3,4\n3,4,5\n"))
+    listed = write_files(next(folders), list_csv="a,b,c\n1,2,3\n2,3,4\n3,4,5\n")
+    assert read_files(listed).edges() == PATH
 
 
 @pytest.mark.parametrize("text", ["A,B\nA,C\nB,C\n", "A,B,C\nC,A,B\nB,C,A\n", "A B\nB A\nA B\n"])

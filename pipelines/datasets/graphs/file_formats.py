@@ -23,7 +23,6 @@ from kmip_data.pipelines.datasets.graphs.readers import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import refuse_matrices
 from kmip_data.pipelines.formats.frames import head_of_table
-from kmip_data.text import list_names
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
@@ -72,12 +71,6 @@ def _find_format(heads: Mapping[str, bytes], options: ReadOptions) -> GraphForma
 
 def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
     """Return the error for files that no format recognises."""
-    if len(heads) > 1 and all(map(table_files.is_text, heads.values())):
-        return DamagedInput(
-            "No file name has the word edges.",
-            found=list_names(heads, 500),
-            next="name the files after their rows: edges.csv and nodes.csv, and graphs.csv of several graphs",
-        )
     remedy = OTHER_FORMATS_REMEDY
     if any(name.lower().endswith(".bin") for name in heads):
         remedy = (

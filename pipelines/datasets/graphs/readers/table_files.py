@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
@@ -24,22 +22,18 @@ from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
+from kmip_data.pipelines.datasets.graphs.tables.table_roles import assign_levels, level_from_name
 from kmip_data.pipelines.formats.frames import PARQUET, is_frame_file, read_frame
 
-_EXPECTED = "a table of edges; optionally tables with nodes and graphs in their names"
-#: Level of the rows -> words in the file name. The first existing level gives the order of graphs.
-_LEVEL_WORDS: dict[Level, set[str]] = {
-    "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
-    "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
-    "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
-}
+_EXPECTED = "a table of edges; optionally tables of nodes and graphs"
+#: Endings of files that are meant as tables; others may be notes.
+_TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".jsonl", ".ndjson", ".parquet", ".xlsx"}
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True for a single table, or several files with one named after edges."""
-    if len(heads) == 1:
-        return all(is_text(head) for head in heads.values())
-    return any(_level_from_name(name) == "edge" for name in heads)
+    """True if all files are texts or frames, or one is named after edges."""
+    are_texts = all(is_text(head) for head in heads.values())
+    return are_texts or any(level_from_name(name) == "edge" for name in heads)
 
 
 def is_text(head: bytes) -> bool:
@@ -48,51 +42,34 @@ def is_text(head: bytes) -> bool:
     return (is_utf16 or b"\0" not in head) and not head.startswith(b"<")
 
 
-def _level_from_name(name: str) -> Level | None:
-    """Return the level of a table by its file name; edges take precedence, as in ``graph-edges``."""
-    words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
-    for level in reversed(_LEVEL_WORDS):
-        if words & _LEVEL_WORDS[level]:
-            return level
-    return None
-
-
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graphs; all tables are in memory."""
-    by_level: dict[Level, list[str]] = {level: [] for level in _LEVEL_WORDS}
     feature_files: list[FeatureIndices] = []
+    tables: list[Table] = []
+    names = [name for name in files if not name.lower().endswith(".json")]
     for name in files:
-        level = _level_from_name(name) if len(files) > 1 else "edge"
-        if options.described is not None and len(files) > 1:
-            level = options.described.tables.get(name, level)
-        if name.lower().endswith(".json"):
+        if name not in names:
             feature_files.append(read_feature_indices(folder / name, options))
-        elif level:
-            by_level[level].append(name)
-        else:
-            findings.notices.ignored[name] = (
-                "its name has none of the words nodes, edges and graphs"
+            continue
+        likely_level = level_from_name(name) if len(names) > 1 else "edge"
+        is_only = len(names) == 1
+        try:
+            tables += tables_of_file(
+                folder / name, likely_level or "", options, findings.notices, is_only_table=is_only
             )
-    is_only_table = sum(map(len, by_level.values())) == 1
-    tables = {}
-    for level, names in by_level.items():
-        if len(names) > 1:
-            raise DamagedInput(
-                f"Two files may be the table of {level}s: {', '.join(names)}.",
-                next="copy the files of one graph into a folder, and pass it with --archive; several "
-                f"types of {level}s are one table, with the type in a column and before each id: user:0",
-            )
-        if names:
-            (tables[level],) = tables_of_file(
-                folder / names[0], level, options, findings.notices, is_only_table=is_only_table
-            )
-    cells = matrix_cells(tables["edge"]) if is_only_table else None
+        except DamagedInput as error:
+            if is_only or likely_level or Path(name).suffix.lower() in _TABLE_SUFFIXES:
+                raise
+            findings.notices.ignored[name] = f"no table: {error.message}"
+    is_only_table = len(tables) == 1
+    levels = assign_levels(tables, options, findings.notices)
+    cells = matrix_cells(levels["edge"]) if is_only_table else None
     if cells is not None:
-        tables = tables_from_matrix(tables["edge"], cells)
+        levels = tables_from_matrix(levels["edge"], cells)
     yield from graphs_from_tables(
-        tables, options, findings, feature_files, is_only_table=is_only_table
+        levels, options, findings, feature_files, is_only_table=is_only_table
     )
 
 

@@ -100,7 +100,7 @@ class _Files:
         if name not in self.files:
             return Table(name, pd.DataFrame(index=range(rows or 0)))
         self.read_files.add(name)
-        table = read_table(self.folder / name, "", self.options, self.notices)
+        table = read_table(self.folder / name, "", self.options, self.notices, may_have_names=False)
         if rows not in {None, len(table.frame)}:
             raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
         table.check_numbers()

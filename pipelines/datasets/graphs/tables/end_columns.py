@@ -1,18 +1,32 @@
-"""Columns with the two ends of each edge: given by options, or recognised by their names."""
+"""Columns with the two ends of each edge.
+
+An option names them, or the first of these rules that finds a pair: known names; columns that have
+the ids of the table of nodes, those with the most ids; without a table of nodes, the first two
+columns. A further column that may be an end as well is asked about.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from itertools import pairwise, takewhile
-from typing import cast
+from collections.abc import Mapping, Sequence
+from itertools import combinations, takewhile
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.id_values import MIN_COVERAGE, IdValues, id_values
+from kmip_data.pipelines.datasets.graphs.tables.shared_ids import (
+    MIN_RIVAL_IDS,
+    EndColumns,
+    SharedIds,
+    are_years,
+    free_columns,
+)
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     UNNAMED_PREFIX,
     Table,
@@ -21,9 +35,9 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     unknown_column_error,
 )
 
-#: Names of two columns: source and target of an edge; empty for an end that is not given.
-EndColumns = tuple[str, str]
-
+_COMPARED_COLUMNS = 12  #: first columns whose values are compared
+_MIN_COMMON = 0.1  #: fraction of the values of an end that are also at the other end
+_SHORT_NAME = 2  #: length of names such as a and b, or n1 and n2
 _SAMPLED_ROWS = 100  #: rows sampled to detect a column of SMILES
 #: Double bond, branch or ring, as in ``C=O``, ``CC(C)O`` and ``c1cc``, but not in the id ``c1``.
 #: Nearly every table of molecules has one.
@@ -32,10 +46,9 @@ _SMILES_CHARACTERS = r"[A-Za-z0-9@+\-\[\]()=#$:/\\%.*]+"
 
 
 def read_ends(
-    edges: Table, params: GraphParams, *, is_only_table: bool
-) -> tuple[EndColumns, Array]:
-    """Return the columns of sources and targets, and the ids in them, (2, E)."""
-    columns = _find_end_columns(edges, params, is_only_table=is_only_table)
+    edges: Table, columns: EndColumns, params: GraphParams, *, is_only_table: bool
+) -> Array:
+    """Return the ids in the columns of sources and targets, (2, E)."""
     if is_only_table:
         _refuse_empty_ends(edges, columns)
     ids = [edges.ids(name) for name in columns]
@@ -44,7 +57,7 @@ def read_ends(
     ends = np.stack(ids)
     if not edges.has_names and params.header is None:
         _refuse_line_of_counts(edges, ends, is_only_table=is_only_table)
-    return columns, ends
+    return ends
 
 
 def _refuse_empty_ends(edges: Table, columns: EndColumns) -> None:
@@ -76,25 +89,34 @@ def _refuse_line_of_counts(edges: Table, ends: Array, *, is_only_table: bool) ->
         )
 
 
-def _find_end_columns(edges: Table, params: GraphParams, *, is_only_table: bool) -> EndColumns:
-    """Return the columns of sources and targets; refuse a table in which they are ambiguous."""
+def find_end_columns(
+    edges: Table,
+    shared: SharedIds | None,
+    params: GraphParams,
+    notices: Notices,
+    *,
+    is_only_table: bool,
+) -> EndColumns:
+    """Return the columns of sources and targets; ask if several may be, or refuse the table.
+
+    ``shared`` has the columns with the ids of the table of nodes, if there is such a table.
+    """
     given_ends = (params.source, params.target)
-    names = edges.column_names
     for key, name in zip(("source", "target"), given_ends, strict=True):
-        if name and name not in names:
+        if name and name not in edges.column_names:
             raise _unknown_end_error(edges, key, name, given_ends)
     if all(given_ends):
         return given_ends
-    if known_columns.SOURCE_KEY in names:
+    if known_columns.SOURCE_KEY in edges.column_names:
         return known_columns.SOURCE_KEY, known_columns.TARGET_KEY
-    # The index that pandas writes is not an end.
-    if names[0].startswith(UNNAMED_PREFIX) and is_row_index(edges.frame[names[0]]):
-        names = names[1:]
+    names = _columns_behind_index(edges)
     pairs = [
         pair for pair in known_columns.matching_end_pairs(names) if _agrees_with(pair, given_ends)
     ]
-    if len(pairs) == 1:
+    if len(pairs) == 1 and (shared is None or {*pairs[0]} <= {*shared.columns}):
         return pairs[0]
+    if shared is not None:
+        return _ends_with_shared_ids(edges, shared, pairs, given_ends, notices)
     if not pairs and not any(given_ends):
         if is_only_table:
             _refuse_smiles(edges)
@@ -102,9 +124,45 @@ def _find_end_columns(edges: Table, params: GraphParams, *, is_only_table: bool)
         if len(names) == 2 or not edges.has_names:
             _refuse_unnamed_columns(edges, params)
             return names[0], names[1]
-        if is_only_table:
-            _refuse_node_table(edges, names)
-    raise _ambiguous_ends_error(edges, pairs, names, given_ends)
+    likely = _likely_ends(edges, names, given_ends, params)
+    if likely.is_certain and not pairs and not any(given_ends):
+        return likely.ends
+    if is_only_table and not pairs and not likely.common:
+        _refuse_node_table(edges, names)
+    raise _ambiguous_ends_error(edges, pairs, likely, given_ends)
+
+
+def _columns_behind_index(edges: Table) -> tuple[str, ...]:
+    """Return the column names without the index that pandas writes, which is no end."""
+    names = edges.column_names
+    has_index = names[0].startswith(UNNAMED_PREFIX) and is_row_index(edges.frame[names[0]])
+    return names[1:] if has_index else names
+
+
+def _ends_with_shared_ids(
+    edges: Table,
+    shared: SharedIds,
+    pairs: Sequence[EndColumns],
+    given_ends: EndColumns,
+    notices: Notices,
+) -> EndColumns:
+    """Return the likeliest pair of columns with ids of the nodes; ask about others."""
+    ends = shared.likeliest_ends(given_ends)
+    rivals = shared.rivals(ends)
+    unknown = [name for pair in pairs for name in pair if name not in shared.columns]
+    if not rivals and not unknown:
+        return ends
+    rows = len(edges.frame)
+    counts = [
+        f"{name!r} has {number:,} ids, in {known:,} of {rows:,} rows"
+        for name, number, known in zip(shared.columns, shared.counts, shared.rows, strict=True)
+    ]
+    counts += [f"{name!r} has ids in few rows" for name in dict.fromkeys(unknown)]
+    question = (
+        f"{edges.name} has several columns with ids of {shared.nodes.name}: {', '.join(counts)}"
+    )
+    notices.questions[question] = end_options(ends)
+    return ends
 
 
 def _agrees_with(pair: EndColumns, given_ends: EndColumns) -> bool:
@@ -126,7 +184,8 @@ def options_after_header(table: Table, params: GraphParams, *, is_only_table: bo
     max_columns = 2 if table.has_names else 3
     if len(names) <= max_columns or known_columns.matching_end_pairs(names):
         return ""
-    return f" {_end_options(_likely_ends(table, names, ('', '')))}"
+    likely = _likely_ends(table, names, ("", ""), params)
+    return "" if likely.is_certain else f" {end_options(likely.ends)}"
 
 
 def _refuse_smiles(table: Table) -> None:
@@ -168,7 +227,7 @@ def _refuse_unnamed_columns(edges: Table, params: GraphParams) -> None:
     raise DamagedInput(
         f"{edges.name} has {len(edges.column_names)} columns and no names.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        next=f"{_end_options((edges.column_names[0], edges.column_names[1]))}, if these are ids; a matrix: "
+        next=f"{end_options((edges.column_names[0], edges.column_names[1]))}, if these are ids; a matrix: "
         "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
     )
 
@@ -187,36 +246,41 @@ def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
 
 
 def _ambiguous_ends_error(
-    edges: Table, pairs: Sequence[EndColumns], names: Sequence[str], given_ends: EndColumns
+    edges: Table, pairs: Sequence[EndColumns], likely: LikelyEnds, given_ends: EndColumns
 ) -> DamagedInput:
     """Return the error for a table with several ``pairs`` of end columns, or with none."""
-    guess = pairs[0] if pairs else _likely_ends(edges, names, given_ends)
-    quantity = "several pairs of" if pairs else "no"
-    remedy = f"if these are the ends: {_end_options(guess)}"
-    graph = _likely_graph_column(edges, guess)
-    if graph:
-        remedy += f", and --set graph={shlex.quote(graph)} if it names the graph of a row"
-    if not pairs and _may_mix_two_node_types(edges, guess):
+    guess = pairs[0] if pairs else likely.ends
+    problem = (
+        f"{edges.name} has several pairs of columns named like the ends of an edge, such as source "
+        "and target."
+    )
+    if not pairs:
+        first, second = guess
+        problem = (
+            f"{edges.name} has no columns named like the ends of an edge, and {first!r} and "
+            f"{second!r} have {likely.common:,} values in common."
+        )
+    remedy = end_options(guess)
+    if graph := _likely_graph_column(edges, guess):
+        remedy += f" --set graph={shlex.quote(graph)}"
+    if not pairs and not any(given_ends) and _may_mix_two_node_types(edges, guess):
         # Otherwise user 3 and item 3 would be one node.
         first = guess[0]
-        remedy = (
-            f"{guess[0]} and {guess[1]} may count two kinds of nodes: write different ids, in pandas "
-            f"table[{first!r}] = {first[:1]!r} + table[{first!r}].astype(str); then, or if they are of one "
-            f"kind, {_end_options(guess)}"
+        remedy += (
+            f", if {guess[0]} and {guess[1]} count one kind of nodes; if they count two kinds, "
+            f"write different ids before, in pandas table[{first!r}] = {first[:1]!r} + "
+            f"table[{first!r}].astype(str)"
         )
-    return DamagedInput(
-        f"{edges.name} has {quantity} columns named like the ends of an edge, such as source and target.",
-        found=edges.column_list,
-        next=remedy,
-    )
+    return DamagedInput(problem, found=edges.column_list, next=remedy)
 
 
 def _may_mix_two_node_types(edges: Table, ends: EndColumns) -> bool:
-    """True for columns such as user_id and item_id that have values in common."""
-    names = [known_columns.normalized_name(end) for end in ends]
-    if not all(name.endswith("id") for name in names):
+    """True for numbers in columns such as user_id and item_id: both may count from 1."""
+    if _are_similar(*ends):
         return False
-    return bool(edges.frame[ends[0]].isin(edges.frame[ends[1]]).any())
+    columns = [id_values(edges.frame[name]) for name in ends]
+    are_numbers = all(ids is not None and ids.distinct.dtype.kind == "i" for ids in columns)
+    return are_numbers and _count_common(columns[0], columns[1]) > 0
 
 
 def _likely_graph_column(edges: Table, ends: EndColumns) -> str:
@@ -231,25 +295,79 @@ def _likely_graph_column(edges: Table, ends: EndColumns) -> str:
     return ""
 
 
-def _likely_ends(edges: Table, names: Sequence[str], given_ends: EndColumns) -> EndColumns:
-    """Return the given ends; guess missing ones among the columns without fractions."""
-    likely = [name for name in names if edges.frame[name].dtype.kind != "f"]
-    similar = [pair for pair in pairwise(likely) if _are_similar(*pair)]
-    if similar and not any(given_ends):
-        return similar[0]
-    candidates = likely if len(likely) > 1 else names
-    candidates = [name for name in candidates if name not in given_ends]
-    return given_ends[0] or candidates[0], given_ends[1] or candidates[-1 if given_ends[0] else 1]
+class LikelyEnds(NamedTuple):
+    """The likeliest ends of a table without known names, and without a table of nodes."""
+
+    ends: EndColumns
+    common: int  #: number of values that both columns have
+    is_certain: bool  #: True if no other column, and no second kind of nodes, is as likely
+
+
+def _likely_ends(
+    edges: Table, names: Sequence[str], given_ends: EndColumns, params: GraphParams
+) -> LikelyEnds:
+    """Return the given ends, or the pair with most values in common; of several, the first.
+
+    The first two columns are certain if they have values in common that no other column has, and
+    are not numbers that may count two kinds of nodes.
+    """
+    free = [name for name in names if name in free_columns(edges, params)]
+    columns = {name: id_values(edges.frame[name]) for name in free[:_COMPARED_COLUMNS]}
+    candidates = [name for name, ids in columns.items() if ids is not None and not are_years(ids)]
+    if len(candidates) < 2 or any(given_ends):
+        candidates = [name for name in candidates or names if name not in given_ends] or [*names]
+        first = given_ends[0] or candidates[0]
+        second = given_ends[1] or candidates[0 if given_ends[0] else -1]
+        return LikelyEnds((first, second), 0, is_certain=False)
+    pairs = list(combinations(candidates, 2))
+    common = [_count_common(columns[first], columns[second]) for first, second in pairs]
+    # Without common values, names alike are the likeliest.
+    best = max(range(len(pairs)), key=lambda pair: (common[pair], _are_similar(*pairs[pair])))
+    ends = pairs[best]
+    fewest = min(len(ids.distinct) for name in ends if (ids := columns[name]) is not None)
+    is_certain = (
+        best == 0
+        and common[0] >= max(_MIN_COMMON * fewest, 1)
+        and not any(_is_in_both(columns[name], ends, columns) for name in candidates[2:])
+        and not _may_mix_two_node_types(edges, ends)
+    )
+    return LikelyEnds(ends, common[best], is_certain)
+
+
+def _count_common(first: IdValues | None, second: IdValues | None) -> int:
+    """Return the number of distinct values that two columns have in common."""
+    if first is None or second is None:
+        return 0
+    return int(
+        (first._replace(codes=np.arange(len(first.distinct))).positions_in(second) >= 0).sum()
+    )
+
+
+def _is_in_both(
+    other: IdValues | None, ends: EndColumns, columns: Mapping[str, IdValues | None]
+) -> bool:
+    """True if nearly all rows of another column have values of the ends, and of enough nodes."""
+    if other is None:
+        return False
+    is_known = np.zeros(len(other.codes), bool)
+    ids = 0
+    for name in ends:
+        if (values := columns[name]) is not None:
+            is_known |= other.positions_in(values) >= 0
+            ids = max(ids, len(values.distinct))
+    return is_known.mean() >= MIN_COVERAGE and len(other.distinct) >= MIN_RIVAL_IDS * ids
 
 
 def _are_similar(first: str, second: str) -> bool:
-    """True for names such as roi_a and roi_b, or stop_from and stop_to."""
+    """True for names such as roi_a and roi_b, stop_from and stop_to, or a and b."""
+    if max(len(first), len(second)) <= _SHORT_NAME:
+        return True
     pairs = zip(first, second, strict=False)
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     return shared >= 3 and max(len(first), len(second)) - shared <= 6
 
 
-def _end_options(ends: EndColumns) -> str:
+def end_options(ends: EndColumns) -> str:
     """Return the options that name two columns as the ends."""
     return f"--set source={shlex.quote(ends[0])} --set target={shlex.quote(ends[1])}"
 
@@ -266,6 +384,6 @@ def _unknown_end_error(edges: Table, key: str, name: str, given_ends: EndColumns
     ]
     error = unknown_column_error([edges], key, name, edges.column_names)
     if error.correction is None and len(edges.column_names) > 1:
-        ends = pairs[0] if pairs else _likely_ends(edges, edges.column_names, existing_ends)
-        error.next = f"if these are the ends: {_end_options(ends)}"
+        likely = _likely_ends(edges, edges.column_names, existing_ends, GraphParams())
+        error.next = f"if these are the ends: {end_options(pairs[0] if pairs else likely.ends)}"
     return error

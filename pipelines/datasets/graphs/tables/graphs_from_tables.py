@@ -18,7 +18,6 @@ from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
 from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
 from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
-    find_graph_column,
     find_node_id_column,
     first_row,
 )
@@ -39,6 +38,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     check_column_options,
     ids_as_strings,
 )
+from kmip_data.pipelines.datasets.graphs.tables.table_roles import find_columns
 from kmip_data.pipelines.formats.typed_rows import paged_copy
 from kmip_data.text import count_with_noun
 
@@ -62,16 +62,20 @@ def graphs_from_tables(
     notices = findings.notices
     edges = tables["edge"]
     check_column_options([*tables.values()], options, left_out=notices.ignored)
-    end_columns, ends = read_ends(edges, params, is_only_table=is_only_table)
+    id_columns = find_columns(tables, params, notices, is_only_table=is_only_table)
+    graph_columns = id_columns.graphs
+    ends = read_ends(edges, id_columns.ends, params, is_only_table=is_only_table)
     ends = paged_copy(ends, options.workdir)
-    graph_columns = {
-        level: find_graph_column(table, level, params) for level, table in tables.items()
-    }
     has_many_graphs = "graph" in tables or any(graph_columns.values())
     node_column = ""
     if "node" in tables:
         node_column = find_node_id_column(
-            tables["node"], ends, params, notices, has_many_graphs=has_many_graphs
+            tables["node"],
+            ends,
+            params,
+            notices,
+            likely=id_columns.node,
+            has_many_graphs=has_many_graphs,
         )
         if not node_column:
             findings.tables.numbering = "rows-from-1" if first_row(params) else "none"
@@ -79,7 +83,7 @@ def graphs_from_tables(
         raise feature_files[0].many_graphs_error()
 
     # 2. The other columns; all open questions are asked in one error.
-    id_uses = _uses_of_ids(graph_columns, end_columns, node_column)
+    id_uses = _uses_of_ids(graph_columns, id_columns.ends, node_column)
     undirected = _undirected_rows(edges, id_uses["edge"])
     first_level = next(iter(tables))
     masks_are_flags = has_many_graphs and not _is_single_graph(tables, graph_columns)

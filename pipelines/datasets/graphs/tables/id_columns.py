@@ -14,6 +14,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.id_values import MIN_COVERAGE, IdValues, id_values
+from kmip_data.pipelines.datasets.graphs.tables.shared_ids import graph_columns_by_name
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     MISSING_IDS,
     Table,
@@ -23,15 +25,10 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
 
 
 def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
-    """Return the column with the graph of each row; empty if there is none."""
-    for name in (params.graph, known_columns.GRAPH_KEY):
-        if name and name in table.column_names:
-            return name
-    if params.graph:
-        return ""
-    names = _unassigned_columns(table, params)
-    candidates = known_columns.matching_names(names, known_columns.GRAPH_ID_NAMES)
-    if not candidates and level == "graph":
+    """Return the column with the graph of each row by its name; empty if there is none."""
+    candidates = graph_columns_by_name(table, params)
+    if not candidates and level == "graph" and not params.graph:
+        names = _unassigned_columns(table, params)
         candidates = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
     if len(candidates) > 1:
         raise DamagedInput(
@@ -47,13 +44,19 @@ def _unassigned_columns(table: Table, params: GraphParams) -> list[str]:
 
 
 def find_node_id_column(
-    nodes: Table, ends: Array, params: GraphParams, notices: Notices, *, has_many_graphs: bool
+    nodes: Table,
+    ends: Array,
+    params: GraphParams,
+    notices: Notices,
+    *,
+    likely: str,
+    has_many_graphs: bool,
 ) -> str:
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
-    In a single graph, it must have the ids of all ``ends`` (2, E), and be named like an id or
-    differ from the row numbers. Ask if several columns qualify, and whether rows are numbered from
-    0 or 1 if no edge has 0.
+    In a single graph, it must have the ids of nearly all ``ends`` (2, E), and be named like an id or
+    differ from the row numbers. In many graphs, it is the ``likely`` column, or named like an id.
+    Ask if several columns qualify, and whether rows are numbered from 0 or 1 if no edge has 0.
     """
     if params.node or known_columns.NODE_KEY in nodes.column_names:
         return _given_id_column(nodes, params)
@@ -61,17 +64,20 @@ def find_node_id_column(
     named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
     numberings = _possible_numberings(nodes, ends)
     if has_many_graphs:
+        if likely:
+            return likely
         if len(named_like_ids) > 1:
             _add_id_question(nodes, named_like_ids, ["none"], notices)
         elif not named_like_ids and known_columns.ROWS_FROM_1 in numberings:
             _add_id_question(nodes, [], numberings, notices)
         return named_like_ids[0] if named_like_ids else ""
 
-    # 1. Columns with all ids: those named like ids, else texts, else numbers that cannot be the
+    # 1. Columns with nearly all ids: those named like ids, else texts, else numbers that cannot be the
     # numbers of rows. A target is never taken for ids.
     ids = pd.unique(ends.reshape(-1))
     columns = [name for name in columns if name not in params.label and not _is_target_name(name)]
-    complete = [name for name in columns if len(ids) and _has_all_ids(nodes, name, ids)]
+    values = id_values(pd.Series(ends.reshape(-1)))
+    complete = [name for name in columns if _covers(nodes, name, values)]
     matches = [name for name in complete if name in named_like_ids]
     if not matches:
         matches = [
@@ -202,20 +208,15 @@ def _numbering_options(numberings: Sequence[str]) -> str:
     return " or ".join(f"--set node={value}" for value in numberings)
 
 
-def _has_all_ids(nodes: Table, name: str, ids: Array) -> bool:
-    """True if a column has every id, and no value twice."""
+def _covers(nodes: Table, name: str, ends: IdValues | None) -> bool:
+    """True if a column has nearly all ids of the ends, and no value twice."""
     values = nodes.frame[name]
-    if values.isna().any() or not values.is_unique:
+    if ends is None or not len(ends.codes) or values.dtype.kind == "b":
         return False
-    if len(ids) > len(values) or values.isin(MISSING_IDS).any():
+    if values.isna().any() or not values.is_unique or values.isin(MISSING_IDS).any():
         return False
-    column_ids = nodes.ids(name)
-    if values.dtype.kind == "f" and column_ids.dtype.kind != "i":
-        return False
-    if column_ids.dtype != ids.dtype:
-        column_ids = ids_as_strings(column_ids)
-        ids = ids_as_strings(ids)
-    return bool(pd.Index(ids, dtype=ids.dtype).isin(column_ids).all())
+    ids = id_values(values)
+    return ids is not None and float(np.mean(ends.positions_in(ids) >= 0)) >= MIN_COVERAGE
 
 
 def _is_permutation(values: pd.Series) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import PART_ARRAYS
 
 #: Names of the two ends of an edge, normalized by :func:`normalized_name`.
@@ -27,6 +28,12 @@ NODE_ID_NAMES = ("id", "node", "name", "nodeid")
 GRAPH_ID_NAMES = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
 #: Labels of nodes and graphs; the target of an edge is a node.
 LABEL_NAMES = ("label", "y", "class", "target")
+#: Level of the rows -> words in the names of files. The first existing level gives the order of graphs.
+LEVEL_WORDS: dict[Level, set[str]] = {
+    "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
+    "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
+    "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
+}
 #: Columns that a reader adds to the attributes of a file; no attribute has such a name.
 LOCATION_KEY = "\0location"  #: file and line of a row, for messages
 SOURCE_KEY = "\0source"

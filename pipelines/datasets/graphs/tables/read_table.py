@@ -52,11 +52,17 @@ _IS_INNER = np.isin(
 
 
 def read_table(
-    path: Path, level: str, options: ReadOptions, notices: Notices, *, is_only_table: bool = False
+    path: Path,
+    level: str,
+    options: ReadOptions,
+    notices: Notices,
+    *,
+    is_only_table: bool = False,
+    may_have_names: bool = True,
 ) -> Table:
-    """Read a table whose rows are nodes, edges or graphs, as ``level`` says.
+    """Read a table whose rows are nodes, edges or graphs, as ``level`` says; empty if unknown.
 
-    Without a ``level``, the first line is data. If the file ``is_only_table``, the parameter
+    The first line is data unless it ``may_have_names``. If the file ``is_only_table``, the parameter
     ``header`` decides whether its first line has names.
 
     Raises ``DamagedInput`` for a truncated file, rows of different lengths, and a first line that
@@ -74,7 +80,14 @@ def read_table(
             lines_without_row=text.lines_without_row,
             may_have_codes=may_have_codes,
         )
-        return _parse_table(table, text, level, options, is_only_table=is_only_table)
+        return _parse_table(
+            table,
+            text,
+            level,
+            options,
+            is_only_table=is_only_table,
+            may_have_names=may_have_names,
+        )
     except UsageError:
         raise
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
@@ -172,7 +185,13 @@ def _note_other_lines(text: DelimitedText, name: str, notices: Notices) -> None:
 
 
 def _parse_table(
-    table: Table, text: DelimitedText, level: str, options: ReadOptions, *, is_only_table: bool
+    table: Table,
+    text: DelimitedText,
+    level: str,
+    options: ReadOptions,
+    *,
+    is_only_table: bool,
+    may_have_names: bool,
 ) -> Table:
     """Detect the layout of a text, and parse its rows."""
     # 1. The separator; a single column of ids has none, and its ids may have blanks.
@@ -217,7 +236,7 @@ def _parse_table(
     names = next(filter(functools.partial(are_names, first_cells), comments), None)
     has_names = True
     is_header = has_row_names
-    if not level:
+    if not may_have_names:
         names = numbers
     elif has_row_names:
         names = ["", *first_cells]

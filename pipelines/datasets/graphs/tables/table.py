@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,7 +37,7 @@ MISSING_IDS = ("nan", "NaN", "NA", "null", "None")
 _MAX_PARSED_CELLS = 1_000_000  #: cells of the columns that are parsed as strings together: 60 MB
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """Table of a file, with the dtypes that pandas infers."""
 
@@ -94,7 +95,7 @@ class Table:
             raise self.error_at(empty.argmax(), f"{name!r} is empty", remedy)
         if self.text and (self.may_have_codes or values.dtype != np.int64):
             values = self.as_written(name)
-        integers = _whole_numbers(values)
+        integers = whole_numbers(values)
         if integers is not None:
             return integers
         if values.dtype.kind in "iufb":
@@ -103,7 +104,7 @@ class Table:
         if is_missing.any() and values[~is_missing].astype(str).str.fullmatch("-?[0-9]+").all():
             row = is_missing.argmax()
             raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", remedy)
-        return values.to_numpy(object)
+        return normal_texts(values.astype(str).to_numpy(object))
 
     def check_numbers(self) -> None:
         """Refuse cells that are not finite float32 numbers."""
@@ -193,7 +194,7 @@ class Table:
         return frame[position]
 
 
-def _whole_numbers(values: pd.Series) -> I64 | None:
+def whole_numbers(values: pd.Series) -> I64 | None:
     """Return numbers without fractions as int64; ``None`` for others, codes and texts."""
     if values.dtype.kind in "iu":
         return values.to_numpy(np.int64) if values.max() < 2**63 else None
@@ -209,6 +210,14 @@ def _whole_numbers(values: pd.Series) -> I64 | None:
     if (np.abs(numbers) > _MAX_EXACT_FLOAT).any() or (numbers % 1 != 0).any():
         return None
     return numbers.astype(np.int64)
+
+
+def normal_texts(texts: Array) -> Array:
+    """Return texts (n,) without outer blanks, in Unicode's normal form NFC."""
+    stripped = pd.Series(texts, dtype=object).str.strip()
+    if not "".join(stripped).isascii():
+        stripped = stripped.map(lambda text: unicodedata.normalize("NFC", text))
+    return stripped.to_numpy(object)
 
 
 def _is_number_or_quantity(string: str) -> bool:

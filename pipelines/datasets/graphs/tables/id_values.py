@@ -1,0 +1,149 @@
+"""Values of columns in one normal form, in which ids of different tables are compared.
+
+Whole numbers are compared by value, and texts without outer blanks, in Unicode's form NFC. A column
+*covers* another one if at least :data:`MIN_COVERAGE` of the other's rows have one of its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import I64, Array, Bools
+from kmip_data.pipelines.datasets.graphs.tables.table import (
+    Table,
+    ids_as_strings,
+    normal_texts,
+    whole_numbers,
+)
+
+MIN_COVERAGE = 0.95
+_SAMPLED_ROWS = 1_000  #: rows of a column that are compared before all of them
+_MIN_SAMPLED = 0.5  #: fraction of sampled rows below which no other row is compared
+
+
+class IdValues(NamedTuple):
+    """Values of a column as positions among its distinct values."""
+
+    distinct: Array  #: int64, or texts as objects
+    codes: I64  #: position of each row's value, (R,); -1 for an empty cell
+
+    @property
+    def is_unique(self) -> bool:
+        """True if no cell is empty, and no two cells are equal."""
+        return len(self.distinct) == len(self.codes) > 0
+
+    def positions_in(self, ids: IdValues) -> I64:
+        """Return the position of each row's value among other ``ids``, (R,); -1 if it is not one."""
+        values = self.distinct
+        others = ids.distinct
+        if values.dtype != others.dtype:
+            values = ids_as_strings(values)
+            others = ids_as_strings(others)
+        positions = pd.Index(others).get_indexer(pd.Index(values))
+        return np.append(positions, -1)[self.codes]
+
+
+def id_values(cells: pd.Series) -> IdValues | None:
+    """Return the values of a column; ``None`` for decimals, booleans and lists, which are no ids."""
+    if cells.dtype.kind in "iu" and not (len(cells) and cells.max() >= 2**63):
+        codes, distinct = pd.factorize(cells.to_numpy(np.int64))
+        return IdValues(distinct, codes)
+    if cells.dtype.kind not in "fuO":
+        return None
+    try:
+        codes, distinct = pd.factorize(cells)
+    except TypeError:  # cells of JSON that cannot be hashed
+        return None
+    values = pd.Series(distinct)
+    if cells.dtype.kind == "O":
+        texts = normal_texts(values.map(str).to_numpy(object))
+        merged, distinct = pd.factorize(pd.Series(texts).where(texts != ""))
+        codes = np.append(merged, -1)[codes]
+        values = pd.Series(distinct)
+    integers = whole_numbers(values)
+    if integers is None:
+        return None if cells.dtype.kind == "f" else IdValues(values.to_numpy(object), codes)
+    merged, distinct = pd.factorize(integers)
+    return IdValues(distinct, np.append(merged, -1)[codes])
+
+
+class ValuesOfTables:
+    """Values of columns of several tables, each computed once."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Table, str], IdValues | None] = {}
+
+    def of(self, table: Table, name: str) -> IdValues | None:
+        """Return the values of a column; ``None`` if they are no ids."""
+        key = (table, name)
+        if key not in self._values:
+            self._values[key] = id_values(table.frame[name])
+        return self._values[key]
+
+    def unique_columns(self, table: Table, names: Sequence[str]) -> list[str]:
+        """Return the columns whose cells are all filled and different."""
+        unique = []
+        for name in names:
+            cells = table.frame[name]
+            if (
+                cells.dtype.kind == "b"
+                or cells.isna().any()
+                or cells[:_SAMPLED_ROWS].duplicated().any()
+            ):
+                continue
+            values = self.of(table, name)
+            if values is not None and values.is_unique:
+                unique.append(name)
+        return unique
+
+    def known_rows(
+        self, table: Table, names: Sequence[str], other: Table, other_names: Sequence[str]
+    ) -> Bools | None:
+        """Mask the rows (R,) whose values in ``names`` are those of a row of another table.
+
+        Several columns, such as a graph and a node, are compared together. ``None`` if less than
+        half of a sample is known, or if the columns have no ids.
+        """
+        ids = [self.of(other, name) for name in other_names]
+        step = max(len(table.frame) // _SAMPLED_ROWS, 1)
+        for name, own_ids in zip(names, ids, strict=True):
+            sample = id_values(table.frame[name][::step])
+            if own_ids is None or sample is None:
+                return None
+            if np.mean(sample.positions_in(own_ids) >= 0) < _MIN_SAMPLED:
+                return None
+        columns = [self.of(table, name) for name in names]
+        keys = np.zeros(len(table.frame), np.int64)
+        other_keys = np.zeros(len(other.frame), np.int64)
+        is_known = np.ones(len(keys), bool)
+        for column, own_ids in zip(columns, ids, strict=True):
+            if column is None or own_ids is None:
+                return None
+            positions = column.positions_in(own_ids)
+            is_known &= positions >= 0
+            keys = keys * len(own_ids.distinct) + positions
+            other_keys = other_keys * len(own_ids.distinct) + own_ids.codes
+        if len(names) > 1:
+            is_known &= np.isin(keys, other_keys)
+        return is_known
+
+    def covers(
+        self, other: Table, other_names: Sequence[str], table: Table, names: Sequence[str]
+    ) -> bool:
+        """True if nearly all rows of ``table`` have values of ``other``."""
+        is_known = self.known_rows(table, names, other, other_names)
+        return is_known is not None and len(is_known) > 0 and is_known.mean() >= MIN_COVERAGE
+
+    def are_keys(self, table: Table, names: Sequence[str]) -> bool:
+        """True if no two rows have the same values in ``names``, and none is empty."""
+        columns = [self.of(table, name) for name in names]
+        keys = np.zeros(len(table.frame), np.int64)
+        for column in columns:
+            if column is None or (column.codes < 0).any():
+                return False
+            keys = keys * len(column.distinct) + column.codes
+        return len(keys) > 0 and len(pd.unique(keys)) == len(keys)

@@ -1,0 +1,273 @@
+"""Roles of tables: which one has the nodes, the edges and the graphs.
+
+1. A description, or ``source`` and ``target``, decides.
+2. The table of nodes has a column of different ids that two columns of the table of edges cover, and
+   the table of graphs has one that columns of both cover: :mod:`shared_ids`. No edge joins two graphs.
+3. Where the values fit several tables, or none, the known names of columns and the words in the
+   names of files decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kmip_data.columns.column_roles import Level
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.end_columns import end_options, find_end_columns
+from kmip_data.pipelines.datasets.graphs.tables.id_columns import find_graph_column
+from kmip_data.pipelines.datasets.graphs.tables.id_values import ValuesOfTables
+from kmip_data.pipelines.datasets.graphs.tables.shared_ids import (
+    EndColumns,
+    SharedIds,
+    free_columns,
+    graph_columns_by_name,
+    graph_links,
+    shared_ids,
+)
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
+
+_SIMILAR_FRACTION = (
+    0.5  #: fraction of the best pair's share of ids from which another pair is asked about
+)
+
+
+@dataclass(frozen=True)
+class ColumnsOfIds:
+    """Columns with the ids of edges and graphs."""
+
+    ends: EndColumns
+    graphs: Mapping[Level, str]  #: column with the graph of each row; empty for none
+    node: str  #: likely column of the ids of nodes; empty if the values show none
+
+
+def assign_levels(
+    tables: Sequence[Table], options: ReadOptions, notices: Notices
+) -> dict[Level, Table]:
+    """Return the tables of graphs, nodes and edges; note the others as left out.
+
+    Raises ``DamagedInput`` if no table, or more than one, may have the edges.
+    """
+    if len(tables) == 1:
+        return {"edge": tables[0]}
+    values = ValuesOfTables()
+    params = options.params
+    levels = _described_levels(tables, options)
+    if "edge" not in levels:
+        shared = _best_pair(tables, params, values, notices)
+        if shared is not None:
+            levels = {"node": shared.nodes, "edge": shared.edges}
+        else:
+            levels = _levels_by_name(tables, params, values)
+        others = [table for table in tables if table not in levels.values()]
+        graphs = _table_of_graphs(others, levels, shared, params, values)
+        if graphs is not None:
+            levels["graph"] = graphs
+    for table in tables:
+        if all(table is not other for other in levels.values()):
+            notices.ignored[table.name] = "no column of it has ids of the other tables"
+    return {level: levels[level] for level in known_columns.LEVEL_WORDS if level in levels}
+
+
+def _described_levels(tables: Sequence[Table], options: ReadOptions) -> dict[Level, Table]:
+    """Return the tables whose names a description has, by level."""
+    described = {} if options.described is None else options.described.tables
+    return {described[table.name]: table for table in tables if table.name in described}
+
+
+def _best_pair(
+    tables: Sequence[Table], params: GraphParams, values: ValuesOfTables, notices: Notices
+) -> SharedIds | None:
+    """Return the tables of edges and nodes by their values; ask if other tables fit as well."""
+    pairs: list[SharedIds] = []
+    for edges in tables:
+        if not {params.source, params.target} - {""} <= {*edges.column_names}:
+            continue
+        for nodes in tables:
+            if nodes is not edges:
+                others = [table for table in tables if table not in (edges, nodes)]
+                links = graph_links(edges, nodes, others, params, values)
+                pairs += shared_ids(edges, nodes, links, params, values)
+    if not pairs:
+        return None
+    best = max(pairs, key=_rank)
+    for rival in pairs:
+        is_other = rival.edges is not best.edges or rival.nodes is not best.nodes
+        is_similar = rival.fraction >= _SIMILAR_FRACTION * best.fraction
+        if is_other and is_similar and _rank_of_names(rival) == _rank_of_names(best):
+            readings = [
+                f"{' and '.join(pair.likeliest_ends())} of {pair.edges.name} have ids of "
+                f"{pair.nodes.name}"
+                for pair in (best, rival)
+            ]
+            notices.questions[
+                f"The ends of the edges may be two pairs: {', or '.join(readings)}"
+            ] = end_options(best.likeliest_ends())
+            break
+    return best
+
+
+def _rank(pair: SharedIds) -> tuple[object, ...]:
+    """Return the order of readings of tables: by known names, then by the share of ids."""
+    is_known_id = bool(known_columns.matching_names([pair.id_column], known_columns.NODE_ID_NAMES))
+    return (*_rank_of_names(pair), pair.fraction, is_known_id)
+
+
+def _rank_of_names(pair: SharedIds) -> tuple[object, ...]:
+    has_known_ends = bool(known_columns.matching_end_pairs(pair.columns))
+    words = (level_from_name(pair.edges.name) == "edge") + (
+        level_from_name(pair.nodes.name) == "node"
+    )
+    return has_known_ends, pair.graph_columns != ("", ""), words
+
+
+def _levels_by_name(
+    tables: Sequence[Table], params: GraphParams, values: ValuesOfTables
+) -> dict[Level, Table]:
+    """Return the tables of edges and nodes by the names of their columns, then of their files."""
+    given = {params.source, params.target} - {""}
+    with_ends = [
+        table
+        for table in tables
+        if (given and given <= {*table.column_names})
+        or known_columns.matching_end_pairs(table.column_names)
+        or known_columns.SOURCE_KEY in table.column_names
+    ]
+    by_word = [table for table in tables if level_from_name(table.name) == "edge"]
+    candidates = [table for table in by_word if table in with_ends] or with_ends or by_word
+    if len(candidates) > 1:
+        raise _two_tables_error("edge", candidates)
+    if not candidates:
+        found = [f"{table.name}: {table.column_list}" for table in tables]
+        raise DamagedInput(
+            "No table has two columns with the ids of another one, or with names of the ends of an edge.",
+            found="; ".join(found)[:2_000],
+            next="name the columns with the ends of an edge: --set source=COLUMN --set target=COLUMN",
+        )
+    edges = candidates[0]
+    others = [table for table in tables if table is not edges]
+    nodes = [table for table in others if level_from_name(table.name) == "node"]
+    if len(nodes) > 1:
+        raise _two_tables_error("node", nodes)
+    nodes = nodes or [table for table in others if _has_a_row_for_each_id(table, edges, values)]
+    return {"node": nodes[0], "edge": edges} if len(nodes) == 1 else {"edge": edges}
+
+
+def _has_a_row_for_each_id(table: Table, edges: Table, values: ValuesOfTables) -> bool:
+    """True if the ends of edges are the numbers of all rows of a table, from 0 or from 1."""
+    for pair in known_columns.matching_end_pairs(edges.column_names):
+        columns = [values.of(edges, name) for name in pair]
+        distinct = [ids.distinct for ids in columns if ids is not None and len(ids.distinct)]
+        if len(distinct) == 2 and all(ids.dtype.kind == "i" for ids in distinct):
+            ids = np.concatenate(distinct)
+            rows = len(table.frame)
+            return (ids.min(), ids.max()) in {(0, rows - 1), (1, rows)}
+    return False
+
+
+def _two_tables_error(level: Level, tables: Sequence[Table]) -> DamagedInput:
+    return DamagedInput(
+        f"Two files may be the table of {level}s: {', '.join(table.name for table in tables)}.",
+        next="copy the files of one graph into a folder, and pass it with --archive; several "
+        f"types of {level}s are one table, with the type in a column and before each id: user:0",
+    )
+
+
+def _table_of_graphs(
+    others: Sequence[Table],
+    levels: Mapping[Level, Table],
+    shared: SharedIds | None,
+    params: GraphParams,
+    values: ValuesOfTables,
+) -> Table | None:
+    """Return the table with a row for each graph; ``None`` if there is none."""
+    by_value = [
+        table
+        for table in others
+        if shared is not None and _graph_key(table, shared, params, values) is not None
+    ]
+    by_word = [table for table in others if level_from_name(table.name) == "graph"]
+    by_name = [table for table in others if graph_columns_by_name(table, params)]
+    candidates = by_value or by_word or (by_name if "edge" in levels else [])
+    if len(candidates) > 1:
+        raise _two_tables_error("graph", candidates)
+    return candidates[0] if candidates else None
+
+
+def _graph_key(
+    table: Table, shared: SharedIds, params: GraphParams, values: ValuesOfTables
+) -> tuple[str, str, str] | None:
+    """Return the column of different graphs, and the columns of edges and nodes that it covers.
+
+    The column of the edges is empty if their ends give the graph. ``None`` if there is none, or if
+    an edge joins two graphs.
+    """
+    edge_column, node_column = shared.graph_columns
+    for key in values.unique_columns(table, free_columns(table, params)):
+        if node_column:
+            if values.covers(table, [key], shared.nodes, [node_column]):
+                return key, edge_column, node_column
+            continue
+        for name in free_columns(shared.nodes, params):
+            ids = values.of(shared.nodes, name)
+            is_id = name == shared.id_column or ids is None or ids.is_unique
+            if is_id or not values.covers(table, [key], shared.nodes, [name]):
+                continue
+            if not _joins_two_values(shared, name, values):
+                return key, "", name
+    return None
+
+
+def _joins_two_values(shared: SharedIds, name: str, values: ValuesOfTables) -> bool:
+    """True if an edge joins nodes with two values in the column ``name`` of the nodes."""
+    ids = values.of(shared.nodes, shared.id_column)
+    kinds = values.of(shared.nodes, name)
+    columns = [values.of(shared.edges, end) for end in shared.likeliest_ends()]
+    if ids is None or kinds is None or any(column is None for column in columns):
+        return True
+    row_of_id = np.full(len(ids.distinct) + 1, -1)
+    row_of_id[ids.codes] = np.arange(len(ids.codes))
+    first, second = (
+        row_of_id[column.positions_in(ids)] for column in columns if column is not None
+    )
+    are_known = (first >= 0) & (second >= 0)
+    return bool((kinds.codes[first] != kinds.codes[second])[are_known].any())
+
+
+def find_columns(
+    tables: Mapping[Level, Table], params: GraphParams, notices: Notices, *, is_only_table: bool
+) -> ColumnsOfIds:
+    """Return the columns with the ids of edges, graphs and nodes of tables with known levels."""
+    edges = tables["edge"]
+    graphs = {level: find_graph_column(table, level, params) for level, table in tables.items()}
+    shared = None
+    nodes = tables.get("node")
+    if nodes is not None and known_columns.SOURCE_KEY not in edges.column_names:
+        values = ValuesOfTables()
+        others = [tables["graph"]] if "graph" in tables else []
+        links = graph_links(edges, nodes, others, params, values)
+        shared = max(shared_ids(edges, nodes, links, params, values), key=_rank, default=None)
+        if shared is not None and others and not (graphs["edge"] and graphs["node"]):
+            found = _graph_key(others[0], shared, params, values)
+            if found is not None:
+                key, edge_column, node_column = found
+                graphs |= {"graph": key, "edge": edge_column, "node": node_column}
+    ends = find_end_columns(edges, shared, params, notices, is_only_table=is_only_table)
+    return ColumnsOfIds(ends, graphs, "" if shared is None else shared.id_column)
+
+
+def level_from_name(name: str) -> Level | None:
+    """Return the level of a table by its name; edges take precedence, as in ``graph-edges``."""
+    words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
+    for level in reversed(known_columns.LEVEL_WORDS):
+        if words & known_columns.LEVEL_WORDS[level]:
+            return level
+    return None
