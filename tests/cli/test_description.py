@@ -328,8 +328,8 @@ def test_tables_of_several_types_are_merged_with_a_type_column(home, tmp_path):
     edges = pd.DataFrame({"src_id": [0, 1, 2], "dst_id": [2, 1, 0]})
     edges.to_csv(folder / "edges_0.csv", index=False)
     message = expect_refusal("build", "graphs", "--name", "shop", "--archive", folder, code=4)
-    assert "Two files may be the table of nodes: nodes_0.csv, nodes_1.csv" in message
-    assert "several types of nodes are one table, with the type in a column" in message
+    assert "nodes_1.csv, line 2: the node 0 occurs twice" in message
+    assert "write the type before each id in all tables, as in user:0" in message
 
     joined = tmp_path / "joined"
     joined.mkdir()
@@ -359,7 +359,7 @@ def test_pandas_tables_give_the_same_keys_and_dtypes_as_files(home, tmp_path):
     assert saved.card.class_names == ["x", "y", "z"]
     for given, words in (
         ({"nodes": table}, "The tables are called nodes"),
-        ({"edges": edges.assign(weight=1.5)}, "no columns named like the ends of an edge"),
+        ({"edges": edges.assign(b="-", w=1.5)}, "no columns named like the ends of an edge"),
         (edges.assign(a=None), "'a' is empty"),
     ):
         options = {"source": "a", "target": "b"} if isinstance(given, pd.DataFrame) else {}

@@ -132,7 +132,7 @@ BAD = [
     ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "line 5: .*'c'"),
     ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no'"),
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
-    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv, edges.tsv"),
+    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv and edges.tsv have the same rows"),
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 "),
     ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "key,x\n2,7\n1,7\n0,7\n"}, {}, "may be those in key"),
     ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "the edges have other ids"),

@@ -279,7 +279,8 @@ def test_numbers_that_show_their_decimal_sign_are_read(tmp_path):
 ASKED = [
     ({"list_txt": "p q\nr s\nt u\n"}, {"edges": 2}),
     ({"edges_csv": "u,v\n0,1\n1,2\n", "nodes_csv": "0,1\n.5,6\n7,8\n9,.1\n"}, {"nodes": 3}),
-    ({"edges_csv": "a,b,c\n1,2,3\n2,3,4\n"}, {"edges": 2}),
+    ({"edges_csv": "user,film,stars\n1,2,3\n2,3,4\n"}, {"edges": 2}),
+    ({"a_csv": "u,v\n0,1\n", "b_csv": "u,v\n0,1\n1,2\n"}, {"edges": 3}),
     ({"edges_csv": "source,target,from,to\n1,2,3,4\n2,3,4,5\n"}, {"edges": 2}),
     ({"edges_csv": "0 1 2 5\n1 2 3 6\n"}, {"edges": 2}),
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {"edges": 3}),

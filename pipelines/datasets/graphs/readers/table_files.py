@@ -16,6 +16,7 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     tables_from_matrix,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
+from kmip_data.pipelines.datasets.graphs.tables.joined_files import ask_about_files, join_files
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     FeatureIndices,
     read_feature_indices,
@@ -64,7 +65,9 @@ def read(
                 raise
             findings.notices.ignored[name] = f"no table: {error.message}"
     is_only_table = len(tables) == 1
+    tables = join_files(tables, options.params)
     levels = assign_levels(tables, options, findings.notices)
+    ask_about_files(levels, options.params, findings.notices)
     cells = matrix_cells(levels["edge"]) if is_only_table else None
     if cells is not None:
         levels = tables_from_matrix(levels["edge"], cells)

@@ -7,9 +7,10 @@ columns. A further column that may be an end as well is asked about.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import combinations, takewhile
+from itertools import combinations
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -321,8 +322,8 @@ def _likely_ends(
         return LikelyEnds((first, second), 0, is_certain=False)
     pairs = list(combinations(candidates, 2))
     common = [_count_common(columns[first], columns[second]) for first, second in pairs]
-    # Without common values, names alike are the likeliest.
-    best = max(range(len(pairs)), key=lambda pair: (common[pair], _are_similar(*pairs[pair])))
+    # Without common values, known names are the likeliest, then names alike.
+    best = max(range(len(pairs)), key=lambda pair: (common[pair], _likeness(*pairs[pair])))
     ends = pairs[best]
     fewest = min(len(ids.distinct) for name in ends if (ids := columns[name]) is not None)
     is_certain = (
@@ -358,13 +359,24 @@ def _is_in_both(
     return is_known.mean() >= MIN_COVERAGE and len(other.distinct) >= MIN_RIVAL_IDS * ids
 
 
+def _likeness(first: str, second: str) -> tuple[int, int]:
+    """Return how much two names are those of two ends: known words, and characters in common."""
+    words = {word for pair in known_columns.END_NAMES for word in pair}
+    known = len(known_columns.matching_names([first, second], words))
+    return known, _shared_length(first, second)
+
+
 def _are_similar(first: str, second: str) -> bool:
     """True for names such as roi_a and roi_b, stop_from and stop_to, or a and b."""
     if max(len(first), len(second)) <= _SHORT_NAME:
         return True
-    pairs = zip(first, second, strict=False)
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    shared = _shared_length(first, second)
     return shared >= 3 and max(len(first), len(second)) - shared <= 6
+
+
+def _shared_length(first: str, second: str) -> int:
+    """Return the length of the beginning that two names share."""
+    return len(os.path.commonprefix([first, second]))  # noqa: RUF071 -- of texts
 
 
 def end_options(ends: EndColumns) -> str:

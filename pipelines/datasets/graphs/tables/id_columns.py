@@ -15,6 +15,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.id_values import MIN_COVERAGE, IdValues, id_values
+from kmip_data.pipelines.datasets.graphs.tables.node_indices import REMEDY_OF_EQUAL_IDS
 from kmip_data.pipelines.datasets.graphs.tables.shared_ids import graph_columns_by_name
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     MISSING_IDS,
@@ -181,7 +182,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     if is_duplicate.any():
         row = int(is_duplicate.argmax())
         problem = f"the node {nodes.frame[name][row]} occurs twice"
-        remedy = "remove one of the lines; --set node=none, if the edges number the rows from 0"
+        remedy = f"{REMEDY_OF_EQUAL_IDS}; --set node=none, if the edges number the rows from 0"
         raise nodes.error_at(row, problem, remedy)
 
 

@@ -18,6 +18,11 @@ RowsByGraph = dict[str, I64]  #: rows of each graph, by its name
 #: Length of the range, per value, up to which a table over the range is faster than a hash table.
 _MAX_RANGE_PER_VALUE = 8
 
+REMEDY_OF_EQUAL_IDS = (
+    "remove one of the lines; if they are nodes of several types, write the type before each id in all "
+    "tables, as in user:0"
+)
+
 
 class IntegerCodes(NamedTuple):
     """Integers as offsets from the smallest one."""
@@ -126,7 +131,7 @@ class NodeIndices:
         if not is_last.all():
             row = node_rows[pd.Index(codes).duplicated().argmax()]
             problem = f"the node {self.ids[row]} occurs twice"
-            raise self._nodes.error_at(row, problem, "remove one of the lines")
+            raise self._nodes.error_at(row, problem, REMEDY_OF_EQUAL_IDS)
         edges = self._index_by_code[self._end_codes[:, edge_rows]]
         self._index_by_code[codes] = -1
         unknown = np.argwhere(edges.T < 0)

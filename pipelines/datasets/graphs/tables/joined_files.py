@@ -1,0 +1,160 @@
+"""Files with one header as one table, and the names of files as ids of graphs.
+
+Each file is a graph if a column of another table has the names of the files, or if the user answers
+so. Otherwise the files of edges are parts of one graph if they share a table of nodes; if there is
+none, the user is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import Array
+from kmip_data.columns.column_roles import Level
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.id_values import (
+    MIN_COVERAGE,
+    ValuesOfTables,
+    id_values,
+)
+from kmip_data.pipelines.datasets.graphs.tables.shared_ids import (
+    free_columns,
+    graph_columns_by_name,
+)
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.text import list_names
+
+FILE_COLUMN = "file"  #: column with the name of each row's file, if each file is a graph
+
+
+class _Locations(Sequence[str]):
+    """Locations of the rows of joined tables, each made when it is read."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = tables
+        self._starts = [0, *accumulate(len(table.frame) for table in tables)]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, row: int) -> str:  # type: ignore[override]
+        number = bisect_right(self._starts, row) - 1
+        return self._tables[number].location(row - self._starts[number])
+
+
+def join_files(tables: Sequence[Table], params: GraphParams) -> list[Table]:
+    """Join the tables that have the same column names, in the order of the files."""
+    by_header: dict[tuple[str, ...], list[Table]] = {}
+    for number, table in enumerate(tables):
+        header = table.column_names if table.has_names else (f"\0{number}",)
+        by_header.setdefault(header, []).append(table)
+    groups = list(by_header.values())
+    others = [group[0] for group in groups if len(group) == 1]
+    joined = []
+    for group in groups:
+        names = None
+        if len(group) > 1 and FILE_COLUMN not in group[0].column_names:
+            names = _names_of_graphs(group, others, params)
+        joined.append(_join(group, names) if len(group) > 1 else group[0])
+    return joined
+
+
+def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
+    """Return the rows of several tables, with the name of each row's file if ``names`` are given."""
+    for first, second in pairwise(tables):
+        if len(first.frame) > 1 and first.frame.equals(second.frame):
+            raise DamagedInput(
+                f"{first.name} and {second.name} have the same rows.",
+                next="move one of them out of the folder",
+            )
+    frame = pd.concat([table.frame for table in tables], ignore_index=True)
+    if names is not None:
+        frame[FILE_COLUMN] = np.repeat(np.array(names, object), [len(t.frame) for t in tables])
+    first = tables[0]
+    # Cells are parsed as written from one text, which has no column of files.
+    is_one_text = names is None and len({table.separator for table in tables}) == 1
+    text = b"".join(bytes(table.text) for table in tables) if is_one_text else b""
+    return replace(
+        first,
+        name=list_names([table.name for table in tables], 100),
+        frame=frame,
+        text=text,
+        may_have_codes=any(table.may_have_codes for table in tables),
+        locations=_Locations(tables),
+    )
+
+
+def _names_of_graphs(
+    group: Sequence[Table], others: Sequence[Table], params: GraphParams
+) -> Sequence[str] | None:
+    """Return the name of each file if the files are graphs; ``None`` if not."""
+    forms = forms_of_names([table.name for table in group])
+    if params.graph == FILE_COLUMN:
+        return forms[0]
+    values = ValuesOfTables()
+    for table in others:
+        for column in values.unique_columns(table, free_columns(table, params)):
+            if (names := names_in_column(forms, table.frame[column])) is not None:
+                return names
+    return None
+
+
+def forms_of_names(files: Sequence[str]) -> list[Sequence[str]]:
+    """Return ways to name files: without level and ending, without ending, with it, with folders.
+
+    >>> forms_of_names(["net/a_edges.csv", "net/b_edges.csv"])[:2]
+    [['a', 'b'], ['a_edges', 'b_edges']]
+    """
+    names = [file.rpartition("/")[2] for file in files]
+    stems = [name.partition(".")[0] for name in names]
+    words = "|".join(word for level in known_columns.LEVEL_WORDS.values() for word in level)
+    bare = [re.sub(rf"[\W_]*\b(?:{words})\b[\W_]*", "", stem.replace("_", " ")) for stem in stems]
+    with_folders = [file.rpartition(".")[0] for file in files]
+    forms = [bare, stems, names, with_folders, files]
+    return [form for form in forms if len({*form}) == len(files) and "" not in form]
+
+
+def names_in_column(forms: Sequence[Sequence[str]], cells: pd.Series) -> Array | None:
+    """Return the cell that names each file in one of these forms; ``None`` if many have none.
+
+    Numbers name files only in a column without many others.
+    """
+    column = id_values(cells)
+    if column is None:
+        return None
+    for form in forms:
+        names = id_values(pd.Series(form, dtype=object))
+        if names is None:
+            continue
+        are_numbers = names.distinct.dtype.kind == "i"
+        if are_numbers and len(form) < MIN_COVERAGE * len(column.distinct):
+            continue
+        positions = names.positions_in(column)
+        if np.mean(positions >= 0) >= MIN_COVERAGE:
+            written = column.distinct[positions].astype(object)
+            return np.where(positions >= 0, written, np.array(form, object))
+    return None
+
+
+def ask_about_files(levels: Mapping[Level, Table], params: GraphParams, notices: Notices) -> None:
+    """Ask whether files of edges are parts of one graph, if nothing in the files tells."""
+    edges = levels["edge"]
+    if not isinstance(edges.locations, _Locations) or "node" in levels:
+        return
+    if params.graph or FILE_COLUMN in edges.column_names or graph_columns_by_name(edges, params):
+        return
+    question = (
+        f"{edges.name} have one header, and may be parts of one graph or a graph each: "
+        f"--set graph=none or --set graph={FILE_COLUMN}"
+    )
+    notices.questions[question] = "--set graph=none"
