@@ -16,14 +16,20 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     tables_from_matrix,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.joined_files import ask_about_files, join_files
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     FeatureIndices,
     read_feature_indices,
 )
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
+from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
+    ask_about_files,
+    join_files,
+)
+from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import (
+    assign_levels,
+    level_from_name,
+)
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
-from kmip_data.pipelines.datasets.graphs.tables.table_roles import assign_levels, level_from_name
 from kmip_data.pipelines.formats.frames import PARQUET, is_frame_file, read_frame
 
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"

@@ -10,7 +10,7 @@ import pandas as pd
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.end_columns import options_after_header
+from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import options_after_header
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 from kmip_data.pipelines.formats.header_line import looks_like_names, strings_in
 from kmip_data.pipelines.formats.written_numbers import is_written_number

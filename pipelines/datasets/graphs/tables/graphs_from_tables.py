@@ -16,11 +16,6 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
-from kmip_data.pipelines.datasets.graphs.tables.end_columns import read_ends
-from kmip_data.pipelines.datasets.graphs.tables.id_columns import (
-    find_node_id_column,
-    first_row,
-)
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     NodeIndices,
@@ -28,6 +23,12 @@ from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     encode_ids,
     index_ends,
 )
+from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import read_ends
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import (
+    find_node_id_column,
+    first_row,
+)
+from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import find_columns
 from kmip_data.pipelines.datasets.graphs.tables.rows_by_graph import (
     match_graphs,
     rows_by_graph,
@@ -38,7 +39,6 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     check_column_options,
     ids_as_strings,
 )
-from kmip_data.pipelines.datasets.graphs.tables.table_roles import find_columns
 from kmip_data.pipelines.formats.typed_rows import paged_copy
 from kmip_data.text import count_with_noun
 
@@ -69,13 +69,9 @@ def graphs_from_tables(
     has_many_graphs = "graph" in tables or any(graph_columns.values())
     node_column = ""
     if "node" in tables:
+        likely = id_columns.node
         node_column = find_node_id_column(
-            tables["node"],
-            ends,
-            params,
-            notices,
-            likely=id_columns.node,
-            has_many_graphs=has_many_graphs,
+            tables["node"], ends, params, notices, likely=likely, has_many_graphs=has_many_graphs
         )
         if not node_column:
             findings.tables.numbering = "rows-from-1" if first_row(params) else "none"

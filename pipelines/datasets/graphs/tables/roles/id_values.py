@@ -50,8 +50,7 @@ class IdValues(NamedTuple):
 def id_values(cells: pd.Series) -> IdValues | None:
     """Return the values of a column; ``None`` for decimals, booleans and lists, which are no ids."""
     if cells.dtype.kind in "iu" and not (len(cells) and cells.max() >= 2**63):
-        codes, distinct = pd.factorize(cells.to_numpy(np.int64))
-        return IdValues(distinct, codes)
+        return IdValues(*pd.factorize(cells.to_numpy(np.int64))[::-1])
     if cells.dtype.kind not in "fuO":
         return None
     try:
@@ -60,15 +59,15 @@ def id_values(cells: pd.Series) -> IdValues | None:
         return None
     values = pd.Series(distinct)
     if cells.dtype.kind == "O":
-        texts = normal_texts(values.map(str).to_numpy(object))
-        merged, distinct = pd.factorize(pd.Series(texts).where(texts != ""))
+        texts = pd.Series(normal_texts(values.map(str).to_numpy(object)), dtype=object)
+        merged, distinct = pd.factorize(texts.where(texts != ""))
         codes = np.append(merged, -1)[codes]
         values = pd.Series(distinct)
     integers = whole_numbers(values)
     if integers is None:
         return None if cells.dtype.kind == "f" else IdValues(values.to_numpy(object), codes)
-    merged, distinct = pd.factorize(integers)
-    return IdValues(distinct, np.append(merged, -1)[codes])
+    merged, numbers = pd.factorize(integers)
+    return IdValues(numbers, np.append(merged, -1)[codes])
 
 
 class ValuesOfTables:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.id_values import (
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
     MIN_COVERAGE,
     IdValues,
     ValuesOfTables,

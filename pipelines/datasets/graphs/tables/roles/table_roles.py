@@ -2,7 +2,7 @@
 
 1. A description, or ``source`` and ``target``, decides.
 2. The table of nodes has a column of different ids that two columns of the table of edges cover, and
-   the table of graphs has one that columns of both cover: :mod:`shared_ids`. No edge joins two graphs.
+   the table of graphs has one that columns of both cover: :mod:`.shared_ids`. No edge joins two graphs.
 3. Where the values fit several tables, or none, the known names of columns and the words in the
    names of files decide.
 """
@@ -22,10 +22,13 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.end_columns import end_options, find_end_columns
-from kmip_data.pipelines.datasets.graphs.tables.id_columns import find_graph_column
-from kmip_data.pipelines.datasets.graphs.tables.id_values import ValuesOfTables
-from kmip_data.pipelines.datasets.graphs.tables.shared_ids import (
+from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import (
+    end_options,
+    find_end_columns,
+)
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import find_graph_column
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
+from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     EndColumns,
     SharedIds,
     free_columns,

@@ -14,9 +14,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.id_values import MIN_COVERAGE, IdValues, id_values
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import REMEDY_OF_EQUAL_IDS
-from kmip_data.pipelines.datasets.graphs.tables.shared_ids import graph_columns_by_name
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
+    MIN_COVERAGE,
+    IdValues,
+    id_values,
+)
+from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import graph_columns_by_name
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     MISSING_IDS,
     Table,

@@ -16,18 +16,17 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pandas as pd
 
-from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.id_values import (
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
     MIN_COVERAGE,
     ValuesOfTables,
     id_values,
 )
-from kmip_data.pipelines.datasets.graphs.tables.shared_ids import (
+from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     free_columns,
     graph_columns_by_name,
 )
@@ -124,7 +123,7 @@ def forms_of_names(files: Sequence[str]) -> list[Sequence[str]]:
     return [form for form in forms if len({*form}) == len(files) and "" not in form]
 
 
-def names_in_column(forms: Sequence[Sequence[str]], cells: pd.Series) -> Array | None:
+def names_in_column(forms: Sequence[Sequence[str]], cells: pd.Series) -> Sequence[str] | None:
     """Return the cell that names each file in one of these forms; ``None`` if many have none.
 
     Numbers name files only in a column without many others.
@@ -141,8 +140,8 @@ def names_in_column(forms: Sequence[Sequence[str]], cells: pd.Series) -> Array |
             continue
         positions = names.positions_in(column)
         if np.mean(positions >= 0) >= MIN_COVERAGE:
-            written = column.distinct[positions].astype(object)
-            return np.where(positions >= 0, written, np.array(form, object))
+            pairs = zip(positions.tolist(), form, strict=True)
+            return [str(column.distinct[row]) if row >= 0 else name for row, name in pairs]
     return None
 
 

@@ -20,8 +20,12 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.id_values import MIN_COVERAGE, IdValues, id_values
-from kmip_data.pipelines.datasets.graphs.tables.shared_ids import (
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
+    MIN_COVERAGE,
+    IdValues,
+    id_values,
+)
+from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     MIN_RIVAL_IDS,
     EndColumns,
     SharedIds,
