@@ -153,6 +153,10 @@ def _splits_to_write(
     """Return the splits of a new build; the first becomes its default."""
     default_splits = pipeline.default_splits(params)
     if pipeline.manifest.recipe:
+        # Files that give folds make them the default rule.
+        if default_splits and "split_rule" not in split_params.model_fields_set:
+            rule = default_splits[0].split_rule
+            split_params = split_params.model_copy(update={"split_rule": rule})
         return [split_params, *default_splits]
     return [*default_splits, split_params]
 
@@ -309,7 +313,7 @@ def build_own(
                     # Only the split failed: building another split resumes here.
                     error.left = f"unfinished: {plan.folder}"
             raise
-        ensure_split(build, split_params.model_dump(), quiet=execution.quiet)
+        ensure_split(build, split_params.model_dump(exclude_unset=True), quiet=execution.quiet)
 
     # A repeated command makes the name refer to its build again, if that is still complete.
     _check_files(build)

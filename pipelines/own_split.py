@@ -23,19 +23,27 @@ from kmip_data.pipelines.parameters import BaseSplitParams, check_fold
 from kmip_data.text import is_likely_typo, nearest_name
 
 SCAFFOLD_RULE = "scaffold"  #: rule of molecules that are built from SMILES
+FOLDER_RULE = "folders"  #: rule that makes each first folder of the files a fold
 
 
 class OwnSplitParams(BaseSplitParams):
     """Split parameters of a user's own files."""
 
-    random_rules: ClassVar[tuple[str, ...]] = ("given", "random", "stratified")
+    random_rules: ClassVar[tuple[str, ...]] = ("given", "random", "stratified", FOLDER_RULE)
     rule_of_part_sizes: ClassVar[str | None] = "random"
 
     split_rule: str = Field(
         default="given",
-        pattern="^(given|random|stratified)$",
-        description="given: folders named train, val and test, else random; random: records drawn at "
-        "random; stratified: drawn with equal class fractions",
+        pattern="^(given|random|stratified|folders)$",
+        description="given: parts in a table or folders named train, val and test, else random; random: "
+        "records drawn at random; stratified: drawn with equal class fractions; folders: test is the "
+        "folder that fold numbers",
+    )
+    fold: int = Field(
+        default=0,
+        ge=0,
+        le=9_999,
+        description="with split_rule=folders: number of the test folder in name order, from 0",
     )
     val_fraction: float = Field(
         default=0.1,
@@ -94,8 +102,9 @@ def own_split(
     # 1. Parts in the files: a code for each record or node, if any.
     rule, level, codes = _given_parts(records, params)
     folds = codes.shape[1] if codes is not None and codes.ndim > 1 else 1
-    fold = params.fold if isinstance(params, GraphSplitParams) else 0
-    check_fold(dataset, fold, folds, drawn=codes is None)
+    fold = params.fold
+    if rule != FOLDER_RULE:
+        check_fold(dataset, fold, folds, drawn=codes is None)
     label_level = records.label_column.level if records.label_column else level
     divides_nodes = divides_nodes and label_level == "node"
     is_labelled = _labelled_mask(records, divides_nodes=divides_nodes)
@@ -117,12 +126,12 @@ def own_split(
         options = {"fold": fold} if divides_nodes else {}
         return _split_from_codes(Split(name, "given", options), codes, divides_nodes=divides_nodes)
 
-    # 2. Folders named after parts, of which val may be missing.
-    by_folder = parts_by_folder(records.keys) if params.split_rule == "given" else {}
-    if by_folder:
+    # 2. Folders that are folds, or named after parts.
+    split = _split_of_folders(records.keys, groups, params, dataset)
+    if split is not None:
         if group_column is not None:
-            raise _given_parts_error(group_column, "folders named train, val and test")
-        return _split_by_folder(by_folder, groups, params)
+            raise _given_parts_error(group_column, "folders as parts")
+        return split
 
     # 3. Parts drawn among the labelled items, by whole groups.
     drawn_items = np.flatnonzero(is_labelled)
@@ -289,24 +298,59 @@ def _split_from_codes(split: Split, codes: U8, *, divides_nodes: bool) -> Split:
     return replace(split, parts=parts)
 
 
-def _split_by_folder(
-    by_folder: dict[str, list[int]], groups: Sequence[str], params: OwnSplitParams
-) -> Split:
-    """Return the split that the folders give; val is drawn from train if no folder has it."""
+def _split_of_folders(
+    keys: Sequence[str], groups: Sequence[str], params: OwnSplitParams, dataset: str
+) -> Split | None:
+    """Return the split by folders that are folds or parts; val is drawn from train if none has it."""
+    if params.split_rule == FOLDER_RULE:
+        return _split_by_fold(keys, groups, params, dataset)
+    by_folder = parts_by_folder(keys) if params.split_rule == "given" else {}
+    if not by_folder:
+        return None
     if by_folder["val"]:
         return Split("folders", "given", {}, by_folder, note="by the folders of the files")
-    train = np.array(by_folder["train"])
-    train_groups = np.array([groups[row] for row in by_folder["train"]])
-    codes = draw_parts(len(train), {"val": params.val_fraction}, params.split_seed, train_groups)
-    parts = dict(by_folder)
-    for part in ("train", "val"):
-        parts[part] = train[codes == PART_CODES[part]].tolist()
     return Split(
         f"folders-val{params.val_fraction:g}-seed{params.split_seed}",
         "given",
         params.model_dump(include={"split_seed", "val_fraction"}),
-        parts,
+        _with_drawn_val(by_folder, groups, params),
         note=f"by the folders of the files; val is {params.val_fraction:.0%} of train, at random",
+    )
+
+
+def _with_drawn_val(
+    parts: dict[str, list[int]], groups: Sequence[str], params: OwnSplitParams
+) -> dict[str, list[int]]:
+    """Return parts whose val is drawn from train, by whole groups."""
+    train = np.array(parts["train"])
+    train_groups = np.array([groups[row] for row in parts["train"]])
+    codes = draw_parts(len(train), {"val": params.val_fraction}, params.split_seed, train_groups)
+    drawn = {part: train[codes == PART_CODES[part]].tolist() for part in ("train", "val")}
+    return {**parts, **drawn}
+
+
+def _split_by_fold(
+    keys: Sequence[str], groups: Sequence[str], params: OwnSplitParams, dataset: str
+) -> Split:
+    """Return the split whose test part is one of the first folders; val is drawn from the others."""
+    folders = [key.partition("/")[0] if "/" in key else "" for key in keys]
+    names = sorted({*folders})
+    if len(names) < 2:
+        raise UsageError(
+            f"{dataset} has no folds: its files are not in several folders.",
+            next="--split-rule random",
+        )
+    check_fold(dataset, params.fold, len(names))
+    test = names[params.fold]
+    parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    for row, folder in enumerate(folders):
+        parts["test" if folder == test else "train"].append(row)
+    return Split(
+        f"{FOLDER_RULE}-fold{params.fold}-val{params.val_fraction:g}-seed{params.split_seed}",
+        FOLDER_RULE,
+        params.model_dump(include={"split_seed", "val_fraction", "fold"}),
+        _with_drawn_val(parts, groups, params),
+        note=f"test is the folder {test}; val is {params.val_fraction:.0%} of the others, at random",
     )
 
 
@@ -325,6 +369,8 @@ def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str
         return rule, "node", records.given_parts[rule]
     if rule in columns:
         return rule, columns[rule].level, records.read_column(columns[rule].key)
+    if rule == FOLDER_RULE:
+        return rule, "graph", None
     has_scaffolds = _column_with_doc(records, SCAFFOLD_DOC) is not None
     if rule == SCAFFOLD_RULE and has_scaffolds:
         return rule, "graph", None

@@ -118,6 +118,14 @@ def scan() -> None:
     las.write("scan.las")
 
 
+def scans() -> None:
+    for room in "1234":
+        folder = Path("scans/area_1", room, "Annotations")
+        folder.mkdir(parents=True)
+        for number, name in enumerate(("floor_1", "wall_1", "wall_2")):
+            np.savetxt(folder / f"{name}.txt", np.random.default_rng(number).random((10, 3)))
+
+
 def photos() -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("skimage")
@@ -147,6 +155,7 @@ FILES = {
     "many": (many, (20, 270, 270)),
     "assay": (assay, (10, None, None)),
     "scan": (scan, (1, 200, 1_600)),
+    "scans": (scans, (4, 120, 1_920)),
     "photos": (photos, (10, None, None)),
 }
 

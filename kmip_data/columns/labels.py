@@ -385,7 +385,7 @@ class LabelStatistics:
         if self.has_strings:
             names = sorted(map(str, self.counts))
             if len(names) > allowed:
-                remedy = "another --set label_column="
+                remedy = "another --set label="
                 if len(names) <= MAX_CLASSES:
                     remedy = f"--set classes={len(names)}"
                 raise DamagedInput(
@@ -399,9 +399,7 @@ class LabelStatistics:
             value for value in self.counts if isinstance(value, int) and value != NO_CLASS
         )
         if not numbers:
-            raise DamagedInput(
-                f"No point has a label in {column!r}.", next="--set label_column=none"
-            )
+            raise DamagedInput(f"No point has a label in {column!r}.", next="--set label=none")
         if count is None and numbers[-1] in _VOID_LABELS and len(numbers) <= _MAX_LISTED_CLASSES:
             raise _void_error(numbers, column)
         if numbers[0] < 0 or numbers[-1] >= allowed:

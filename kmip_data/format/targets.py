@@ -21,8 +21,8 @@ DEFAULT_METRICS: dict[TargetType, str] = {
     "links": "mrr",
 }
 
-#: recipe -> parameter that names the labels in your own files
-_LABEL_PARAMETERS = {"points": "label_column", "graphs": "label"}
+#: recipes of your own files whose parameter ``label`` names the labels
+_RECIPES_WITH_LABEL = {"points", "graphs"}
 
 
 def target_column(schema: Schema) -> Column | None:
@@ -47,8 +47,8 @@ def require_trainable(
     missing, steps = _missing_inputs(card.schema_, needs_features=needs_features)
     if labels is None or labels.level not in {"node", "graph"}:
         missing.append("targets y")
-        if parameter := _LABEL_PARAMETERS.get(card.manifest):
-            steps.append(f"build it under another --name with --set {parameter}=COLUMN")
+        if card.manifest in _RECIPES_WITH_LABEL:
+            steps.append("build it under another --name with --set label=COLUMN")
     if needs_split and not card.splits:
         missing.append("split")
         steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')

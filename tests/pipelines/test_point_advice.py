@@ -21,7 +21,7 @@ def column(values) -> str:
 CLOUDS = {
     "no z": ("a.csv", "a,b,c,d\n" + LINE.replace(" ", ","), []),
     "pandas": ("a.csv", "0,1,2\n" + LINE.replace(" ", ","), []),
-    "no such label": ("a.txt", "x y z kind\n" + column([0, 1] * 10), ["--set", "label_column=class"]),
+    "no such label": ("a.txt", "x y z kind\n" + column([0, 1] * 10), ["--set", "label=class"]),
     "no such feature": ("a.txt", "x y z red\n" + column([0, 1] * 10), ["--set", "feature=rot"]),
     "text as position": ("a.txt", "x y z n\n" + column(["a", "b"] * 10), ["--set", "position=n,y,z"]),
     "text as feature": ("a.txt", "x y z n\n" + column(["a", "b"] * 10), ["--set", "feature=n"]),

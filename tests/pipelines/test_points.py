@@ -139,7 +139,7 @@ def test_every_format_gives_the_same_graph(tmp_path, kind):
         rows["y"] += 6_672_000
     path = write(tmp_path, kind, rows)
     features, label = (COLOURS, "class") if kind in NAMED else (("3/255", "4/255", "5/255"), "6")
-    (record,) = read_records(path, feature=features, label_column=label)
+    (record,) = read_records(path, feature=features, label=label)
     numbers = table(cloud())
     expected = np.column_stack([numbers[:, :3] - numbers[:, :3].min(axis=0), numbers[:, 3:6] / 255])
     np.testing.assert_allclose(record.columns["node/x"], expected, atol=1e-6)
@@ -185,7 +185,7 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
     folder.mkdir()
     for number in range(3):
         np.save(folder / f"room_{number}.npy", cloud(4_000, seed=number))
-    options = {"feature": COLOURS, "label_column": "class", "block": 2.0, "block_points": 256}
+    options = {"feature": COLOURS, "label": "class", "block": 2.0, "block_points": 256}
     sets = [
         f"--set={key}={value}" for key, values in options.items() for value in np.atleast_1d(values)
     ]
@@ -274,7 +274,7 @@ def test_a_stratified_split_has_the_shares_that_are_asked_for_not_those_of_folde
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / f"{number}.npy", table(cloud(20, number)))
     line = ("build", "points", "--name=own", f"--archive={tmp_path / 'clouds'}", "--k=4", "--quiet")
-    line = (*line, "--set=label_column=6", f"--home={tmp_path / 'home'}", "--json")
+    line = (*line, "--set=label=6", f"--home={tmp_path / 'home'}", "--json")
     for options, sizes in (
         ((), [4, 1, 5]),
         (("--split-rule=stratified",), [8, 1, 1]),
@@ -296,8 +296,11 @@ def test_unused_files_and_columns_are_reported(tmp_path):
         "--quiet",
         "--set=feature=red/255",
     )
-    assert "ignored        green, blue, class: not among --set feature=\n" in kmip(*line).out
-    done = kmip(*line, "--set=label_column=class")
+    assert (
+        "ignored        green, blue, class: not among --set feature=\n"
+        in kmip(*line, "--set=label=none").out
+    )
+    done = kmip(*line, "--set=label=class")
     assert "warning: no node has the class 1; classes are 0 to 2" in done.err
     assert "node features  4 (x [unit of the file]," in done.out
 
@@ -399,7 +402,7 @@ def test_a_molecule_is_a_cloud_of_atoms(tmp_path):
     water = "3\nwater\nO 0 0 0\nH 0.76 0.59 0\nH -0.76 0.59 0\n"
     columns = columns_of(tmp_path, water, "water.xyz")
     assert columns["x"] == ["O", "H", "H"]
-    (record,) = read_records(tmp_path / "water.xyz", k=1, position="y,z,3", label_column="x")
+    (record,) = read_records(tmp_path / "water.xyz", k=1, position="y,z,3", label="x")
     assert record.columns["node/y"].tolist() == [1, 0, 0]
 
 
@@ -409,7 +412,7 @@ def test_points_without_a_position_are_left_out_in_every_format(tmp_path, kind):
     rows = cloud()
     rows["y"][[3, 59]] = np.nan
     label = "class" if kind in NAMED else "6"
-    (record,) = read_records(write(tmp_path, kind, rows), label_column=label)
+    (record,) = read_records(write(tmp_path, kind, rows), label=label)
     kept = np.delete(np.arange(60), [3, 59])
     assert record.num_nodes == 58
     np.testing.assert_array_equal(record.columns["node/y"], rows["class"][kept])
@@ -702,19 +705,19 @@ TEXTS = [
     (",0,1,2\n0,3,4,5\n1,6,7,8\n", {}, "may be names or a point"),
     ("", {}, "points"),
     ("x y z\n", {}, "points"),
-    ("1 2 3\n4 5 6\n", {"label_column": "class"}, "'class'"),
+    ("1 2 3\n4 5 6\n", {"label": "class"}, "'class'"),
     (
         "1 2 3 0\n4 5 6 1.5\n",
-        {"label_column": "3", "task": "classification"},
+        {"label": "3", "task": "classification"},
         "are 0 to 1.5, which",
     ),
-    ("1 2 3 0\n4 5 6 -2\n", {"label_column": "3"}, "are -2, 0; classes must be 0"),
-    ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "are 0, 7; classes must be 0 to 4"),
-    ("1 2 3 a\n4 5 6 b\n", {"label_column": "3", "task": "regression"}, "are strings: a, b"),
+    ("1 2 3 0\n4 5 6 -2\n", {"label": "3"}, "are -2, 0; classes must be 0"),
+    ("1 2 3 0\n4 5 6 7\n", {"label": "3", "classes": 5}, "are 0, 7; classes must be 0 to 4"),
+    ("1 2 3 a\n4 5 6 b\n", {"label": "3", "task": "regression"}, "are strings: a, b"),
     ("1 2 3 a\n4 5 6 b\n", {"feature": ("3",)}, "line 1: '3' is 'a', not a number"),
     ("\n# m\n\nx y z a\n\n1 2 3 5\n4 5 6 b\n", {"feature": ("a",)}, "line 7: 'a' is 'b'"),
     ("nan 2 3 1\n1 2 3 1\n4 5 6 1e99\n", {"feature": ("3",)}, "line 3: the feature 3 is 1e\\+99"),
-    ("1 2 3 nan\n4 5 6 nan\n", {"label_column": "3"}, "No point has a label"),
+    ("1 2 3 nan\n4 5 6 nan\n", {"label": "3"}, "No point has a label"),
     ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "'red'"),
     (
         "1 2 3 1700000001\n4 5 6 1700000002\n",

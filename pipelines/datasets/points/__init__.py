@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,21 +16,27 @@ from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_vali
 
 from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
-from kmip_data.columns.labels import MAX_CLASSES, NO_CLASS, class_codes, fitting_task
-from kmip_data.errors import DamagedInput
+from kmip_data.columns.labels import (
+    MAX_CLASSES,
+    NO_CLASS,
+    LabelStatistics,
+    class_codes,
+    fitting_task,
+)
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
-from kmip_data.pipelines.common_columns import class_column, feature_column
+from kmip_data.pipelines.common_columns import class_column, feature_column, regression_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
     LABEL_SUFFIXES,
     TEXT_SUFFIXES,
-    label_files,
 )
 from kmip_data.pipelines.datasets.points.first_pass import Survey
+from kmip_data.pipelines.datasets.points.layouts import class_folders, find_clouds
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
     KnnParams,
@@ -51,12 +58,15 @@ from kmip_data.pipelines.own_pipeline import (
     parse_class_values,
     skip_reason,
 )
+from kmip_data.pipelines.own_split import FOLDER_RULE, OwnSplitParams
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import StrictModel
+from kmip_data.text import list_names
 
 _SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
-NO_LABEL_COLUMN = "none"
+NO_LABEL = "none"  #: value of ``label``: no labels
+FOLDER_LABEL = "folder"  #: value of ``label``: the folder of a cloud is its class
 
 
 class PointSource(StrictModel):
@@ -92,11 +102,13 @@ class PointSource(StrictModel):
 
 
 class InferredPoints(StrictModel):
-    """Label column, classes and missing features, inferred from the files of a build."""
+    """Labels, classes and missing features, inferred from the files of a build."""
 
-    label_column: str | None = None  #: None if there are no labels
+    label: str | None = None  #: column or source of the labels; None if there are none
+    label_level: Literal["node", "graph"] = "node"  #: owner of a label: a point, or a cloud
     classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
-    is_complete: bool = True  #: True if every point has a label
+    is_complete: bool = True  #: True if every point or cloud has a label
+    folds: int = 0  #: number of folders that are folds; 0 if there are none
     missing: tuple[str, ...] = ()  #: features with missing values
     summary: dict[str, Any] = Field(default_factory=dict)  #: entries of the card
 
@@ -115,9 +127,10 @@ class OwnPointParams(KnnParams, OwnTextParams):
         default=(),
         description="feature column besides the position, such as red, red/255 or time-1700000000; repeat",
     )
-    label_column: str | None = Field(
+    label: str | None = Field(
         default=None,
-        description="label column (default: label, if all files have it); none: no labels",
+        description="column with the labels of points (default: label, class or classification, if all files "
+        "have it); folder: the folder of a cloud is its class; none: no labels",
     )
     task: Literal["classification", "regression"] | None = Field(
         default=None, description="task of the labels (default: inferred from their values)"
@@ -208,8 +221,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
             max_points = params.block_points
         fields = tuple(name for name, _ in _fields_of_points(params))
         columns = [feature_column("node/x", fields, doc)]
-        if inferred.label_column is not None:
-            columns.append(_label_column(inferred.label_column, inferred))
+        if inferred.label is not None:
+            columns.append(_label_column(inferred.label, inferred))
         return knn_schema(
             tuple(columns),
             params,
@@ -230,18 +243,18 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
 
         Raises ``DamagedInput`` naming every unusable cloud, unless they are skipped.
         """
-        label = "" if params.label_column == NO_LABEL_COLUMN else params.label_column
-        survey = Survey(params.read_options, params.feature, label)
-        labels = label_files(raw.members)
-        clouds = _cloud_names(raw.members)
-        unmatched_labels = sorted(raw.members.keys() - {*clouds, *labels.values()})
+        folder = find_clouds(raw.members)
+        clouds = list(folder.files)
+        is_of_points = params.label not in {NO_LABEL, FOLDER_LABEL}
+        survey = Survey(params.read_options, params.feature, params.label if is_of_points else "")
         check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
         positions: dict[str, int] = {}  # cloud -> its position in the spool
 
+        # 1. Read the clouds.
         def usable_clouds() -> Iterator[GraphRecord]:
-            for name in clouds:
-                label_path = raw.path / labels[name] if name in labels else None
-                cloud = survey.add(name, raw.path / name, label_path, check)
+            for name, files in folder.files.items():
+                labels = raw.path / folder.labels[name] if name in folder.labels else None
+                cloud = survey.add(name, [raw.path / file for file in files], labels, check)
                 if cloud is not None:
                     positions[name] = len(positions)
                     yield cloud.as_graph(str(positions[name]))
@@ -249,52 +262,77 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         spool_graphs(workdir / _SPOOL_FOLDER, usable_clouds())
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
+        # 2. Labels of points, else of clouds.
         column = survey.label_column()
-        classes: tuple[int | str, ...] | None = None
-        warnings = survey.warnings()
-        num_unlabelled = 0
-        if column is not None and survey.clouds:
-            task = fitting_task(
-                survey.label_statistics, params.task, [column], others_are_missing=True
-            )
-            num_unlabelled = survey.label_statistics.missing
-            if task == "classification":
-                class_labels = params.class_labels
-                count = int(params.classes) if params.classes and not class_labels else None
-                classes = tuple(survey.label_statistics.classes(class_labels, count, column))
-                num_unlabelled = survey.label_statistics.count_without_class(classes)
-                if not params.classes and (
-                    suggestion := survey.label_statistics.suggest_classes_option(classes, column)
-                ):
-                    warnings.append(suggestion)
-        files = {*clouds, *labels.values()}
-        params.refuse_unread(_unread_parameters(params, files, column, classes))
-        summary: dict[str, Any] = {}
-        if column is not None and num_unlabelled:
-            total = survey.label_statistics.points
-            summary["without_label"] = f"{num_unlabelled:,} of {total:,} points"
-        ignored_files = {
-            **self.ignored_files,
-            **dict.fromkeys(unmatched_labels, "labels without a cloud of the same name"),
-        }
-        summary["ignored"] = survey.unused_data() + [
-            f"{name}: {reason}" for name, reason in ignored_files.items()
+        statistics = survey.label_statistics
+        cloud_labels: dict[str, str] = {}
+        if column is None and params.label in {None, FOLDER_LABEL}:
+            cloud_labels = _labels_of_folders(list(positions), params)
+            if cloud_labels:
+                column = FOLDER_LABEL
+                statistics = LabelStatistics()
+                statistics.add(np.array([*cloud_labels.values()], object))
+        inferred = self._infer(column, statistics, survey, params)
+        level = "graph" if cloud_labels else "node"
+        inferred = inferred.model_copy(update={"label_level": level, "folds": len(folder.areas)})
+        read_files = {*folder.labels.values(), *itertools.chain(*folder.files.values())}
+        params.refuse_unread(_unread_parameters(params, read_files, inferred))
+
+        # 3. What was chosen and left out.
+        ignored = survey.unused_data()
+        ignored += [
+            f"{name}: {reason}" for name, reason in {**self.ignored_files, **folder.ignored}.items()
         ]
-        summary["warnings"] = warnings
-        inferred = InferredPoints(
-            label_column=column,
-            classes=classes,
-            is_complete=not num_unlabelled,
-            missing=tuple(name for name in params.feature if name in survey.missing),
-            summary=summary,
-        )
+        inferred.summary["ignored"] = ignored
+        if (
+            column is not None
+            and params.label is None
+            and (cloud_labels or survey.is_label_guessed)
+        ):
+            source = "the folder of each cloud" if cloud_labels else f"the column {column!r}"
+            inferred.summary["labels"] = f"{source}, chosen by its name; none: --set label=none"
         facts = {
             "clouds": clouds,
+            "cloud_labels": cloud_labels,
             "positions": positions,
             "unusable": {name: skip_reason(error) for name, error in survey.unusable.items()},
             "inferred": inferred.model_dump(mode="json"),
         }
         return Prepared(workdir, facts)
+
+    def _infer(
+        self,
+        column: str | None,
+        statistics: LabelStatistics,
+        survey: Survey,
+        params: OwnPointParams,
+    ) -> InferredPoints:
+        """Return the classes of the labels ``column``, and the features with missing values."""
+        classes: tuple[int | str, ...] | None = None
+        warnings = survey.warnings()
+        num_unlabelled = 0
+        if column is not None and survey.clouds:
+            task = fitting_task(statistics, params.task, [column], others_are_missing=True)
+            num_unlabelled = statistics.missing
+            if task == "classification":
+                class_labels = params.class_labels
+                count = int(params.classes) if params.classes and not class_labels else None
+                classes = tuple(statistics.classes(class_labels, count, column))
+                num_unlabelled = statistics.count_without_class(classes)
+                if not params.classes and (
+                    suggestion := statistics.suggest_classes_option(classes, column)
+                ):
+                    warnings.append(suggestion)
+        summary: dict[str, Any] = {"warnings": warnings}
+        if column is not None and num_unlabelled:
+            summary["without_label"] = f"{num_unlabelled:,} of {statistics.points:,} points"
+        return InferredPoints(
+            label=column,
+            classes=classes,
+            is_complete=not num_unlabelled,
+            missing=tuple(name for name in params.feature if name in survey.missing),
+            summary=summary,
+        )
 
     def complete(self, params: OwnPointParams, prepared: Prepared) -> CompletedPointParams:
         """Return the parameters with the label column and classes of the files."""
@@ -324,8 +362,11 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
             return
         spool = SpooledGraphs(prepared.path / _SPOOL_FOLDER)
         (block,) = spool.blocks([prepared.facts["positions"][name]])
+        cloud = Cloud.from_block(block)
+        if params.inferred.label_level == "graph":
+            cloud = cloud._replace(label=np.array([prepared.facts["cloud_labels"][name]], object))
         try:
-            yield from self._cloud_graphs(key, Cloud.from_block(block), params)
+            yield from self._cloud_graphs(key, cloud, params)
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
@@ -337,7 +378,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         with_gaps = [i for i, name in enumerate(params.feature) if name in inferred.missing]
         features = np.column_stack([cloud.features, cloud.is_missing[:, with_gaps]])
         label: Array = np.empty(0)
-        if cloud.label is not None and inferred.label_column is not None:
+        if cloud.label is not None and inferred.label is not None:
             label = cloud.label
             if inferred.classes is not None:
                 label = class_codes(label, inferred.classes)
@@ -366,7 +407,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         for number, rows in enumerate(blocks):
             centred, fraction_of_room = normalised_positions(cloud.xyz, rows, size, top)
             x = np.column_stack([centred, features[rows], fraction_of_room]).astype(np.float32)
-            y = label[rows] if len(label) else label
+            y = label[rows] if len(label) and inferred.label_level == "node" else label
             yield self._cloud_record(f"{key}/{number:06d}", x, y, params)
 
     def _cloud_record(
@@ -378,8 +419,11 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     ) -> GraphRecord | SkippedRecord:
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
-        if params.inferred.label_column is not None:
-            columns["node/y"] = conform_rows(y, schema.column("node/y"), key)
+        if params.inferred.label is not None:
+            column = schema.y_column
+            assert column is not None, "labels have a column"
+            rows = conform_rows(y, column, key)
+            columns[column.key] = rows if column.level == "node" else rows[0]
         pos = np.ascontiguousarray(x[:, :3])
         record = knn_record(key, pos, columns, params, schema.index_dtype)
         if record is None:
@@ -390,6 +434,13 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         """Return the name of a record's cloud, of which blocks overlap by half."""
         return re.sub(r"/\d{6}$", "", key)
 
+    def default_splits(self, params: CompletedPointParams) -> list[OwnSplitParams]:
+        """Return a split for each area of annotated rooms, which is its test part, else one split."""
+        folds = params.inferred.folds
+        if not folds:
+            return [OwnSplitParams()]
+        return [OwnSplitParams(split_rule=FOLDER_RULE, fold=fold) for fold in range(folds)]
+
     def folder_name_pieces(self, params: CompletedPointParams) -> list[str]:
         """Return folder name parts for the neighbours and the block width."""
         block = [] if params.block is None else [f"block{params.block:g}"]
@@ -399,11 +450,17 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
 PIPELINE = OwnPointPipeline
 
 
-def _cloud_names(members: Iterable[str]) -> list[str]:
-    """Return the names of clouds among the raw files, without label files."""
-    names = sorted(members)
-    labels = {*label_files(names).values()}
-    return [name for name in names if name.lower().endswith(CLOUD_SUFFIXES) and name not in labels]
+def _labels_of_folders(clouds: Sequence[str], params: OwnPointParams) -> dict[str, str]:
+    """Return the class of each cloud by its folder; nothing if folders are no classes by default."""
+    labels = class_folders(clouds, by_default=params.label is None)
+    if clouds and not labels and params.label == FOLDER_LABEL:
+        raise UsageError(
+            "The clouds are not in a folder for each class.",
+            expected="several folders, such as chair/a.txt and table/b.txt",
+            found=list_names(clouds, 200),
+            next="leave out --set label=folder",
+        )
+    return labels
 
 
 def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:
@@ -420,8 +477,7 @@ def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind
 def _unread_parameters(
     params: OwnPointParams,
     files: Iterable[str],
-    label_column: str | None,
-    classes: Sequence[int | str] | None,
+    inferred: InferredPoints,
 ) -> dict[str, str]:
     """Return the parameters that clouds of these files are built without, with reasons."""
     suffixes = {Path(name).suffix.lower() for name in files}
@@ -436,9 +492,9 @@ def _unread_parameters(
         unread |= dict.fromkeys(
             ("block_points", "block_seed"), "clouds are cut by --set block= only"
         )
-    if label_column is None:
+    if inferred.label is None:
         unread["task"] = "the points have no labels"
-    if classes is None:
+    if inferred.classes is None:
         unread |= dict.fromkeys(("class_name", "classes"), "the points have no classes")
     return unread
 
@@ -461,14 +517,9 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int
 
 def _label_column(name: str, inferred: InferredPoints) -> Column:
     """Return the label column: numbers, or classes with -1 for a missing label."""
+    key = f"{inferred.label_level}/y"
+    source = "folder" if name == FOLDER_LABEL else f"column {name!r}"
     if inferred.classes is None:
-        return Column(
-            key="node/y",
-            attribute="y",
-            stored="float32",
-            presented="float32",
-            doc=f"number, column {name!r}",
-            finite=inferred.is_complete,
-        )
-    column = class_column("node/y", len(inferred.classes), f"class, column {name!r}")
+        return replace(regression_column(key, f"number, {source}"), finite=inferred.is_complete)
+    column = class_column(key, len(inferred.classes), f"class, {source}")
     return column if inferred.is_complete else replace(column, stored="int32", low=NO_CLASS)

@@ -124,7 +124,7 @@ def cloud_from_columns(
     if label is not None:
         column = columns.find_column(label)
         if column is None:
-            raise _missing_column_error(columns, label, name, "label_column")
+            raise _missing_column_error(columns, label, name, "label")
         labels = columns.values[column]
         if labels.dtype != object:
             labels = labels.astype(np.float64)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from tokenize import TokenError  # raised for a damaged .npy header
@@ -60,6 +61,35 @@ def read_point_columns(path: Path, name: str, options: CloudOptions | None = Non
     if not columns.points:
         raise DamagedInput(f"{name} holds no points.")
     return columns
+
+
+def read_annotations(paths: Sequence[Path], name: str, options: CloudOptions) -> CloudColumns:
+    """Return the columns of a cloud whose files hold the points of one class each.
+
+    The class, in the column ``label``, is the file's name without its last number: ``chair`` of
+    ``chair_12.txt``. Raises ``DamagedInput`` if the files have different columns.
+    """
+    parts = [read_point_columns(path, f"{name}/{path.name}", options) for path in paths]
+    names = list(parts[0].values)
+    class_column = LABEL if LABEL not in names else "class"
+    values: dict[str, list[Array]] = {column: [] for column in [*names, class_column]}
+    for path, part in zip(paths, parts, strict=True):
+        if list(part.values) != names:
+            raise DamagedInput(
+                f"{name}/{path.name} has the columns {', '.join(part.values)}, but {paths[0].name} has "
+                f"{', '.join(names)}."
+            )
+        for column in names:
+            values[column].append(part.values[column])
+        annotated = re.sub(r"_\d+$", "", path.stem)
+        values[class_column].append(np.full(part.points, annotated, object))
+    columns = {column: np.concatenate(arrays) for column, arrays in values.items()}
+    return replace(parts[0], values=columns, lines=None)
+
+
+def is_annotation(name: str) -> bool:
+    """True for a file of a folder ``Annotations``."""
+    return PurePosixPath(name).parent.name.lower() == "annotations"
 
 
 def add_labels(columns: CloudColumns, path: Path, name: str, options: CloudOptions) -> CloudColumns:

@@ -14,9 +14,19 @@ from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     parse_feature,
 )
 from kmip_data.pipelines.datasets.points.columns import CloudOptions, comparable_name
-from kmip_data.pipelines.datasets.points.files import LABEL, add_labels, read_point_columns
+from kmip_data.pipelines.datasets.points.files import (
+    LABEL,
+    add_labels,
+    is_annotation,
+    read_annotations,
+    read_point_columns,
+)
 
-DEFAULT_LABEL_COLUMNS = (LABEL, "labels")
+LABEL_COLUMNS = (LABEL, "labels")
+#: Further names of labels, as of LAS and CloudCompare; a column with a single value is none.
+_LIKELY_LABEL_COLUMNS = (
+    "class", "classification", "scalar_label", "scalar_class", "scalar_classification",
+)  # fmt: skip
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
 
 
@@ -26,7 +36,7 @@ class Survey:
 
     options: CloudOptions
     features: Sequence[str]
-    #: Label column; empty for no labels, None for one of :data:`DEFAULT_LABEL_COLUMNS`.
+    #: Label column; empty for no labels, None for the first with a known name.
     requested_label_column: str | None
     label_statistics: LabelStatistics = field(default_factory=LabelStatistics)
     missing: set[str] = field(default_factory=set)  #: features with missing values
@@ -42,16 +52,24 @@ class Survey:
     _num_without_position: dict[str, int] = field(default_factory=dict)
 
     def add(
-        self, name: str, path: Path, labels: Path | None, check: Callable[[str, Cloud], None]
+        self,
+        name: str,
+        paths: Sequence[Path],
+        labels: Path | None,
+        check: Callable[[str, Cloud], None],
     ) -> Cloud | None:
-        """Read and return a cloud, or collect its error."""
+        """Read and return a cloud, of one file or of annotations, or collect its error."""
         try:
-            columns = read_point_columns(path, name, self.options)
+            if is_annotation(paths[0].as_posix()):
+                columns = read_annotations(paths, name, self.options)
+            else:
+                columns = read_point_columns(paths[0], name, self.options)
             if labels is not None:
                 columns = add_labels(columns, labels, labels.name, self.options)
             label = self.requested_label_column
             if label is None:
-                label = next(filter(None, map(columns.find_column, DEFAULT_LABEL_COLUMNS)), None)
+                known_names = (*LABEL_COLUMNS, *_LIKELY_LABEL_COLUMNS)
+                label = next(filter(None, map(columns.find_column, known_names)), None)
             cloud = cloud_from_columns(
                 columns, name, self.options.position, self.features, label or None
             )
@@ -80,13 +98,23 @@ class Survey:
         return cloud
 
     def label_column(self) -> str | None:
-        """Return the given label column, or the default one if all clouds have it."""
+        """Return the given label column, or the one with a known name if all clouds have it."""
         if self.requested_label_column is not None:
             return self.requested_label_column or None
-        all_equal = len({*map(comparable_name, self._label_columns)}) == 1
-        if all_equal and len(self._label_columns) == self.clouds:
-            return self._label_columns[0]
-        return None
+        names = {*map(comparable_name, self._label_columns)}
+        if len(names) != 1 or len(self._label_columns) < self.clouds:
+            return None
+        is_constant = (
+            len(self.label_statistics.counts) < 2 and not self.label_statistics.non_integer
+        )
+        return None if is_constant and names.isdisjoint(LABEL_COLUMNS) else self._label_columns[0]
+
+    @property
+    def is_label_guessed(self) -> bool:
+        """True if the label column was chosen by a name that other columns may have, too."""
+        column = self.label_column()
+        is_given = self.requested_label_column is not None or column is None
+        return not is_given and comparable_name(column or "") not in LABEL_COLUMNS
 
     def unused_data(self) -> list[str]:
         """Return messages about unused columns and ignored parts of files, with reasons."""
