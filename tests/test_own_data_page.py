@@ -209,7 +209,7 @@ def test_a_command_builds_its_file(name: str, folder: Path):
 
 def write_example(page: str) -> tuple[str, str]:
     """Write the files of the example, and return its two blocks: pasted and printed."""
-    pasted, printed = re.findall(r"^```(?:bash)?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    pasted, printed, *_ = re.findall(r"^```(?:bash)?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     Path("friends").mkdir()
     here_document = re.compile(r"^cat > (\S+) <<'EOF'\n(.*?)^EOF\n", re.MULTILINE | re.DOTALL)
     for name, text in here_document.findall(pasted):
