@@ -6,6 +6,7 @@ file is mapped, and its rows are taken block by block, so that the text itself n
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
@@ -58,9 +59,12 @@ class DelimitedText:
         """Return the first line, and the lines over which a quoted cell of it continues."""
         block = next(row_blocks(self.data), b"")
         end = 0
+        quotes = 0
         while end < len(block):
-            end = block.find(b"\n", end) + 1 or len(block)
-            if block.count(b'"', 0, end) % 2 == 0:
+            start = end
+            end = block.find(b"\n", start) + 1 or len(block)
+            quotes += block.count(b'"', start, end)
+            if quotes % 2 == 0:
                 break
         return block[:end]
 
@@ -82,17 +86,23 @@ def _blocks_of_bytes(data: Text, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
 
 def row_blocks(data: Text, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield the rows of a text in blocks; a quoted cell with line breaks is in one block."""
-    rest = b""
+    pending: list[bytes] = []  # pieces behind the last row that ended
+    quotes = 0  # in these pieces
     for piece in _blocks_of_bytes(data, size):
-        block = rest + piece
-        end = block.rfind(b"\n") + 1
-        while block.count(b'"', 0, end) % 2:
-            quote = block.rfind(b'"', 0, end)
-            end = block.rfind(b"\n", 0, quote) + 1
+        end = piece.rfind(b"\n") + 1
+        is_open = (quotes + piece.count(b'"', 0, end)) % 2
+        while end and is_open:
+            quote = piece.rfind(b'"', 0, end)
+            earlier_end = piece.rfind(b"\n", 0, quote) + 1 if quote >= 0 else 0
+            is_open ^= piece.count(b'"', earlier_end, end) % 2
+            end = earlier_end
         if end:
-            yield block[:end]
-        rest = block[end:]
-    if rest:
+            yield b"".join([*pending, piece[:end]])
+            pending = []
+            quotes = 0
+        pending.append(piece[end:])
+        quotes += piece.count(b'"', end)
+    if rest := b"".join(pending):
         yield rest
 
 
@@ -101,7 +111,7 @@ def read_delimited(data: Text, name: str, encoding: str = "") -> DelimitedText:
 
     Raises ``DamagedInput`` if the encoding is unknown.
     """
-    if any(not block.isascii() or b"\r" in block for block in _blocks_of_bytes(data)):
+    if not _is_utf8_with_lf(data):
         data = decode_text(bytes(data), name, encoding).encode()
     separator = ""
     lines_before = 0
@@ -114,6 +124,22 @@ def read_delimited(data: Text, name: str, encoding: str = "") -> DelimitedText:
     if data and data[-1:] != b"\n":
         data = bytes(data) + b"\n"
     return DelimitedText(data, lines_without_row, comments, separator, stripped_lines)
+
+
+def _is_utf8_with_lf(data: Text) -> bool:
+    """True if a text is UTF-8 without a byte order mark, and its lines end with LF."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for block in _blocks_of_bytes(data):
+            if b"\r" in block:
+                return False
+            begins_in_character = bool(decoder.getstate()[0])
+            if begins_in_character or not block.isascii():
+                decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return bytes(data[:3]) != codecs.BOM_UTF8
 
 
 def _strip_separator_lines(data: Text) -> tuple[Text, int]:

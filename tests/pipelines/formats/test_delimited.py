@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from support.own_graphs import number_folders, read_files, write_files
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import read_point_columns
+from kmip_data.pipelines.formats.delimited import DelimitedText, read_delimited, row_blocks
 
 NUMBERS = [[1.5, 2.5, 3.25], [-1.25, 0.5, 7], [0.125, 12, -3.5], [4, 5, 6]]
 
@@ -100,3 +102,59 @@ def test_points_separate_thousands_next_to_decimal_commas(tmp_path):
     expected = [[1234.5, 2.5, 3], [-2000.25, 0.5, 7], [5000.5, 1.5, 1]]
     for numbers in both(tmp_path / "t", "\n".join([*rows, ""]).encode()):
         np.testing.assert_allclose(numbers, expected, rtol=1e-6)
+
+
+def test_blocks_of_rows_end_where_no_quote_is_open():
+    """A block is the longest run of rows in the pieces so far; only the last may end in a cell."""
+
+    def check(seed):
+        random = np.random.default_rng(seed)
+        data = random.choice(np.frombuffer(b'""a,\n\n', np.uint8), 300).tobytes()
+        size = int(random.integers(1, 40))
+        blocks = [*row_blocks(data, size)]
+        assert b"".join(blocks) == data
+        ends = [match for match in range(1, 301) if data[:match].endswith(b"\n")]
+        row_ends = [end for end in ends if data.count(b'"', 0, end) % 2 == 0]
+        last_of_pieces = {
+            max((end for end in row_ends if end <= read), default=0)
+            for read in [*range(size, 300, size), 300]
+        }
+        expected = {*last_of_pieces, 300} - {0}
+        assert set(itertools.accumulate(map(len, blocks))) == expected
+
+    check_each(check, range(200))
+
+
+@pytest.mark.parametrize("line", [b"1,2\n", b'1,""2""\n', b'1,"2\n'])
+def test_a_quote_that_is_never_closed_takes_linear_time(line):
+    data = b'"' + line * 100_000
+    start = time.process_time()
+    assert sum(map(len, row_blocks(data, 64))) == len(data)
+    assert sum(map(len, row_blocks(data))) == len(data)
+    assert DelimitedText(data).first_row()
+    assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "is_mapped"),
+    [
+        ("a,b\n", True),
+        ("größe\n", True),
+        # A character of two bytes begins in one block and ends in the next.
+        ("a" * (2**20 - 1) + "ä\n", True),
+        ("a,b\r\n", False),
+        ("a,b\n\n# end\n", False),
+        ("\ufeffa,b\n", False),
+    ],
+)
+def test_utf8_with_lf_needs_no_copy(text, is_mapped):
+    read = read_delimited(memoryview(text.encode()), "t.csv")
+    assert isinstance(read.data, memoryview) == is_mapped
+    rows = text.removeprefix("\ufeff").replace("\r", "").removesuffix("\n# end\n")
+    assert bytes(read.data).decode() == rows
+
+
+def test_a_file_in_another_encoding_asks_for_it():
+    for text in ("größe\n".encode("latin-1"), "ä\n".encode()[:1], b"a" * 2**20 + b"\xe4,\n"):
+        with pytest.raises(DamagedInput, match="not in utf-8"):
+            read_delimited(memoryview(text), "t.csv")

@@ -62,7 +62,13 @@ def test_blocks_have_the_columns_of_the_whole(small_blocks, tmp_path):
 
 def test_a_mapped_file_gives_the_same_graph(small_blocks, tmp_path, monkeypatch):
     text = "source,target,kind\n" + "".join(f"{i},{i * 7 % 40},{'ab'[i % 2]}\n" for i in range(40))
-    for number, data in enumerate([text, f"# made here\n{text},,\n,,\n", f"sep=,\n{text}"]):
+    texts = [
+        text,
+        text.replace("b\n", "größer\n"),
+        f"# made here\n{text},,\n,,\n",
+        f"sep=,\n{text}",
+    ]
+    for number, data in enumerate(texts):
         folder = write_files(tmp_path / f"{number}", edges_csv=data)
         (mapped,) = read_files(folder).records
         with monkeypatch.context() as context:
