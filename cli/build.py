@@ -199,7 +199,7 @@ def _print_dry_run(
     **options: Any,
 ) -> None:
     """Print the use of each column, and the summary of the build that would result."""
-    from kmip_data.columns.column_roles import column_roles_on_card
+    from kmip_data.columns.column_roles import COLUMN_TITLES, column_roles_on_card
     from kmip_data.pipelines.added_splits import ensure_split
 
     step = build_command_after_dry_run(parameters, archives, home, description=describe)
@@ -211,8 +211,7 @@ def _print_dry_run(
         description = column_roles_on_card(build.card.statistics)
         assert description is not None, "a build of graphs describes its columns"
 
-        header = ["rows", "column", "use", "values", "distinct", "missing", "because"]
-        columns = format_table(header, description.table_rows())
+        columns = format_table(COLUMN_TITLES, description.table_rows())
         summary = summary_of_build(build, split, parameters, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}
         has_target = build.card.schema_.y_column is not None or " --like " in step

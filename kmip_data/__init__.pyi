@@ -38,6 +38,8 @@ from .datasets.synthetic import LongRange as LongRange
 from .datasets.synthetic import SBMCluster as SBMCluster
 from .datasets.synthetic import SBMPattern as SBMPattern
 from .datasets.transforms import LocalDegreeProfile as LocalDegreeProfile
+from .pipelines.build import build_own as build_own
+from .pipelines.describe import describe as describe
 from .reading.batching import batch_neighbors as batch_neighbors
 from .reading.batching import expand_edges as expand_edges
 from .reading.dataset import ShardedDataset as ShardedDataset

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
 from kmip_data.columns.labels import TaskName
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.schema import FieldKind
 from kmip_data.strict_model import StrictModel
@@ -33,6 +34,7 @@ Use = Literal[
     "array",
     "ignored",
 ]
+FEATURE_USES = {"number", "boolean", "category"}  #: uses of columns that become features
 #: level and use of a column -> parameter that names the only column with this use
 _PARAMETER_OF_USE: dict[tuple[str, str], str] = {
     ("edge", "source"): "source",
@@ -59,6 +61,8 @@ DESCRIBED_PARAMETERS = {
     "undirected",
     *_PARAMETER_OF_USE.values(),
 }
+#: Titles of the columns of :meth:`ColumnRoles.table_rows`.
+COLUMN_TITLES = ["rows", "column", "use", "values", "distinct", "missing", "because"]
 _VALUE_FIELDS = {"values", "distinct", "missing"}  #: written as comments
 
 
@@ -88,7 +92,7 @@ class ColumnRole(StrictModel):
         """Name and kind of each feature that the column becomes, in order."""
         if self.use == "category":
             return {f"{self.column}={category}": "one-hot" for category in self.categories}
-        if self.use not in {"number", "boolean"}:
+        if self.use not in FEATURE_USES:
             return {}
         name = f"{self.column} [{self.unit}]" if self.unit else self.column
         features: dict[str, FieldKind] = {name: "boolean" if self.use == "boolean" else "number"}
@@ -140,7 +144,7 @@ class ColumnRoles(StrictModel):
         if is_table or labels not in ([], ["y"]):
             parameters["label"] = tuple(labels) or ("none",)
         if is_table:
-            features = [role.column for role in self.columns if role.features]
+            features = [role.column for role in self.columns if role.use in FEATURE_USES]
             parameters["feature"] = tuple(features) or ("none",)
         return parameters
 
@@ -155,6 +159,35 @@ class ColumnRoles(StrictModel):
         ]
         no_classes = {"task": None, "classes": (), "class_names": ()}
         return self.model_copy(update={**no_classes, "columns": tuple(columns)})
+
+    def with_use(self, column: str, use: Use, *, level: Level | None = None) -> ColumnRoles:
+        """Return the description with another use of a column; ``level`` if several levels have it.
+
+        The categories of a new category are those that the files have.
+
+        Raises ``UsageError`` for a column that does not exist, or exists at several levels.
+        """
+        levels = [role.level for role in self.columns if role.column == column]
+        if level is None and len(levels) == 1:
+            level = levels[0]
+        if level not in levels:
+            raise UsageError(
+                f"The description has the column {column!r} at {len(levels)} levels.",
+                expected=", ".join(f"{role.column} ({role.level})" for role in self.columns),
+                next="with_use(column, use, level='node'), of these columns",
+            )
+        columns = []
+        for role in self.columns:
+            if (role.column, role.level) == (column, level):
+                role = role.model_copy(update={"use": use, "why": "", "categories": ()})
+            columns.append(role)
+        return self.model_copy(update={"columns": tuple(columns)})
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        rows = [COLUMN_TITLES, *self.table_rows()]
+        cells = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def table_rows(self) -> list[list[object]]:
         """Return a row per column: level, name, use, values, distinct, missing, reason."""

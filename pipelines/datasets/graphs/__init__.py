@@ -17,7 +17,7 @@ from pydantic import Field
 from kmip_data.builds.home import Home
 from kmip_data.columns.attribute_levels import MaskUse
 from kmip_data.columns.column_inference import InferredColumns
-from kmip_data.columns.column_roles import DESCRIPTION_NAME
+from kmip_data.columns.column_roles import DESCRIPTION_NAME, ColumnRoles
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -71,7 +71,7 @@ class GraphSource(StrictModel):
     path: Path | None = Field(
         default=None, description="file, folder or archive: docs/graph-files.md has the formats"
     )
-    like: str = Field(
+    like: str | ColumnRoles = Field(
         default="",
         description="earlier build or run with the columns and classes to use, or a file of --describe",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.columns.column_roles import (
     DESCRIPTION_NAME,
+    FEATURE_USES,
     ColumnRoles,
     column_roles_on_card,
     read_column_roles,
@@ -31,8 +32,10 @@ def description_in_folder(
     return read_column_roles(folder / DESCRIPTION_NAME).with_labels(labels)
 
 
-def description_for_like(like: str, home: Home) -> ColumnRoles:
+def description_for_like(like: str | ColumnRoles, home: Home) -> ColumnRoles:
     """Return the description that ``--like`` names: a file, or an earlier build or run."""
+    if isinstance(like, ColumnRoles):
+        return like
     path = Path(like).expanduser()
     if path.is_file():
         return read_column_roles(path)
@@ -80,7 +83,7 @@ def description_from_findings(
 def describes_arrays(description: ColumnRoles, column: Column) -> bool:
     """True if a description has arrays, and no table columns, at the level of ``column``."""
     uses = {role.use for role in description.columns if role.level == column.level}
-    return bool(uses & {"array", "label"}) and not uses & {"number", "boolean", "category"}
+    return bool(uses & {"array", "label"}) and not uses & FEATURE_USES
 
 
 def kinds_of_features(description: ColumnRoles, schema: Schema) -> dict[str, list[FieldKind]]:

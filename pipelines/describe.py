@@ -1,0 +1,61 @@
+"""Description of your own files, as a build would read them, without keeping a build."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from kmip_data.builds.home import Home
+from kmip_data.columns.column_roles import ColumnRoles, column_roles_on_card
+from kmip_data.errors import UsageError
+from kmip_data.pipelines.build import build_own
+
+
+def describe(
+    path: str | os.PathLike[str],
+    *,
+    like: ColumnRoles | None = None,
+    parameters: Mapping[str, object] | None = None,
+) -> ColumnRoles:
+    """Return the use of each column of your own graphs, as ``kmip-data build graphs`` reads them.
+
+    A notebook shows the description as a table. Change it by :meth:`ColumnRoles.with_use`, and build
+    with it.
+
+    Parameters
+    ----------
+    path
+        File, folder or archive of graphs.
+    like
+        Description of which only the values are to be read anew.
+    parameters
+        Parameters of the recipe, such as ``{"label": ["group"]}``.
+
+    Raises
+    ------
+    OpenQuestions
+        If the files can be read in several ways; ``questions`` has the answers.
+    DamagedInput, UsageError
+        As by ``build_own``.
+
+    Examples
+    --------
+    >>> description = kmip_data.describe("friends", parameters={"label": ["group"]})  # doctest: +SKIP
+    >>> description = description.with_use("age", "category")  # doctest: +SKIP
+    >>> source = {"path": "friends", "like": description}  # doctest: +SKIP
+    >>> build = kmip_data.build_own("graphs", "friends", source)  # doctest: +SKIP
+    """
+    source = {"path": path, "like": like or ""}
+    with tempfile.TemporaryDirectory() as folder:
+        build = build_own(
+            "graphs", "described", source, parameters=parameters, home=Home(Path(folder)), quiet=True
+        )
+        description = column_roles_on_card(build.card.statistics)
+    if description is None:
+        raise UsageError(
+            f"{os.fspath(path)} has no columns to describe.",
+            next="kmip_data.build_own('graphs', NAME, {'path': …})",
+        )
+    return description
