@@ -42,6 +42,7 @@ def describe(
 
     Examples
     --------
+    >>> import kmip_data
     >>> description = kmip_data.describe("friends", parameters={"label": ["group"]})  # doctest: +SKIP
     >>> description = description.with_use("age", "category")  # doctest: +SKIP
     >>> source = {"path": "friends", "like": description}  # doctest: +SKIP
@@ -50,7 +51,12 @@ def describe(
     source = {"path": path, "like": like or ""}
     with tempfile.TemporaryDirectory() as folder:
         build = build_own(
-            "graphs", "described", source, parameters=parameters, home=Home(Path(folder)), quiet=True
+            "graphs",
+            "described",
+            source,
+            parameters=parameters,
+            home=Home(Path(folder)),
+            quiet=True,
         )
         description = column_roles_on_card(build.card.statistics)
     if description is None:

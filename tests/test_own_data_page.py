@@ -15,6 +15,7 @@ import pytest
 import scipy.io
 import torch
 from support.cli import kmip
+from support.pages import write_friends
 from support.shared import ROOT, shared_data
 from torch_geometric.data import Data
 
@@ -209,12 +210,9 @@ def test_a_command_builds_its_file(name: str, folder: Path):
 
 def write_example(page: str) -> tuple[str, str]:
     """Write the files of the example, and return its two blocks: pasted and printed."""
-    pasted, printed, *_ = re.findall(r"^```(?:bash)?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    Path("friends").mkdir()
-    here_document = re.compile(r"^cat > (\S+) <<'EOF'\n(.*?)^EOF\n", re.MULTILINE | re.DOTALL)
-    for name, text in here_document.findall(pasted):
-        Path(name).write_text(text)
-    return pasted, printed
+    blocks = re.findall(r"^```(?:bash)?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    write_friends(page, Path())
+    return blocks[0], blocks[1]
 
 
 def test_the_example_of_the_page_prints_what_it_shows(folder: Path):

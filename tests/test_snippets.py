@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.cli import expect_success
+from support.pages import write_friends
 from support.shared import ROOT, shared_data
 from test_docs import PAGES, python_blocks
 
@@ -92,6 +93,9 @@ BEFORE: dict[str, Callable[[Path], Any]] = {
             "build", "long-range", "--limit", "12", "-q", "--output", "folder/of/a/build"
         ),
     ],
+    "docs/own-data.md": lambda folder: write_friends(
+        (ROOT / "docs" / "own-data.md").read_text("utf-8"), folder
+    ),
     "docs/point-clouds.md": _scans,
     "docs/graph-files.md": _molecules,
     "docs/cities.md": _map,

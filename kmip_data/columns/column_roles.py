@@ -176,16 +176,18 @@ class ColumnRoles(StrictModel):
                 expected=", ".join(f"{role.column} ({role.level})" for role in self.columns),
                 next="with_use(column, use, level='node'), of these columns",
             )
-        columns = []
-        for role in self.columns:
-            if (role.column, role.level) == (column, level):
-                role = role.model_copy(update={"use": use, "why": "", "categories": ()})
-            columns.append(role)
+        changes = {"use": use, "why": "", "categories": ()}
+        columns = [
+            role.model_copy(update=changes)
+            if (role.column, role.level) == (column, level)
+            else role
+            for role in self.columns
+        ]
         return self.model_copy(update={"columns": tuple(columns)})
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        rows = [COLUMN_TITLES, *self.table_rows()]
+        rows: list[list[object]] = [[*COLUMN_TITLES], *self.table_rows()]
         cells = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
