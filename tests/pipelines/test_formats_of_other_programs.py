@@ -239,13 +239,6 @@ def test_edges_of_both_kinds_are_in_one_graph(tmp_path):
         read_files(write_files(tmp_path / "nested", a_graphml=nested))
 
 
-def test_graphs_of_other_programs_are_named_with_the_command_that_converts_them(tmp_path):
-    dot = write_files(tmp_path / "dot", a_dot="// made\nstrict digraph X { a -> b; b -> c; }")
-    with pytest.raises(DamagedInput, match="graph of Graphviz") as caught:
-        read_files(dot)
-    assert caught.value.next.startswith("networkx.write_graphml(networkx.nx_pydot.read_dot(")
-
-
 def test_gzipped_files_of_graph_libraries_are_read(tmp_path):
     graph = nx.path_graph(4)
     writers = {

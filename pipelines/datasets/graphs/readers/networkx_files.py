@@ -1,11 +1,10 @@
-"""GraphML, GEXF, GML and JSON, read by networkx, and Pajek; attributes become columns.
+"""GraphML and GEXF, read by networkx, and GML, DOT, JSON and Pajek; attributes become columns.
 
 XML document types are refused, because they can define entities that expand to gigabytes.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -25,36 +24,39 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
+from kmip_data.pipelines.formats.dot import parse_dot
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.frames import is_frame_file
+from kmip_data.pipelines.formats.gml import parse_gml
+from kmip_data.pipelines.formats.json_graphs import is_list_of_records, parse_json_graphs
 from kmip_data.pipelines.formats.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.text import list_names
 
-_EXPECTED = "GraphML, GEXF, GML, Pajek's .net or JSON of networkx"
+_EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of networkx or Cytoscape"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
-_BYTES_PER_VERTEX = 1_000  #: memory per vertex that Pajek declares by number; a build takes 940
+#: Memory of a vertex that Pajek declares by number, and of an edge between subgraphs of DOT: a build
+#: takes 940 for a vertex.
+_BYTES_PER_ROW = 1_000
 #: Formats whose ids only connect nodes and edges; a node is called by its label.
 _FORMATS_WITH_INTERNAL_IDS = {"GML", "GEXF", "Pajek"}
+_FORMATS_WITHOUT_ENCODING = {"GML", "Pajek", "DOT"}
 _BLOCK_BYTES = 2**20
 _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
-_GML_GRAPH = re.compile(r"\bgraph\s*\[", re.IGNORECASE)
 #: Direction of an edge in GraphML and GEXF -> True if it is directed.
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
 #: Suffix of a Pajek file with a value for each vertex -> its content.
 _PAJEK_VALUES = {".clu": "the clusters", ".vec": "numbers", ".per": "the order"}
-#: Beginning of a Graphviz file.
-_DOT = re.compile(rb"(//[^\n]*\n\s*)*(strict\s+)?(di)?graph\b[^\[{\n]*\{", re.IGNORECASE)
-#: Key of a JSON object -> networkx function that reads it.
-_JSON_READERS = {
-    "adjacency": "adjacency_graph",
-    "elements": "cytoscape_graph",
-    "nodes": "node_link_graph",
-}
+#: Beginning of a Graphviz file: comments, and then a graph with or without a name.
+_DOT = re.compile(
+    rb"(?:(?://|#)[^\n]*\n\s*|/\*.*?\*/\s*)*(?:strict\s+)?(?:di)?graph\b"
+    rb'\s*(?:"[^"]*"|[^\s\[{"]*)\s*\{',
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -68,6 +70,8 @@ def _detect_format(head: bytes) -> str:
     text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
     if text.startswith(b"<"):
         return "GEXF" if b"<gexf" in text else "GraphML"
+    if is_list_of_records(text):
+        return ""
     if text.startswith((b"{", b"[")):
         return "JSON"
     if _DOT.match(text):
@@ -91,12 +95,13 @@ def read(
         path = folder / file
         file_format = _detect_format(decompressed_head(path, _HEAD_BYTES))
         if not file_format:
-            findings.notices.ignored[file] = "not GraphML, GEXF, GML, Pajek or JSON"
+            findings.notices.ignored[file] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
             continue
         if is_gzip(path) and file.removesuffix(".gz") in files:
             findings.notices.ignored[file] = "its unpacked file is read"
             continue
-        _refuse_unsupported(path, file, file_format)
+        if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
+            raise _pajek_values_error(path)
         formats.add(file_format)
         try:
             data = _read_bytes(path, size, options)
@@ -123,23 +128,11 @@ def read(
                 location += f", graph {number} (from 0)"
             names = _node_names(graph) if file_format in _FORMATS_WITH_INTERNAL_IDS else {}
             add_graph(graph, name, location, rows, names)
-    if formats.isdisjoint({"GML", "Pajek"}):
-        options.refuse_unread({"encoding": "only GML and Pajek files do not state theirs"})
+    if formats.isdisjoint(_FORMATS_WITHOUT_ENCODING):
+        options.refuse_unread({"encoding": "only GML, DOT and Pajek files do not state theirs"})
     yield from graphs_from_tables(
         attribute_tables(rows, shown, findings.notices), options, findings
     )
-
-
-def _refuse_unsupported(path: Path, file: str, file_format: str) -> None:
-    """Refuse Pajek's vertex values and Graphviz, with the code that converts them."""
-    if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
-        raise _pajek_values_error(path)
-    if file_format == "DOT":
-        graphml = str(Path(file).with_suffix(".graphml"))
-        raise DamagedInput(
-            f"{file} is a graph of Graphviz.",
-            next=f"networkx.write_graphml(networkx.nx_pydot.read_dot({file!r}), {graphml!r})",
-        )
 
 
 def _pajek_values_error(path: Path) -> DamagedInput:
@@ -226,15 +219,18 @@ def _parse_graphs(data: bytes, file: str, file_format: str, options: ReadOptions
     """Return the networkx graphs of a file."""
     name = Path(file).name
     if file_format == "JSON":
-        return _parse_json(data)
-    if file_format == "GML":
-        return [_parse_gml(decode_text(data, name, options.params.encoding))]
-    if file_format == "Pajek":
+        return parse_json_graphs(data)
+    if file_format in _FORMATS_WITHOUT_ENCODING:
+        text = decode_text(data, name, options.params.encoding)
+        if file_format == "GML":
+            return parse_gml(text, name)
 
-        def check_vertices(count: int) -> None:
-            options.check_memory(_BYTES_PER_VERTEX * count, name)
+        def check_size(count: int) -> None:
+            options.check_memory(_BYTES_PER_ROW * count, name)
 
-        return [parse_pajek(decode_text(data, name, options.params.encoding), name, check_vertices)]
+        if file_format == "DOT":
+            return parse_dot(text, name, check_size)
+        return [parse_pajek(text, name, check_size)]
     if b"<!DOCTYPE" in data[:_HEAD_BYTES]:
         raise DamagedInput(f"{name} declares a document type.", next=_REMEDY)
     return _parse_gexf(data) if file_format == "GEXF" else _parse_graphml(data, name)
@@ -303,18 +299,6 @@ def _direct_mixed_edges(graph: Element, graph_attribute: str, edge_attribute: st
         parent.append(reverse)
 
 
-def _parse_gml(text: str) -> Any:
-    """Return the graph of GML; allow repeated edges even without a line ``multigraph 1``."""
-    import networkx as nx
-
-    try:
-        return nx.parse_gml(text, label="id")
-    except nx.NetworkXError as error:
-        if "duplicated" not in str(error):
-            raise
-    return nx.parse_gml(_GML_GRAPH.sub(r"\g<0> multigraph 1 ", text, count=1), label="id")
-
-
 def _parse_xml(data: bytes, namespace: str, viz: str) -> Element:
     """Return the root of an XML file of any version, in these namespaces, with stripped values."""
     root = fromstring(data)  # noqa: S314 -- document types are refused
@@ -332,50 +316,8 @@ def _parse_xml(data: bytes, namespace: str, viz: str) -> Element:
     return root
 
 
-def _parse_json(data: bytes) -> list[Any]:
-    """Return the graphs of a JSON file: one object of networkx, or a list of them."""
-    import networkx as nx
-
-    graphs = []
-    values = json.loads(data.decode("utf-8-sig"))
-    for value in values if isinstance(values, list) else [values]:
-        keys = list(value) if isinstance(value, dict) else []
-        layout = next((key for key in _JSON_READERS if key in keys), None)
-        if layout is None:
-            raise ValueError(f"no {', '.join(_JSON_READERS)} among {keys[:10]}")
-        options = {}
-        if layout == "nodes":  # networkx before 3.4 wrote links
-            options["edges"] = "links" if "links" in value else "edges"
-            _unify_end_types(value, options["edges"])
-        graph = getattr(nx, _JSON_READERS[layout])(value, **options)
-        if layout == "elements":  # drop Cytoscape's copies of ids
-            for _, attributes in graph.nodes(data=True):
-                attributes.pop("value", None)
-                attributes.pop("name", None)
-            for *_, attributes in graph.edges(data=True):
-                attributes.pop("source", None)
-                attributes.pop("target", None)
-        graphs.append(graph)
-    return graphs
-
-
-def _unify_end_types(value: dict[str, Any], edges: str) -> None:
-    """Replace ends of edges by the node ids with the same string: 7 and "7" are one node, as in tables.
-
-    networkx would add a second node. Nothing changes if two nodes have the same string.
-    """
-    ids = [node["id"] for node in value["nodes"] if "id" in node]
-    by_string = {str(node): node for node in ids}
-    if len(by_string) < len(ids):
-        return
-    for edge in value[edges]:
-        for end in ("source", "target"):
-            if end in edge:
-                edge[end] = by_string.get(str(edge[end]), edge[end])
-
-
 FORMAT = GraphFormat(
-    name="GraphML, GEXF, GML, Pajek and JSON files",
+    name="GraphML, GEXF, GML, DOT, Pajek and JSON files",
     expected=_EXPECTED,
     recognises=recognises,
     read=read,
