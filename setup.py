@@ -147,6 +147,7 @@ setup(
         "osmium>=4.0",
         "shapely>=2.1",
         "pandas>=2.2",
+        "python-calamine>=0.4",
         "pyyaml>=6.0.1",
         "pyproj>=3.6",
         "h5py>=3.10",

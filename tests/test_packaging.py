@@ -26,6 +26,7 @@ IMPORTED_AS = {
     "pyyaml": "yaml",
     "scikit-learn": "sklearn",
     "lazy-loader": "lazy_loader",
+    "python-calamine": "python_calamine",
 }
 SEAMS = {
     "wandb",

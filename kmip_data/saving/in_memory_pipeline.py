@@ -35,7 +35,8 @@ from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables, expand_lists
-from kmip_data.pipelines.formats.frames import array_as_list, with_file_dtypes
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import as_pandas, is_frame
+from kmip_data.pipelines.formats.typed_tables.frames import array_as_list, with_file_dtypes
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 
@@ -70,7 +71,7 @@ def update_digest(digest: Any, graph: GraphRecord) -> None:
 
 
 class InMemoryTables:
-    """Graphs as pandas tables, or as networkx graphs whose attributes are converted to tables."""
+    """Graphs as tables of any library, or as networkx graphs whose attributes become tables."""
 
     def __init__(self, source: Any) -> None:
         self._frames: dict[Level, pd.DataFrame] = {}
@@ -78,7 +79,7 @@ class InMemoryTables:
         if isinstance(source, Mapping):
             for level in self._rows:
                 if (frame := source.get(f"{level}s")) is not None:
-                    self._frames[level] = with_file_dtypes(frame)
+                    self._frames[level] = with_file_dtypes(as_pandas(frame))
         else:
             for number, graph in enumerate(source):
                 add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)
@@ -88,8 +89,8 @@ class InMemoryTables:
 
     @classmethod
     def from_objects(cls, source: Any) -> InMemoryTables | None:
-        """Return the tables of pandas or networkx objects; ``None`` for objects of other types."""
-        if isinstance(source, pd.DataFrame):
+        """Return the tables of frames or networkx graphs; ``None`` for objects of other types."""
+        if is_frame(source):
             source = {"edges": source}
         elif isinstance(source, nx.Graph):
             source = [source]

@@ -33,6 +33,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import ArrowTable
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
@@ -55,7 +56,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     | Data
     | nx.Graph
     | pd.DataFrame
-    | Mapping[str, pd.DataFrame],
+    | ArrowTable
+    | Mapping[str, pd.DataFrame | ArrowTable],
     folder: str | os.PathLike[str],
     split: Mapping[str, IndicesOrMask] | None = None,
     *,
@@ -84,8 +86,9 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     dataset
         A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. It is read once;
         unless it is a list, graphs are kept in a temporary file next to ``folder``. Also accepted: a
-        networkx graph or a list of them, a pandas table of edges, or tables by name, ``{"nodes": …,
-        "edges": …, "graphs": …}``, which are read like CSV files of these names.
+        networkx graph or a list of them, a table of edges, or tables by name, ``{"nodes": …,
+        "edges": …, "graphs": …}``, which are read like CSV files of these names. Tables are frames
+        of pandas, or, with pyarrow installed, of polars or another library that exports them.
     folder
         A new folder, relative to the working directory. A build in ``built/`` of the home folder
         can be opened by its name from anywhere.

@@ -9,6 +9,7 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput
 
 _GZIP = b"\x1f\x8b"
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
 def decompressed_head(path: Path, max_bytes: int = 4_096) -> bytes:
@@ -35,3 +36,8 @@ def is_gzip(path: Path) -> bool:
     """Return True if a file is gzip-compressed."""
     with path.open("rb") as file:
         return file.read(2) == _GZIP
+
+
+def is_workbook(name: str) -> bool:
+    """Return True for the name of a workbook of Excel or OpenDocument."""
+    return name.lower().endswith(_WORKBOOKS)

@@ -9,6 +9,8 @@ import pandas as pd
 from kmip_data.pipelines.formats.delimited import MIXED, split_rows
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS, is_written_number
 
+UNNAMED_PREFIX = "Unnamed: "  #: begins the names of columns without a name, as in pandas
+
 
 def rows_of_names(comments: Sequence[str], separator: str, width: int) -> list[list[str]]:
     """Return the comments that have a cell for each of ``width`` columns, from the last to the first."""

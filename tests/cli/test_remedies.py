@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import shutil
@@ -11,7 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.builds.learnable import learnable_build
 from support.cli import expect_refusal, expect_success, kmip, python
@@ -489,7 +487,7 @@ def test_predict_on_data_of_another_level_names_both(build, home, tmp_path):
     assert "--set" not in message
 
 
-def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, home, monkeypatch):
+def test_sdf_names_the_command_that_writes_a_table(tmp_path, home, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chem = pytest.importorskip("rdkit.Chem")
     with chem.SDWriter("my drugs.sdf") as writer:
@@ -508,25 +506,6 @@ def test_spreadsheets_and_sdf_name_the_command_that_writes_a_table(tmp_path, hom
         [sys.executable, *shlex.split(convert)[1:]], check=False, capture_output=True
     )
     assert b"FileExistsError" in again.stderr, "a table that exists is not replaced"
-
-    frame = pd.DataFrame({"source": [1, 2], "target": [2, 3]})
-    can_write = importlib.util.find_spec("openpyxl") is not None
-    if can_write:
-        frame.to_excel("roads.xlsx", index=False)
-    else:
-        Path("roads.xlsx").write_bytes(b"PK\3\4" + bytes(30))
-    message = expect_refusal(
-        "build", "graphs", "--name", "roads", "--archive", "roads.xlsx", code=4
-    )
-    assert "is a spreadsheet, not a text table.\n  next: save the sheet as CSV, or" in message
-    assert ("pip install openpyxl" in message) != can_write
-    convert, build = re.search(
-        r"(python -c '.*'); then pass the CSV: kmip-data (.*)\n", message
-    ).groups()
-    assert build == "build graphs --name roads --archive roads.csv"
-    if can_write:
-        subprocess.run([sys.executable, *shlex.split(convert)[1:]], check=True)
-        assert expect_success(*shlex.split(build), "-q", "--json").json["counts"]["edges"] == 2
 
 
 def test_rows_without_a_usable_smiles_are_skipped_and_counted(tmp_path, home):

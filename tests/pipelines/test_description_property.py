@@ -136,9 +136,25 @@ def json_lines(frames: Frames, folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text(text, "utf-8")
 
 
+def json_records(frames: Frames, folder: Path) -> None:
+    for name, frame in frames.items():
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        (folder / f"{name}.json").write_text(json.dumps(rows), "utf-8")
+
+
+def workbooks(frames: Frames, folder: Path) -> None:
+    for name, frame in frames.items():
+        frame.to_excel(folder / f"{name}.xlsx", index=False)
+
+
 def parquet(frames: Frames, folder: Path) -> None:
     for name, frame in frames.items():
         frame.to_parquet(folder / f"{name}.parquet", index=False)
+
+
+def feather(frames: Frames, folder: Path) -> None:
+    for name, frame in frames.items():
+        frame.to_feather(folder / f"{name}.feather")
 
 
 def rows_from_1(frames: Frames, folder: Path) -> None:
@@ -271,9 +287,9 @@ FORMATS: dict[str, tuple[Callable[[Frames, Path], None], Sequence[str]]] = {
     "pt": (tensors, ("whole", "real", "few")),
 }
 
-TYPED_FILES = {"JSON lines": json_lines}
+TYPED_FILES = {"JSON lines": json_lines, "JSON records": json_records, "workbooks": workbooks}
 if importlib.util.find_spec("pyarrow"):
-    TYPED_FILES["Parquet"] = parquet
+    TYPED_FILES |= {"Parquet": parquet, "Feather": feather}
 
 
 # --- builds --------------------------------------------------------------------------------------
@@ -436,7 +452,10 @@ def check_frames(frames: Frames) -> None:
             return
         saved = kmip_data.save(frames, bench.folder / "saved", **first.parameters)
         assert contents(saved)[:2] == contents(first.build)[:2], first.parameters
-        for form, write in TYPED_FILES.items():
+        # Two formats for each case, in turn.
+        formats = [*TYPED_FILES.items()] * 2
+        first_form = 2 * COUNTS["frames and their CSV"] % len(TYPED_FILES)
+        for form, write in formats[first_form : first_form + 2]:
             typed = Bench(bench.folder / form, form)
             write(frames, typed.archive)
             build = typed.build("typed", first.parameters)
@@ -473,8 +492,9 @@ def test_a_description_gives_the_build_that_it_describes(form: str) -> None:
 
 def test_tables_in_memory_are_the_build_of_their_files() -> None:
     take(check_frames, tuple(VALUES), 8, 0)
-    for form in ("CSV", *TYPED_FILES):
-        check_compared(f"frames and their {form}", 4)
+    check_compared("frames and their CSV", 5)
+    for form in TYPED_FILES:
+        check_compared(f"frames and their {form}", 2)
 
 
 def check_compared(case: str, least: int) -> None:

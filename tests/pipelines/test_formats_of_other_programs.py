@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
-from kmip_data.pipelines.formats.pajek import parse_pajek
+from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 
 
 def test_names_are_no_classes_in_any_format(tmp_path):

@@ -54,7 +54,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
     InferredGraphs,
 )
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
-from kmip_data.pipelines.formats.file_heads import first_member
+from kmip_data.pipelines.formats.file_heads import first_member, is_workbook
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.own_pipeline import OwnPipeline
@@ -113,9 +113,10 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         if source.path.is_file():
             refuse_unsupported_format(source.path)
         path = source.path.expanduser().absolute()
-        # Files of tensors and arrays are zips, and must not be unpacked.
+        # Files of tensors and arrays and workbooks are zips, and must not be unpacked.
         member = first_member(archives.first_bytes(path)) if path.is_file() else b""
-        as_member = path.name if member.endswith((b"data.pkl", b".npy")) else ""
+        is_one_file = member.endswith((b"data.pkl", b".npy")) or is_workbook(path.name)
+        as_member = path.name if is_one_file else ""
         described = description_for_like(source.like, home) if source.like else None
 
         def copy_files(destination: Path) -> tuple[dict[str, str], list[Receipt]]:

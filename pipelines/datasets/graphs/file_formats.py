@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     tudataset_files,
 )
 from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import refuse_matrices
-from kmip_data.pipelines.formats.frames import head_of_table
+from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
@@ -45,7 +45,7 @@ def read_graphs(
     memory than allowed.
     """
     files = [name for name in members if name != DESCRIPTION_NAME]
-    heads = {name: head_of_table(folder / name) for name in files}
+    heads = {name: head_of_table(folder / name, options.memory) for name in files}
     refuse_matrices(folder, files)
     file_format = _find_format(heads, options)
     if file_format is None:

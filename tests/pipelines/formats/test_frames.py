@@ -1,8 +1,9 @@
-"""Tables in JSON lines and Parquet: their faults name the line, the package or the option."""
+"""Tables in JSON, Parquet and Arrow, and frames: faults name the line, the package or the option."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pandas as pd
 import pytest
 from support.own_graphs import read_files, write_files
 
+import kmip_data
 from kmip_data.errors import DamagedInput, KmipDataError, MissingExtra, OutOfResources, UsageError
-from kmip_data.pipelines.formats.frames import read_frame
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import as_pandas, is_frame
+from kmip_data.pipelines.formats.typed_tables.frames import read_frames
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 
@@ -39,6 +42,15 @@ FAULTS = [
         "to_json",
     ),
     ({"edges_jsonl": "\n"}, {}, DamagedInput, "is empty", "an object into each line"),
+    ({"edges_json": '[{"source": 1}, 2]'}, {}, DamagedInput, "not a list of objects", "to_json"),
+    ({"edges_json": '[{"source": 1},'}, {}, DamagedInput, "not a list of objects", "to_json"),
+    (
+        {"edges_feather": b"ARROW1\0\0\0"},
+        {},
+        KmipDataError,
+        "Arrow|pyarrow",
+        "to_feather|pyarrow",
+    ),
     ({"edges_parquet": b"PAR1\0\0\0\0"}, {}, KmipDataError, "Parquet|pyarrow", "parquet|pyarrow"),
     ({"edges_jsonl": EDGES}, {"header": "no"}, UsageError, "header=no has no effect", "leave out"),
 ]
@@ -66,6 +78,58 @@ def test_a_column_of_smiles_is_found_in_all_tables(tmp_path: Path) -> None:
         assert [record.num_nodes for record in records] == [3, 2]
 
 
+def test_records_of_json_are_a_table(tmp_path: Path) -> None:
+    rows = [{"source": 5, "target": 7, "w": 1.5}, {"target": 5, "source": 6, "w": None}]
+    for content in (json.dumps(rows, indent=1).encode(), gzip.compress(json.dumps(rows).encode())):
+        found = read_files(write_files(tmp_path / "a", links_json=content))
+        assert found.edges() == {(0, 2), (1, 0)}
+    del rows[1]["target"]
+    folder = write_files(tmp_path / "a", links_json=json.dumps(rows))
+    with pytest.raises(DamagedInput, match=r"links\.json, record 1: 'target' is empty"):
+        read_files(folder)
+
+
+FRAME = pd.DataFrame(
+    {"source": ["a", "b"], "target": ["b", "c"], "w": [1, 2], "share": [0.5, None]}
+)
+
+
+@pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
+@pytest.mark.parametrize("method", ["__arrow_c_stream__", "__dataframe__"])
+def test_frames_of_any_library_are_tables(tmp_path: Path, method: str) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
+    # A table of another library, which offers its columns by one method.
+    exported = type("Table", (), {method: staticmethod(getattr(FRAME, method))})()
+    assert is_frame(exported)
+    pd.testing.assert_frame_equal(as_pandas(exported), FRAME)
+    kmip_data.save(exported, tmp_path / "one")
+    kmip_data.save({"edges": FRAME}, tmp_path / "two")
+    first, second = (kmip_data.open(tmp_path / name)[0].to_dict() for name in ("one", "two"))
+    assert first.keys() == second.keys()
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
+    from pyarrow import ipc
+
+    frame = FRAME.set_index("source")  # pandas stores the index as a column
+    table = pa.Table.from_pandas(frame)
+    for name, new in (("a.arrow", ipc.new_file), ("b.arrow", ipc.new_stream)):
+        with new(str(tmp_path / name), table.schema) as writer:
+            writer.write_table(table)
+    frame.to_feather(tmp_path / "c.feather")
+    frame.to_parquet(tmp_path / "d.parquet")
+    FRAME.drop(0).to_parquet(tmp_path / "e.parquet")  # with an index without a name
+    for path in sorted(tmp_path.iterdir()):
+        sizes: list[int] = []
+        (read,) = read_frames(path, None, lambda size, _, sizes=sizes: sizes.append(size))
+        expected = FRAME.drop(0).reset_index(drop=True) if path.stem == "e" else FRAME
+        pd.testing.assert_frame_equal(read.frame[[*FRAME]], expected, check_dtype=False)
+        assert len(read.frame.columns) == len(FRAME.columns)
+        assert sizes
+
+
 def test_parquet_needs_its_extra_and_its_size_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,8 +141,8 @@ def test_parquet_needs_its_extra_and_its_size_in_memory(
         raise OutOfResources(f"{name} needs {size}")
 
     with pytest.raises(OutOfResources, match=r"edges\.parquet"):
-        read_frame(path, refuse)
+        read_frames(path, None, refuse)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtra, match="extra parquet") as caught:
-        read_frame(path, refuse)
+        read_frames(path, None, refuse)
     assert caught.value.next == "pip install pyarrow"

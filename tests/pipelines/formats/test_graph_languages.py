@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from support.own_graphs import read_files, write_files
 
 from kmip_data.errors import DamagedInput, OutOfResources
-from kmip_data.pipelines.formats.dot import parse_dot
-from kmip_data.pipelines.formats.gml import parse_gml
-from kmip_data.pipelines.formats.json_graphs import is_list_of_records, parse_json_graphs
+from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
+from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
+from kmip_data.pipelines.formats.graph_texts.json_graphs import (
+    is_list_of_records,
+    parse_json_graphs,
+)
 
 
 def no_limit(_: int) -> None:

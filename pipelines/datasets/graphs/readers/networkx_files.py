@@ -24,13 +24,13 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
-from kmip_data.pipelines.formats.dot import parse_dot
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
-from kmip_data.pipelines.formats.frames import is_frame_file
-from kmip_data.pipelines.formats.gml import parse_gml
-from kmip_data.pipelines.formats.json_graphs import is_list_of_records, parse_json_graphs
-from kmip_data.pipelines.formats.pajek import parse_pajek
+from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
+from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
+from kmip_data.pipelines.formats.graph_texts.json_graphs import parse_json_graphs
+from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
+from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file
 from kmip_data.text import list_names
 
 _EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of networkx or Cytoscape"
@@ -61,7 +61,9 @@ _DOT = re.compile(
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if a file is XML, GML, DOT or Pajek, or if all are JSON, which may also lie next to tables."""
-    formats = {_detect_format(head) for name, head in heads.items() if not is_frame_file(name)}
+    formats = {
+        _detect_format(head) for name, head in heads.items() if not is_frame_file(name, head)
+    }
     return bool(formats - {"", "JSON"}) or formats == {"JSON"}
 
 
@@ -70,8 +72,6 @@ def _detect_format(head: bytes) -> str:
     text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
     if text.startswith(b"<"):
         return "GEXF" if b"<gexf" in text else "GraphML"
-    if is_list_of_records(text):
-        return ""
     if text.startswith((b"{", b"[")):
         return "JSON"
     if _DOT.match(text):

@@ -20,7 +20,7 @@ from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import MOLECULE_DOC, SCAFFOLD_DOC, Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -91,7 +91,8 @@ def read(
             f"--set feature={features[0]} has no effect: the features of molecules come from SMILES.",
             next=f"leave out --set feature={shlex.quote(features[0])}",
         )
-    (table,) = tables_of_file(folder / name, "graph", options, findings.notices, is_only_table=True)
+    tables = tables_of_file(folder / name, "graph", options, findings.notices, is_only_table=True)
+    table = _table_of_molecules(tables, params, findings.notices)
     if table.frame.empty:
         raise DamagedInput(
             f"{name} has no row.",
@@ -124,6 +125,18 @@ def read(
         values[_SMILES] = np.frombuffer(cell.encode(), np.uint8)
         values[_LOCATION] = np.frombuffer(location.encode(), np.uint8)
         yield GraphRecord(key=keys[row], num_nodes=0, columns=values)
+
+
+def _table_of_molecules(tables: Sequence[Table], params: GraphParams, notices: Notices) -> Table:
+    """Return the table with a column of SMILES: of a workbook, the first such sheet."""
+    chosen = tables[0]
+    for table in reversed(tables):
+        if params.smiles.lower() in map(str.lower, table.column_names):
+            chosen = table
+    for table in tables:
+        if table is not chosen:
+            notices.ignored[table.name] = "another sheet has the molecules"
+    return chosen
 
 
 def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:

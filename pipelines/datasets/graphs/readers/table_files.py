@@ -30,11 +30,16 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import (
     level_from_name,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
-from kmip_data.pipelines.formats.frames import PARQUET, is_frame_file, read_frame
+from kmip_data.pipelines.formats.file_heads import decompressed_head
+from kmip_data.pipelines.formats.graph_texts.json_graphs import is_list_of_records
+from kmip_data.pipelines.formats.typed_tables.frames import (
+    is_frame_file,
+    read_frames,
+)
 
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"
-#: Endings of files that are meant as tables; others may be notes.
-_TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".jsonl", ".ndjson", ".parquet", ".xlsx"}
+#: Endings of texts that are meant as tables; others may be notes.
+_TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -55,7 +60,12 @@ def read(
     """Yield the graphs; all tables are in memory."""
     feature_files: list[FeatureIndices] = []
     tables: list[Table] = []
-    names = [name for name in files if not name.lower().endswith(".json")]
+    names = [
+        name
+        for name in files
+        if not name.lower().endswith(".json")
+        or is_list_of_records(decompressed_head(folder / name))
+    ]
     for name in files:
         if name not in names:
             feature_files.append(read_feature_indices(folder / name, options))
@@ -67,7 +77,8 @@ def read(
                 folder / name, likely_level or "", options, findings.notices, is_only_table=is_only
             )
         except DamagedInput as error:
-            if is_only or likely_level or Path(name).suffix.lower() in _TABLE_SUFFIXES:
+            is_meant = Path(name).suffix.lower() in _TABLE_SUFFIXES or is_frame_file(name, b"")
+            if is_only or likely_level or is_meant:
                 raise
             findings.notices.ignored[name] = f"no table: {error.message}"
     is_only_table = len(tables) == 1
@@ -95,16 +106,25 @@ def tables_of_file(
     A text that ``is_only_table`` may have no names of columns. ``likely_level`` is the level of its
     rows that the file's name suggests, which decides an ambiguous first line.
     """
-    if not is_frame_file(path.name):
+    if not is_frame_file(path.name, decompressed_head(path)):
         return [read_table(path, likely_level, options, notices, is_only_table=is_only_table)]
     if is_only_table:
         reason = f"{path.name} names its columns in UTF-8"
         options.refuse_unread(dict.fromkeys(("header", "encoding"), reason))
-    frame, blank_lines = read_frame(path, options.check_memory)
-    row_word = "row" if path.name.lower().endswith(PARQUET) else "line"
-    first = int(row_word == "line")
-    frame = expand_lists(frame, notices)
-    return [Table(path.name, frame, first, row_word, lines_without_row=blank_lines)]
+    tables = []
+    for file_frame in read_frames(path, options.memory, options.check_memory):
+        if file_frame.is_hidden:
+            notices.warnings.append(f"{file_frame.name} is hidden, and is read like the others")
+        tables.append(
+            Table(
+                file_frame.name,
+                expand_lists(file_frame.frame, notices),
+                file_frame.first_number,
+                file_frame.row_word,
+                lines_without_row=file_frame.numbers_without_row,
+            )
+        )
+    return tables
 
 
 FORMAT = GraphFormat(

@@ -33,7 +33,8 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.features import decide_feature_role, read_features
 from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_targets
-from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 
 #: Attribute of the groups of a table, whose column may have any name.
 GROUP_ATTRIBUTE = "group"

@@ -21,7 +21,8 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     typed_values,
     value_texts,
 )
-from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, is_row_index
+from kmip_data.pipelines.datasets.graphs.tables.table import is_row_index
+from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
 from kmip_data.text import list_names
 

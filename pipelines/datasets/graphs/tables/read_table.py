@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.column_names import are_names, first_line_has_names
-from kmip_data.pipelines.datasets.graphs.tables.table import UNNAMED_PREFIX, Table, is_row_index
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 from kmip_data.pipelines.formats.delimited import (
     DelimitedText,
     Text,
@@ -33,7 +33,7 @@ from kmip_data.pipelines.formats.delimited import (
     split_rows,
 )
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.pipelines.formats.header_line import rows_of_names
+from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX, rows_of_names
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_rows import parse_rows
 from kmip_data.text import count_with_noun, list_names

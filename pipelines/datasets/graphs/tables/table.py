@@ -28,7 +28,6 @@ from kmip_data.pipelines.formats.written_numbers import (
 )
 from kmip_data.text import is_likely_typo, list_names, nearest_name
 
-UNNAMED_PREFIX = "Unnamed: "  #: begins the names of columns without a name, as in pandas
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
 _SAMPLED_CELLS = 100  #: cells that tell a column of numbers from one of texts
 #: Strings that programs write for a missing id.

@@ -33,12 +33,12 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     free_columns,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import (
-    UNNAMED_PREFIX,
     Table,
     ids_as_strings,
     is_row_index,
     unknown_column_error,
 )
+from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 
 _COMPARED_COLUMNS = 12  #: first columns whose values are compared
 _MIN_COMMON = 0.1  #: fraction of the values of an end that are also at the other end

@@ -1,0 +1,1 @@
+"""Graphs in text files: DOT, GML, Pajek and JSON."""

@@ -1,0 +1,1 @@
+"""Tables whose columns have names and types: Parquet, Arrow, JSON, workbooks, and frames in Python."""

@@ -1,0 +1,159 @@
+"""Tables of Arrow: Parquet and Feather files, and frames of other libraries."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pandas as pd
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small_files import first_problem
+from kmip_data.runtime.extras import require_extra
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+_PARQUET = (".parquet", ".pq")
+_ARROW = (".arrow", ".feather", ".ipc")
+_ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
+#: Name that pandas writes for an index without one.
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+#: Methods with which libraries exchange tables, in order of preference.
+_PROTOCOLS = ("__arrow_c_stream__", "__dataframe__")
+
+
+class ArrowTable(Protocol):
+    """Table of polars, pyarrow or another library that exports its columns."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the columns as a stream of Arrow."""
+        ...
+
+
+CheckMemory = Callable[[int, str], None]  #: takes the bytes that reading needs, and the file's name
+
+
+def is_arrow_file(name: str) -> bool:
+    """True for the name of a file of Parquet or Arrow."""
+    return name.lower().endswith(_PARQUET + _ARROW)
+
+
+def names_in_arrow_file(path: Path) -> list[str]:
+    """Return the names of the columns of a file."""
+    if path.name.lower().endswith(_PARQUET):
+        with _parquet_file(path) as file:
+            return list(file.schema_arrow.names)
+    with _arrow_batches(path) as reader:
+        return list(reader.schema.names)
+
+
+def read_arrow_file(path: Path, check_memory: CheckMemory) -> pd.DataFrame:
+    """Return the table of a file.
+
+    Raises ``DamagedInput`` if it is damaged, ``MissingExtra`` without pyarrow.
+    """
+    is_parquet = path.name.lower().endswith(_PARQUET)
+    return (_read_parquet if is_parquet else _read_arrow)(path, check_memory)
+
+
+def _read_parquet(path: Path, check_memory: CheckMemory) -> pd.DataFrame:
+    with _parquet_file(path) as file:
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        check_memory(2 * sum(group.total_byte_size for group in groups), path.name)
+        return _frame_of_arrow(file.read())
+
+
+@contextlib.contextmanager
+def _parquet_file(path: Path) -> Iterator[ParquetFile]:
+    """Open a Parquet file; convert the errors of reading it."""
+    require_extra("parquet", path.name)
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (OSError, ValueError, ArrowException) as error:
+        raise DamagedInput(
+            f"{path.name} cannot be read as Parquet.",
+            found=first_problem(error),
+            next=f"write it with pandas: frame.to_parquet({path.name!r})",
+        ) from error
+
+
+def _read_arrow(path: Path, check_memory: CheckMemory) -> pd.DataFrame:
+    from pyarrow import Table
+
+    size = 0
+    batches = []
+    with _arrow_batches(path) as reader:
+        for batch in _batches_of(reader):
+            size += batch.nbytes
+            check_memory(2 * size, path.name)
+            batches.append(batch)
+        return _frame_of_arrow(Table.from_batches(batches, reader.schema))
+
+
+def _batches_of(reader: Any) -> Iterator[Any]:
+    """Yield the record batches of a file or of a stream."""
+    if hasattr(reader, "num_record_batches"):
+        return map(reader.get_batch, range(reader.num_record_batches))
+    return iter(reader)
+
+
+@contextlib.contextmanager
+def _arrow_batches(path: Path) -> Iterator[Any]:
+    """Open a file or a stream of Arrow, such as Feather; convert the errors of reading it."""
+    require_extra("parquet", path.name)
+    from pyarrow import ArrowException, ipc, memory_map
+
+    try:
+        with memory_map(str(path)) as file:
+            is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+            file.seek(0)
+            with ipc.open_file(file) if is_file else ipc.open_stream(file) as reader:
+                yield reader
+    except (OSError, ValueError, ArrowException) as error:
+        raise DamagedInput(
+            f"{path.name} cannot be read as Arrow.",
+            expected="Arrow's IPC format, as a file (Feather) or a stream",
+            found=first_problem(error),
+            next=f"write it with pandas: frame.to_feather({path.name!r})",
+        ) from error
+
+
+def _frame_of_arrow(table: Any) -> pd.DataFrame:
+    """Return a table of pyarrow with all its columns; a named index of pandas is one of them."""
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame.loc[:, [not _UNNAMED_INDEX.fullmatch(str(name)) for name in frame]]
+
+
+def is_frame(value: object) -> bool:
+    """True for a table of pandas, polars, pyarrow, or another library that offers its columns."""
+    return isinstance(value, pd.DataFrame) or any(hasattr(value, name) for name in _PROTOCOLS)
+
+
+def as_pandas(frame: Any) -> pd.DataFrame:
+    """Return a table of any library as one of pandas.
+
+    Raises ``UsageError`` for anything else, ``MissingExtra`` without pyarrow, unless it is of pandas.
+    """
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    if not is_frame(frame):
+        raise UsageError(
+            f"A {type(frame).__name__} is not a table.",
+            expected="a frame of pandas, polars or another library",
+            next="pandas.DataFrame(table)",
+        )
+    require_extra("parquet", f"A table of {type(frame).__module__.partition('.')[0]}")
+    if hasattr(frame, _PROTOCOLS[0]):
+        from pyarrow import table
+
+        return _frame_of_arrow(table(frame))
+    from pyarrow.interchange import from_dataframe
+
+    return _frame_of_arrow(from_dataframe(frame))

@@ -1,0 +1,185 @@
+"""Tables whose columns have names and types: Parquet, Arrow, JSON, workbooks, and frames in Python."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import first_problem
+from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, is_workbook
+from kmip_data.pipelines.formats.graph_texts.json_graphs import is_list_of_records
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
+    CheckMemory,
+    is_arrow_file,
+    names_in_arrow_file,
+    read_arrow_file,
+)
+from kmip_data.pipelines.formats.typed_tables.workbooks import (
+    Sheet,
+    frame_of_sheet,
+    names_in_workbook,
+    read_sheets,
+)
+
+_JSON_LINES = (".jsonl", ".ndjson")
+#: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
+_BYTES_PER_JSON_BYTE = 16
+_DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
+
+_BLOCK_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class FileFrame:
+    """Table of a file, with the numbers of its rows for messages."""
+
+    name: str  #: name of the file, and of the sheet of a workbook
+    frame: pd.DataFrame
+    row_word: str  #: word for a row in messages
+    first_number: int  #: number of the first row if none is left out
+    numbers_without_row: Sequence[int] = ()  #: of blank lines and rows, ascending
+    is_hidden: bool = False  #: True for a hidden sheet
+
+
+def is_frame_file(name: str, head: bytes) -> bool:
+    """True for a file whose columns have names and types, given its name and first bytes."""
+    lowered = name.lower()
+    is_json_lines = lowered.removesuffix(".gz").endswith(_JSON_LINES)
+    is_binary = is_arrow_file(name) or is_workbook(name)
+    return is_json_lines or is_binary or is_list_of_records(head)
+
+
+def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> list[FileFrame]:
+    """Return the table of a file, or those of all sheets of a workbook.
+
+    ``memory`` limits the process that reads a workbook. Raises ``DamagedInput`` with the line if the
+    file is damaged, ``MissingExtra`` without pyarrow.
+    """
+    if is_workbook(path.name):
+        sheets = read_sheets(path, memory, check_memory)
+        return [_frame_of_sheet(path, sheet) for sheet in sheets]
+    if is_arrow_file(path.name):
+        return [_file_frame(path, read_arrow_file(path, check_memory), "row", 0)]
+    if not path.name.lower().removesuffix(".gz").endswith(_JSON_LINES):
+        return [_file_frame(path, pd.DataFrame(_json_records(path, check_memory)), "record", 0)]
+    blank_lines: list[int] = []
+    rows = list(_json_objects(path, blank_lines, check_memory))
+    if not rows:
+        raise DamagedInput(f"{path.name} is empty.", next="write an object into each line")
+    return [_file_frame(path, pd.DataFrame(rows), "line", 1, blank_lines)]
+
+
+def _file_frame(
+    path: Path,
+    frame: pd.DataFrame,
+    row_word: str,
+    first_number: int,
+    numbers_without_row: Sequence[int] = (),
+) -> FileFrame:
+    return FileFrame(
+        path.name, with_file_dtypes(frame), row_word, first_number, numbers_without_row
+    )
+
+
+def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
+    name = f"{path.name}, sheet {sheet.name}"
+    frame, numbers = frame_of_sheet(sheet, name)
+    return FileFrame(name, with_file_dtypes(frame), "row", 2, numbers, sheet.is_hidden)
+
+
+def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    try:
+        with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
+            data = b"".join(_checked_blocks(file, path.name, check_memory))
+        rows = json.loads(data.decode("utf-8-sig"))
+        for number, row in enumerate(rows):
+            if not isinstance(row, dict):
+                raise TypeError(f"record {number} is a {type(row).__name__}")  # noqa: TRY301
+    except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedInput(
+            f"{path.name} is not a list of objects of JSON.",
+            expected='an object for each row, such as [{"source": 0, "target": 1}]',
+            found=first_problem(error),
+            next=f"write it with pandas: frame.to_json({path.name!r}, orient='records')",
+        ) from error
+    return list(rows)
+
+
+def _checked_blocks(
+    file: IO[bytes] | gzip.GzipFile, name: str, check_memory: CheckMemory
+) -> Iterator[bytes]:
+    """Yield the bytes of a file in blocks; check the memory as they grow."""
+    size = 0
+    while block := file.read(_BLOCK_BYTES):
+        size += len(block)
+        check_memory(_BYTES_PER_JSON_BYTE * size, name)
+        yield block
+
+
+def _json_objects(
+    path: Path, blank_lines: list[int], check_memory: CheckMemory
+) -> Iterator[dict[str, Any]]:
+    """Yield the object of each line; append the numbers of blank lines to ``blank_lines``."""
+    number = 0
+    size = 0
+    try:
+        with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                size += len(line)
+                check_memory(_BYTES_PER_JSON_BYTE * size, path.name)
+                if not line.strip():
+                    blank_lines.append(number)
+                    continue
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise TypeError(f"a {type(row).__name__}")  # noqa: TRY301 -- with its line
+                yield row
+    except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedInput(
+            f"{path.name}, line {number}: not an object of JSON.",
+            expected='an object in each line, such as {"source": 0, "target": 1}',
+            found=first_problem(error),
+            next=f"write it with pandas: frame.to_json({path.name!r}, orient='records', lines=True)",
+        ) from error
+
+
+def head_of_table(path: Path, memory: int | None) -> bytes:
+    """Return the first bytes of a file, decompressed; of a binary table, the names of its columns."""
+    if is_workbook(path.name):
+        return ",".join(names_in_workbook(path, memory)).encode()
+    if is_arrow_file(path.name):
+        return ",".join(names_in_arrow_file(path)).encode()
+    return decompressed_head(path)
+
+
+def with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Convert a table to the dtypes that tables read from text have."""
+    columns = {}
+    for name, values in frame.items():
+        converted = values
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            converted = values.astype(object)
+        elif values.dtype.kind in "mM":
+            converted = values.astype(str).where(values.notna())
+        elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
+            # pandas' extension dtypes support missing values.
+            dtype: Any = "float64" if values.hasnans else _DTYPE_OF_KIND[values.dtype.kind]
+            converted = values.astype(dtype)
+        elif values.dtype == object:
+            converted = values.map(array_as_list)
+        columns[str(name)] = converted
+    return pd.DataFrame(columns).reset_index(drop=True)
+
+
+def array_as_list(value: object) -> object:
+    """Convert an array to a list, whose ``repr`` has all values."""
+    return value.tolist() if isinstance(value, np.ndarray) else value

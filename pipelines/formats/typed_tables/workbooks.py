@@ -1,0 +1,164 @@
+"""Tables in the sheets of a workbook: Excel's and OpenDocument's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
+from kmip_data.pipelines.formats.typed_tables import workbook_process
+from kmip_data.text import human_bytes, list_names
+
+#: Peak memory per byte of JSON with the cells; 100,000 rows of five columns take 10.
+_BYTES_PER_JSON_BYTE = 16
+_HEAD_ROWS = 20  #: rows of each sheet in which the head of a file looks for names
+
+Row = list[Any]
+
+
+@dataclass
+class Sheet:
+    """Sheet of a workbook, with the cells as they are stored."""
+
+    name: str
+    is_hidden: bool
+    rows: list[Row] = field(default_factory=list)  #: from the first row of the sheet
+
+    @property
+    def header(self) -> int:
+        """Position of the row with the names: the first with two filled cells, or else with one."""
+        filled = [sum(cell is not None for cell in row) for row in self.rows]
+        for count in (2, 1):
+            for position, cells in enumerate(filled):
+                if cells >= count:
+                    return position
+        return 0
+
+
+def names_in_workbook(path: Path, memory: int | None = None) -> list[str]:
+    """Return the names of the columns of all sheets."""
+    sheets = _read_sheets(path, memory, lambda *_: None, _HEAD_ROWS)
+    headers = [sheet.rows[sheet.header] for sheet in sheets if sheet.rows]
+    return [str(cell) for header in headers for cell in header if cell is not None]
+
+
+def read_sheets(
+    path: Path, memory: int | None, check_memory: Callable[[int, str], None]
+) -> list[Sheet]:
+    """Return the sheets of a workbook that have a cell, hidden ones too.
+
+    ``memory`` is the limit of the process that reads it, and ``check_memory`` takes the bytes that
+    the cells need here. Raises ``DamagedInput`` for a damaged or protected workbook, and for a
+    formula whose value is not stored.
+    """
+    sheets = [sheet for sheet in _read_sheets(path, memory, check_memory, 0) if sheet.rows]
+    if not sheets:
+        raise DamagedInput(f"{path.name} has no cell.", next="write a table into a sheet")
+    return sheets
+
+
+def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
+    """Return the rows below the names, and the numbers of rows of the sheet that are no data.
+
+    A column without a name is called as in a text, and one without a cell, too, is left out. Raises
+    ``DamagedInput`` if two have the same name.
+    """
+    header = sheet.header
+    width = max(map(len, sheet.rows))
+    names = ["" if cell is None else str(cell).strip() for cell in sheet.rows[header]]
+    names += [""] * (width - len(names))
+    rows = []
+    numbers_without_row = list(range(1, header + 1))
+    for number, row in enumerate(sheet.rows[header + 1 :], header + 2):
+        if any(cell is not None for cell in row):
+            rows.append(row)
+        else:
+            numbers_without_row.append(number)
+    columns = {}
+    for column, name in enumerate(names):
+        cells = [row[column] for row in rows]
+        if name or any(cell is not None for cell in cells):
+            columns[name or f"{UNNAMED_PREFIX}{column}"] = cells
+
+    duplicates = [name for name, count in Counter(filter(None, names)).items() if count > 1]
+    if duplicates:
+        raise DamagedInput(
+            f"{table} has two columns called {duplicates[0]!r}.",
+            found=list_names(names, 500),
+            next=f"rename one of them in row {header + 1}",
+        )
+    return pd.DataFrame(columns), numbers_without_row
+
+
+def _read_sheets(
+    path: Path, memory: int | None, check_memory: Callable[[int, str], None], rows: int
+) -> list[Sheet]:
+    """Return the sheets of a workbook, with at most so many rows; 0: all."""
+    sheets: list[Sheet] = []
+    size = 0
+    for line in _lines_of_process(path, memory, rows):
+        size += len(line)
+        check_memory(_BYTES_PER_JSON_BYTE * size, path.name)
+        value = json.loads(line)
+        if isinstance(value, list):
+            sheets[-1].rows += value
+        elif "error" in value:
+            raise _workbook_error(path, value)
+        else:
+            sheets.append(Sheet(value["sheet"], value["is_hidden"]))
+    return sheets
+
+
+def _lines_of_process(path: Path, memory: int | None, rows: int) -> Iterator[bytes]:
+    """Yield the lines that ``workbook_process.py`` writes."""
+    arguments = [str(path), str(memory or 0), str(rows)]
+    # Option -P keeps this folder, whose modules are named like some of Python, off the path.
+    command = [sys.executable, "-P", workbook_process.__file__, *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            yield from process.stdout or ()
+        except GeneratorExit:
+            process.kill()
+            raise
+    if process.returncode == workbook_process.OUT_OF_MEMORY or process.returncode < 0:
+        allowed = "the machine has"
+        if memory is not None:
+            allowed = f"the {human_bytes(memory)} that are allowed"
+        gibibytes = -(-2 * (memory or 0) // 2**30)
+        raise OutOfResources(
+            f"{path.name} needs more memory than {allowed}.",
+            next=f"--memory {gibibytes}GiB or more, if the machine has as much, or save its sheets as CSV",
+        )
+    if process.returncode:
+        raise _workbook_error(path, {"error": f"exit code {process.returncode}"})
+
+
+def _workbook_error(path: Path, fault: dict[str, Any]) -> DamagedInput:
+    """Return the error for what the process reports."""
+    if fault["error"] == "password":
+        return DamagedInput(
+            f"{path.name} is protected by a password.", next="save it without the password"
+        )
+    if fault["error"] == "formula":
+        sheet, cell = fault["cell"]
+        return DamagedInput(
+            f"{path.name}, sheet {sheet}, cell {cell}: a formula without a stored value.",
+            next="open the workbook in a spreadsheet program and save it, which stores the values",
+        )
+    return DamagedInput(
+        f"{path.name} cannot be read as a workbook.",
+        expected="a workbook of Excel (.xlsx, .xlsb, .xls) or OpenDocument (.ods)",
+        found=fault["error"],
+        next="open it in a spreadsheet program and save it, or save its sheets as CSV",
+    )

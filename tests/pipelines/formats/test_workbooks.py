@@ -1,0 +1,169 @@
+"""Workbooks of Excel and OpenDocument: their sheets are tables, read within limits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pandas as pd
+import pytest
+from support.own_graphs import read_files
+
+from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.pipelines.formats.typed_tables.frames import FileFrame, head_of_table, read_frames
+
+LIMIT = 2**28
+
+Rows = list[list[Any]]
+
+
+def write_workbook(path: Path, hidden: str = "", **sheets: Rows) -> Path:
+    book = openpyxl.Workbook()
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        if name == hidden:
+            sheet.sheet_state = "hidden"
+        for row in rows:
+            sheet.append(row)
+    book.remove(book.worksheets[0])
+    book.save(path)
+    return path
+
+
+def read(path: Path) -> list[FileFrame]:
+    return read_frames(path, LIMIT, lambda *_: None)
+
+
+def test_sheets_are_tables_below_their_names(tmp_path: Path) -> None:
+    people = [
+        ["People of the study"],
+        [],
+        ["name", "born", "size", "share", None, "here", None],
+        ["Ann", dt.date(1990, 2, 3), 3, 0.5, None, True, "a note"],
+        [],
+        ["007", dt.datetime.fromisoformat("1991-01-01 12:30"), 4.0, 2, None, False],
+    ]
+    path = write_workbook(
+        tmp_path / "book.xlsx",
+        hidden="Pairs",
+        People=people,
+        Pairs=[["from", "to"], ["Ann", "007"]],
+        Empty=[],
+        Words=[["only"], ["one"]],
+    )
+    tables = read(path)
+    assert [table.name for table in tables] == [
+        f"book.xlsx, sheet {name}" for name in ("People", "Pairs", "Words")
+    ]
+    assert [table.is_hidden for table in tables] == [False, True, False]
+    frame = tables[0].frame
+    assert list(frame) == ["name", "born", "size", "share", "here", "Unnamed: 6"]
+    assert frame["born"].tolist() == ["1990-02-03", "1991-01-01 12:30:00"]
+    assert frame["name"].tolist() == ["Ann", "007"]
+    assert [frame[name].dtype.kind for name in ("size", "share", "here")] == ["i", "f", "b"]
+    assert list(tables[2].frame) == ["only"]
+    assert head_of_table(path, LIMIT).startswith(b"name,born,size,share,here,from,to")
+
+
+def test_rows_are_numbered_as_in_the_sheet(tmp_path: Path) -> None:
+    rows = [["edges"], ["source", "target"], ["a", "b"], [None, None], ["b", None]]
+    write_workbook(tmp_path / "edges.xlsx", Links=rows)
+    with pytest.raises(DamagedInput, match=r"edges\.xlsx, sheet Links, row 5: 'target' is empty"):
+        read_files(tmp_path)
+
+
+def test_a_hidden_sheet_is_said(tmp_path: Path) -> None:
+    write_workbook(tmp_path / "a.xlsx", hidden="Links", Links=[["source", "target"], [0, 1]], A=[])
+    warnings = read_files(tmp_path).files["warnings"]
+    assert "a.xlsx, sheet Links is hidden, and is read like the others" in warnings
+
+
+def encrypted_workbook() -> bytes:
+    """Smallest container in which Excel stores an encrypted workbook: one entry, without its data."""
+    last, free = 2**32 - 2, 2**32 - 1
+    header = bytes.fromhex("d0cf11e0a1b11ae1") + bytes(16)
+    header += struct.pack("<5H6x5I", 62, 3, 65534, 9, 6, 0, 1, 1, 0, 4096)
+    header += struct.pack("<4I109I", last, 0, last, 0, 0, *[free] * 108)
+    allocation = struct.pack("<128I", 2**32 - 3, last, *[free] * 126)
+    entries = b""
+    for name, kind, child in (("Root Entry", 5, 1), ("EncryptedPackage", 2, free)):
+        text = name.encode("utf-16-le")
+        entry = struct.pack("<64sHBB3I", text, len(text) + 2, kind, 1, free, free, child)
+        entries += entry + bytes(36) + struct.pack("<IQ", last, 0)
+    return header + allocation + entries.ljust(512, b"\0")
+
+
+def with_formula(path: Path) -> None:
+    write_workbook(path, Other=[["x"]], Sums=[["a", "b"], [1, "=A2+1"]])
+
+
+def with_far_cell(path: Path) -> None:
+    """Two cells that a table of all cells between them would need 500 GB for."""
+    book = openpyxl.Workbook()
+    book.worksheets[0]["A1"] = "a"
+    book.worksheets[0]["XFD1048576"] = 1
+    book.save(path)
+
+
+#: Writer of a faulty workbook -> error, and its message.
+FAULTS: dict[str, tuple[Any, type[Exception], str]] = {
+    "formula": (with_formula, DamagedInput, "sheet Sums, cell B2: a formula without a stored value"),
+    "far cell": (with_far_cell, OutOfResources, "more memory than the 268.4 MB that are allowed"),
+    "password": (lambda path: path.write_bytes(encrypted_workbook()), DamagedInput, "a password"),
+    "text": (lambda path: path.write_text("a,b\n"), DamagedInput, "cannot be read as a workbook"),
+    "twice": (
+        lambda path: write_workbook(path, A=[["x", "x"], [1, 2]]),
+        DamagedInput,
+        "sheet A has two columns called 'x'",
+    ),
+    "empty": (lambda path: write_workbook(path, A=[]), DamagedInput, "has no cell"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_a_workbook_are_named(tmp_path: Path, fault: str) -> None:
+    write, kind, message = FAULTS[fault]
+    write(tmp_path / "a.xlsx")
+    with pytest.raises(kind, match=message):
+        read(tmp_path / "a.xlsx")
+
+
+def test_an_empty_text_is_the_value_of_a_formula(tmp_path: Path) -> None:
+    """Excel stores it without a character; only a number or an error is never empty."""
+    path = tmp_path / "a.xlsx"
+    with_formula(tmp_path / "b.xlsx")
+    with zipfile.ZipFile(tmp_path / "b.xlsx") as source, zipfile.ZipFile(path, "w") as target:
+        for member in source.namelist():
+            data = source.read(member).replace(b'<c r="B2">', b'<c r="B2" t="str">')
+            target.writestr(member, data)
+    assert read(path)[1].frame["b"].isna().all()
+
+
+def test_molecules_of_a_workbook_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit", reason="rdkit (extra chem) is not installed")
+    molecules = [["SMILES", "label"], ["CCO", 1], ["C=O", 0]]
+    write_workbook(tmp_path / "a.xlsx", Notes=[["by", "on"], ["me", "Monday"]], Drugs=molecules)
+    found = read_files(tmp_path)
+    assert [record.num_nodes for record in found.records] == [3, 2]
+    assert "a.xlsx, sheet Notes: another sheet has the molecules" in found.files["ignored"]
+
+
+def test_a_workbook_that_pandas_writes_is_its_frame(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "whole": [1, 2, -(2**53) + 1],
+            "real": [0.1, -1e300, 3.0],
+            "gap": [1.0, None, 2.0],
+            "text": ["x", None, "ü\n"],
+            "flag": [True, False, True],
+            "day": pd.to_datetime(["2020-01-01", "1999-12-31", "2030-06-15"]),
+        }
+    )
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    (table,) = read(tmp_path / "a.xlsx")
+    expected = frame.assign(day=frame["day"].astype(str))
+    pd.testing.assert_frame_equal(table.frame, expected, check_dtype=False)
