@@ -68,7 +68,7 @@ ROWS_BY_READER = {
     "planetoid_files": ["Planetoid"],
     "torch_files": ["PyTorch Geometric"],
     "array_files": ["arrays", "Matrix Market", "MATLAB"],
-    "networkx_files": ["networkx", "Pajek"],
+    "networkx_files": ["networkx, Gephi, Cytoscape", "Graphviz", "Pajek"],
     "tudataset_files": ["TUDataset"],
     "smiles_tables": ["molecules"],
     "table_files": ["tables", "adjacency matrix", "MUSAE (social networks)"],
