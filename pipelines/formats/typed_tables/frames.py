@@ -35,6 +35,7 @@ _BYTES_PER_JSON_BYTE = 16
 _DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
 
 _BLOCK_BYTES = 2**20
+SHEET_MARK = ", sheet "  #: between the names of a workbook and of its sheet
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _file_frame(
 
 
 def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
-    name = f"{path.name}, sheet {sheet.name}"
+    name = f"{path.name}{SHEET_MARK}{sheet.name}"
     frame, numbers = frame_of_sheet(sheet, name)
     return FileFrame(name, with_file_dtypes(frame), "row", 2, numbers, sheet.is_hidden)
 

@@ -37,6 +37,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     shared_ids,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK
 
 _SIMILAR_FRACTION = (
     0.5  #: fraction of the best pair's share of ids from which another pair is asked about
@@ -269,7 +270,8 @@ def find_columns(
 
 def level_from_name(name: str) -> Level | None:
     """Return the level of a table by its name; edges take precedence, as in ``graph-edges``."""
-    words = {*re.split(r"[^a-z]+", Path(name).name.partition(".")[0].lower())}
+    _, _, own_name = name.rpartition(SHEET_MARK)
+    words = {*re.split(r"[^a-z]+", Path(own_name).name.partition(".")[0].lower())}
     for level in reversed(known_columns.LEVEL_WORDS):
         if words & known_columns.LEVEL_WORDS[level]:
             return level
