@@ -171,17 +171,14 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
     def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
-        """Return the user's split, one per column of its masks; by default the splits of the graph's masks."""
+        """Return the user's split, one per column of its masks; by default those of ``build graphs``."""
         if params.group and self._split is not None:
             raise UsageError(
                 f"group={params.group!r} is for a random split, but split= gives the parts.",
                 next="leave out one of the two",
             )
-        if params.group:
-            return [GraphSplitParams()]
         if self._split is None:
-            has_split = isinstance(self._graphs, InMemoryTables) or params.masks is not None
-            return self.default_splits(params) if has_split else []
+            return self.default_splits(params)
         columns = {np.shape(rows)[1] for rows in self._split.values() if np.ndim(rows) == 2}
         if len(columns) > 1:
             raise UsageError(f"The masks have different numbers of columns: {sorted(columns)}.")

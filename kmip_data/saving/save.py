@@ -96,7 +96,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         Positions of the graphs in each part (``train``, ``val`` or ``valid``, ``test``), or of the
         nodes of a single graph, as ``get_idx_split`` returns them. By default, the boolean
         ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split.
-        Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
+        Masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1. Without masks, the split
+        is random, like that of ``kmip-data build graphs``.
     name
         Name of the dataset. Default: the name of the folder.
     overwrite

@@ -558,3 +558,24 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
         warnings.simplefilter("error")
         build = kmip_data.save(tables, tmp_path / "ignored", ignore="cells")
     assert not any("cells" in note for note in read_card(build.path).notes)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_the_default_split_is_that_of_build_graphs(tmp_path, count):
+    graphs = [
+        Data(
+            x=torch.rand(12, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([i % 3])
+        )
+        for i in range(count)
+    ]
+    if count == 1:
+        graphs[0].y = torch.arange(12) % 3
+    torch.save(graphs if count > 1 else graphs[0], tmp_path / "graphs.pt")
+    source = {"path": tmp_path / "graphs.pt"}
+    built = kmip_data.build_own("graphs", "own", source, root=tmp_path / "home", quiet=True)
+    saved = kmip_data.save(graphs, tmp_path / "saved")
+    assert saved.card.default_split == built.card.default_split
+    parts = [
+        {name: split.parts for name, split in build.card.splits.items()} for build in (saved, built)
+    ]
+    assert parts[0] == parts[1]
