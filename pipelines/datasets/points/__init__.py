@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,20 +24,33 @@ from kmip_data.columns.labels import (
     class_codes,
     fitting_task,
 )
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, regression_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
+from kmip_data.pipelines.datasets.points.companions import (
+    COMPANION_SUFFIXES,
+    Companions,
+    find_companions,
+)
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
     LABEL_SUFFIXES,
     TEXT_SUFFIXES,
+    is_annotation,
 )
 from kmip_data.pipelines.datasets.points.first_pass import Survey
-from kmip_data.pipelines.datasets.points.layouts import class_folders, find_clouds
+from kmip_data.pipelines.datasets.points.item_columns import (
+    FOLDER_LABEL,
+    NO_LABEL,
+    label_row,
+    labels_of_items,
+    split_columns,
+)
+from kmip_data.pipelines.datasets.points.layouts import find_clouds, unnamed_columns
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
     KnnParams,
@@ -47,6 +61,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     normalised_positions,
 )
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
+from kmip_data.pipelines.legends import find_legend
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
@@ -61,12 +76,9 @@ from kmip_data.pipelines.own_pipeline import (
 from kmip_data.pipelines.own_split import FOLDER_RULE, OwnSplitParams
 from kmip_data.runtime.extras import require_extra
 from kmip_data.strict_model import StrictModel
-from kmip_data.text import list_names
 
 _SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
-NO_LABEL = "none"  #: value of ``label``: no labels
-FOLDER_LABEL = "folder"  #: value of ``label``: the folder of a cloud is its class
 
 
 class PointSource(StrictModel):
@@ -84,7 +96,7 @@ class PointSource(StrictModel):
         Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
         files, self._ignored_files = files_below(
-            self.path, "--archive", CLOUD_SUFFIXES, LABEL_SUFFIXES
+            self.path, "--archive", CLOUD_SUFFIXES, {*LABEL_SUFFIXES, *COMPANION_SUFFIXES}
         )
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
@@ -108,7 +120,9 @@ class InferredPoints(StrictModel):
     label_level: Literal["node", "graph"] = "node"  #: owner of a label: a point, or a cloud
     classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
     is_complete: bool = True  #: True if every point or cloud has a label
+    class_names: tuple[str, ...] = ()  #: names of the classes in a legend
     folds: int = 0  #: number of folders that are folds; 0 if there are none
+    split_columns: tuple[Column, ...] = ()  #: parts and groups of clouds
     missing: tuple[str, ...] = ()  #: features with missing values
     summary: dict[str, Any] = Field(default_factory=dict)  #: entries of the card
 
@@ -129,8 +143,13 @@ class OwnPointParams(KnnParams, OwnTextParams):
     )
     label: str | None = Field(
         default=None,
-        description="column with the labels of points (default: label, class or classification, if all files "
-        "have it); folder: the folder of a cloud is its class; none: no labels",
+        description="column with the labels: of a table beside the clouds, or of points (default: label, "
+        "class or classification); folder: the folder of a cloud is its class; none: no labels",
+    )
+    group: str = Field(
+        default="",
+        description="column of a table beside the clouds: clouds with equal values stay in one part of a "
+        "random split",
     )
     task: Literal["classification", "regression"] | None = Field(
         default=None, description="task of the labels (default: inferred from their values)"
@@ -223,6 +242,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         columns = [feature_column("node/x", fields, doc)]
         if inferred.label is not None:
             columns.append(_label_column(inferred.label, inferred))
+        columns += inferred.split_columns
         return knn_schema(
             tuple(columns),
             params,
@@ -234,6 +254,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     def class_names(self, params: CompletedPointParams) -> tuple[str, ...]:
         """Return the given class names, or labels that are not consecutive integers from 0."""
         classes = params.inferred.classes or ()
+        if params.inferred.class_names and not params.class_name:
+            return params.inferred.class_names
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
@@ -243,18 +265,29 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
 
         Raises ``DamagedInput`` naming every unusable cloud, unless they are skipped.
         """
+        # 1. Clouds, and what other files say about them.
         folder = find_clouds(raw.members)
-        clouds = list(folder.files)
-        is_of_points = params.label not in {NO_LABEL, FOLDER_LABEL}
-        survey = Survey(params.read_options, params.feature, params.label if is_of_points else "")
+        options = params.read_options._replace(names=unnamed_columns(raw.members))
+        named = [name for name in raw.members if not is_annotation(name)]
+        companions = find_companions(raw.path, named, list(folder.files), options)
+        files = {
+            cloud: parts
+            for cloud, parts in folder.files.items()
+            if parts[0] not in companions.files
+        }
+        clouds = list(files)
+
+        # 2. Read the clouds.
+        labels = None if params.label is None else labels_of_items(params.label, clouds, companions)
+        is_of_points = labels is None and params.label != NO_LABEL
+        survey = Survey(options, params.feature, params.label if is_of_points else "")
         check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
         positions: dict[str, int] = {}  # cloud -> its position in the spool
 
-        # 1. Read the clouds.
         def usable_clouds() -> Iterator[GraphRecord]:
-            for name, files in folder.files.items():
-                labels = raw.path / folder.labels[name] if name in folder.labels else None
-                cloud = survey.add(name, [raw.path / file for file in files], labels, check)
+            for name, parts in files.items():
+                label_path = raw.path / folder.labels[name] if name in folder.labels else None
+                cloud = survey.add(name, [raw.path / part for part in parts], label_path, check)
                 if cloud is not None:
                     positions[name] = len(positions)
                     yield cloud.as_graph(str(positions[name]))
@@ -262,38 +295,47 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         spool_graphs(workdir / _SPOOL_FOLDER, usable_clouds())
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
-        # 2. Labels of points, else of clouds.
+        # 3. Labels of points, else of clouds; parts and groups of clouds.
         column = survey.label_column()
+        if column is None and params.label is None:
+            labels = labels_of_items(None, list(positions), companions)
         statistics = survey.label_statistics
-        cloud_labels: dict[str, str] = {}
-        if column is None and params.label in {None, FOLDER_LABEL}:
-            cloud_labels = _labels_of_folders(list(positions), params)
-            if cloud_labels:
-                column = FOLDER_LABEL
-                statistics = LabelStatistics()
-                statistics.add(np.array([*cloud_labels.values()], object))
-        inferred = self._infer(column, statistics, survey, params)
-        level = "graph" if cloud_labels else "node"
-        inferred = inferred.model_copy(update={"label_level": level, "folds": len(folder.areas)})
-        read_files = {*folder.labels.values(), *itertools.chain(*folder.files.values())}
+        if labels is not None:
+            column = labels.name
+            statistics = labels.statistics()
+        inferred = self._infer(column, statistics, companions, params)
+        for_split = split_columns(list(positions), companions, params.group)
+        inferred = inferred.model_copy(
+            update={
+                "label_level": "node" if labels is None else "graph",
+                "folds": len(folder.areas),
+                "split_columns": tuple(for_split),
+                "missing": tuple(name for name in params.feature if name in survey.missing),
+            }
+        )
+        read_files = {*folder.labels.values(), *itertools.chain(*files.values())}
         params.refuse_unread(_unread_parameters(params, read_files, inferred))
 
-        # 3. What was chosen and left out.
-        ignored = survey.unused_data()
-        ignored += [
-            f"{name}: {reason}" for name, reason in {**self.ignored_files, **folder.ignored}.items()
+        # 4. What was chosen and left out.
+        unused_legends = dict.fromkeys(companions.legends, "its codes are not those of the labels")
+        unused_legends.pop(inferred.summary.get("legend", ""), None)
+        ignored_files = {
+            **self.ignored_files,
+            **folder.ignored,
+            **companions.ignored,
+            **unused_legends,
+        }
+        inferred.summary["warnings"][:0] = survey.warnings()
+        inferred.summary["ignored"] = survey.unused_data() + [
+            f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
-        inferred.summary["ignored"] = ignored
-        if (
-            column is not None
-            and params.label is None
-            and (cloud_labels or survey.is_label_guessed)
-        ):
-            source = "the folder of each cloud" if cloud_labels else f"the column {column!r}"
-            inferred.summary["labels"] = f"{source}, chosen by its name; none: --set label=none"
+        if params.label is None and (labels is not None or survey.is_label_guessed):
+            source = f"the column {column!r}" if labels is None else labels.source
+            inferred.summary["labels"] = f"{source}, by its name; none: --set label=none"
         facts = {
             "clouds": clouds,
-            "cloud_labels": cloud_labels,
+            "labels": {} if labels is None else dict(labels.values),
+            "split_columns": {column.key: values for column, values in for_split.items()},
             "positions": positions,
             "unusable": {name: skip_reason(error) for name, error in survey.unusable.items()},
             "inferred": inferred.model_dump(mode="json"),
@@ -304,39 +346,46 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         self,
         column: str | None,
         statistics: LabelStatistics,
-        survey: Survey,
+        companions: Companions,
         params: OwnPointParams,
     ) -> InferredPoints:
-        """Return the classes of the labels ``column``, and the features with missing values."""
+        """Return the classes of the labels in ``column``, with the names of a legend."""
+        if column is None or not statistics.points:
+            return InferredPoints(summary={"warnings": []})
         classes: tuple[int | str, ...] | None = None
-        warnings = survey.warnings()
-        num_unlabelled = 0
-        if column is not None and survey.clouds:
-            task = fitting_task(statistics, params.task, [column], others_are_missing=True)
-            num_unlabelled = statistics.missing
-            if task == "classification":
-                class_labels = params.class_labels
-                count = int(params.classes) if params.classes and not class_labels else None
-                classes = tuple(statistics.classes(class_labels, count, column))
-                num_unlabelled = statistics.count_without_class(classes)
-                if not params.classes and (
-                    suggestion := statistics.suggest_classes_option(classes, column)
-                ):
-                    warnings.append(suggestion)
-        summary: dict[str, Any] = {"warnings": warnings}
-        if column is not None and num_unlabelled:
-            summary["without_label"] = f"{num_unlabelled:,} of {statistics.points:,} points"
+        class_names: tuple[str, ...] = ()
+        summary: dict[str, Any] = {"warnings": []}
+        task = fitting_task(statistics, params.task, [column], others_are_missing=True)
+        num_unlabelled = statistics.missing
+        if task == "classification":
+            class_labels = params.class_labels
+            count = int(params.classes) if params.classes and not class_labels else None
+            codes = class_labels or tuple(range(count or 0))
+            legend = None
+            if not statistics.has_strings:
+                legend = find_legend(companions.legends, statistics.counts, codes)
+            if legend is not None:
+                class_labels = codes or tuple(legend.names)
+                class_names = tuple(legend.names[code] for code in class_labels)
+                summary["legend"] = legend.file
+            classes = tuple(statistics.classes(class_labels, count, column))
+            num_unlabelled = statistics.count_without_class(classes)
+            suggestion = statistics.suggest_classes_option(classes, column)
+            if suggestion and not params.classes and legend is None:
+                summary["warnings"].append(suggestion)
+        if num_unlabelled:
+            summary["without_label"] = f"{num_unlabelled:,} of {statistics.points:,}"
         return InferredPoints(
             label=column,
             classes=classes,
+            class_names=class_names,
             is_complete=not num_unlabelled,
-            missing=tuple(name for name in params.feature if name in survey.missing),
             summary=summary,
         )
 
     def complete(self, params: OwnPointParams, prepared: Prepared) -> CompletedPointParams:
         """Return the parameters with the label column and classes of the files."""
-        inferred = InferredPoints.model_validate(prepared.facts["inferred"])
+        inferred = InferredPoints.model_validate_json(json.dumps(prepared.facts["inferred"]))
         return CompletedPointParams.from_params(params, inferred=inferred)
 
     def card_additions(self, prepared: Prepared, params: CompletedPointParams) -> CardAdditions:
@@ -364,9 +413,17 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         (block,) = spool.blocks([prepared.facts["positions"][name]])
         cloud = Cloud.from_block(block)
         if params.inferred.label_level == "graph":
-            cloud = cloud._replace(label=np.array([prepared.facts["cloud_labels"][name]], object))
+            cloud = cloud._replace(label=label_row(prepared.facts["labels"][name]))
+        for_split = {
+            column.key: np.array(prepared.facts["split_columns"][column.key][name], column.stored)
+            for column in params.inferred.split_columns
+        }
         try:
-            yield from self._cloud_graphs(key, cloud, params)
+            for record in self._cloud_graphs(key, cloud, params):
+                if isinstance(record, SkippedRecord):
+                    yield record
+                else:
+                    yield replace(record, columns={**record.columns, **for_split})
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
@@ -448,19 +505,6 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
 
 
 PIPELINE = OwnPointPipeline
-
-
-def _labels_of_folders(clouds: Sequence[str], params: OwnPointParams) -> dict[str, str]:
-    """Return the class of each cloud by its folder; nothing if folders are no classes by default."""
-    labels = class_folders(clouds, by_default=params.label is None)
-    if clouds and not labels and params.label == FOLDER_LABEL:
-        raise UsageError(
-            "The clouds are not in a folder for each class.",
-            expected="several folders, such as chair/a.txt and table/b.txt",
-            found=list_names(clouds, 200),
-            next="leave out --set label=folder",
-        )
-    return labels
 
 
 def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kmip_data.format.split_files import PARTS, part_name
-from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES, is_annotation, label_files
+from kmip_data.pipelines.datasets.points.files import (
+    CLOUD_SUFFIXES,
+    LABEL_SUFFIXES,
+    is_annotation,
+    label_files,
+)
 
 _MIN_CLOUDS_PER_CLASS = 2  #: clouds per folder from which folders are classes by default
 
@@ -56,9 +61,20 @@ def find_clouds(members: Iterable[str]) -> CloudFolder:
             continue
         elif name.lower().endswith(CLOUD_SUFFIXES):
             files[name] = (name,)
-        else:
+        elif name.lower().endswith(LABEL_SUFFIXES):
             ignored[name] = "labels without a cloud of the same name"
     return CloudFolder(dict(sorted(files.items())), labels, ignored)
+
+
+#: List of categories in ShapeNet-Part, whose files have seven columns without names.
+_SHAPENET_CATEGORIES = "synsetoffset2category.txt"
+_SHAPENET_COLUMNS = ("x", "y", "z", "nx", "ny", "nz", "label")
+
+
+def unnamed_columns(members: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of columns that the layout of a folder gives; nothing for most."""
+    has_categories = any(PurePosixPath(name).name == _SHAPENET_CATEGORIES for name in members)
+    return _SHAPENET_COLUMNS if has_categories else ()
 
 
 def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str, str]:

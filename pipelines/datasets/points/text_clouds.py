@@ -102,6 +102,8 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     if ends_empty and frame.iloc[:, -1].isna().all():
         frame = frame.iloc[:, :-1]
         names = names[:-1]
+    if not names and len(options.names) == frame.shape[1]:
+        names = list(options.names)
     names = names or default_names(frame.shape[1])
     names = [name or f"unnamed {i}" for i, name in enumerate(names)]
     values = {name: _typed_column(frame[i]) for i, name in enumerate(distinct_names(names))}

@@ -1,0 +1,249 @@
+"""Files next to clouds or pictures that are no items: legends, tables of the items, lists of parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.split_files import PART_CODES, PARTS, part_name
+from kmip_data.pipelines.datasets.points.columns import CloudColumns, CloudOptions, comparable_name
+from kmip_data.pipelines.datasets.points.text_clouds import read_text
+from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
+from kmip_data.pipelines.formats.written_numbers import is_written_number
+from kmip_data.pipelines.legends import LEGEND_SUFFIXES, read_legend
+
+COMPANION_SUFFIXES = LEGEND_SUFFIXES
+_HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
+_MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
+_MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
+_MAX_LIST_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Table with a row for each item: its columns, and the item of each row."""
+
+    file: str
+    columns: CloudColumns
+    items: Sequence[str | None]  #: None for a row that names none of the items
+
+    def find_column(self, name: str) -> dict[str, object] | None:
+        """Return the value of each item in a column, ``None`` if it is missing; or no column."""
+        column = self.columns.find_column(name)
+        if column is None:
+            return None
+        values = self.columns.values[column].tolist()
+        rows = zip(self.items, values, strict=True)
+        return {item: _present(value) for item, value in rows if item is not None}
+
+
+@dataclass
+class Companions:
+    """Files next to the items, by what they are."""
+
+    legends: dict[str, dict[int, str]] = field(default_factory=dict)  #: file -> names by code
+    tables: list[ItemTable] = field(default_factory=list)
+    parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
+    ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
+    files: set[str] = field(default_factory=set)  #: all of these files
+
+    def find_column(self, names: Iterable[str]) -> tuple[str, str, dict[str, object]] | None:
+        """Return the first column with one of the names: file, name and value of each item."""
+        for name in names:
+            for table in self.tables:
+                values = table.find_column(name)
+                if values is not None:
+                    return table.file, str(table.columns.find_column(name)), values
+        return None
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns of all tables."""
+        return [name for table in self.tables for name in table.columns.values]
+
+
+def find_companions(
+    folder: Path, files: Iterable[str], items: Sequence[str], options: CloudOptions
+) -> Companions:
+    """Return the files that are no items, but say something about them, or clearly something else.
+
+    A table has a column without repeated values of which 95 % name items: by path, with or without
+    suffix and upper folders. A list of a part has the part in its name, and names items. A text
+    without rows of numbers is no cloud. If all files were companions, none is.
+    """
+    companions = Companions()
+    texts = [name for name in files if name.lower().endswith(COMPANION_SUFFIXES)]
+    names = ItemNames(items)
+    for name in texts:
+        path = folder / name
+        rows = _head_rows(path, options.encoding)
+        if rows is None:
+            continue
+        legend = None
+        table = None
+        items_of_part = _listed_items(path, rows, names)
+        if items_of_part is not None:
+            part, listed = items_of_part
+            repeated = next((item for item in listed if item in companions.parts), None)
+            if repeated is not None:
+                raise DamagedInput(
+                    f"{name}: {repeated} is in two lists of parts.",
+                    next="name each file in one list",
+                )
+            companions.parts |= dict.fromkeys(listed, PART_CODES[part])
+        else:
+            # Two columns may be both, if the names of the items are numbers.
+            legend = read_legend(path, options.encoding)
+            table = _item_table(path, name, rows, names, options)
+        if legend is not None:
+            companions.legends[name] = legend
+        if table is not None:
+            companions.tables.append(table)
+        if legend is None and table is None and items_of_part is None:
+            if not _has_no_points(rows):
+                continue
+            companions.ignored[name] = "no rows of numbers"
+        companions.files.add(name)
+    return companions if {*items} - companions.files else Companions()
+
+
+class ItemNames:
+    """Items by the names under which tables may know them."""
+
+    def __init__(self, items: Iterable[str]) -> None:
+        self._items: dict[str, str | None] = {}
+        for item in items:
+            for name in {*_tails(item), *_tails(str(PurePosixPath(item).with_suffix("")))}:
+                # A name of two items is none.
+                self._items[name] = None if name in self._items else item
+
+    def find(self, name: str) -> str | None:
+        """Return the item that a name means, which may have upper folders of its own."""
+        for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
+            if (item := self._items.get(tail)) is not None:
+                return item
+        return None
+
+
+def _tails(path: str) -> list[str]:
+    """Return a path without its first folders: ``a/b/c``, ``b/c``, ``c``."""
+    parts = path.split("/")
+    return ["/".join(parts[start:]) for start in range(len(parts))]
+
+
+def _head_rows(path: Path, encoding: str) -> list[list[str]] | None:
+    """Return the cells of the first rows of a text; ``None`` if it has none, or is no text."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES + 1)
+    if len(head) > _HEAD_BYTES:
+        head = head[: head.rfind(b"\n") + 1] or head
+    if b"\0" in head:
+        return None
+    if path.suffix.lower() == ".json":
+        return []
+    try:
+        rows = read_delimited(head, path.name, encoding).sample_rows()
+    except (UsageError, DamagedInput, ValueError):
+        return None
+    if not rows:
+        return None
+    separator = guess_separator(rows, may_be_mixed=True)
+    return [[cell.strip("\"' ") for cell in row] for row in split_rows(rows, separator)]
+
+
+def _has_no_points(rows: Sequence[Sequence[str]]) -> bool:
+    """True if nearly no row has two numbers."""
+    numeric = sum(sum(map(is_written_number, row)) > 1 for row in rows)
+    return numeric <= _MAX_NUMERIC_ROWS * len(rows)
+
+
+def _listed_items(
+    path: Path, rows: Sequence[Sequence[str]], names: ItemNames
+) -> tuple[str, list[str]] | None:
+    """Return the part that a file is named after, and the items that it lists; else ``None``."""
+    words = re.split(r"[^a-z]+", path.name.partition(".")[0].lower())
+    parts = {part_name(word) for word in words} & {*PARTS}
+    if len(parts) != 1 or path.stat().st_size > _MAX_LIST_BYTES:
+        return None
+    listed: list[str] = []
+    if path.suffix.lower() == ".json":
+        try:
+            content = json.loads(path.read_bytes())
+        except ValueError:
+            return None
+        if isinstance(content, list):
+            listed = [entry for entry in content if isinstance(entry, str)]
+    elif all(len(row) == 1 for row in rows):
+        listed = [line.strip("\"' \t\r") for line in path.read_text("utf-8", "replace").split("\n")]
+        listed = [line for line in listed if line and not line.startswith("#")]
+    items = [names.find(entry) for entry in listed]
+    existing = [item for item in items if item is not None]
+    if not existing or len(existing) < _MIN_COVERED * len(items):
+        return None
+    (part,) = parts
+    return str(part), existing
+
+
+def _item_table(
+    path: Path, name: str, rows: Sequence[Sequence[str]], names: ItemNames, options: CloudOptions
+) -> ItemTable | None:
+    """Return a file as a table of items; ``None`` if no column names them."""
+    # Names of clouds may be words or numbers that are in their rows, too.
+    first_row = {*map(comparable_name, rows[0])} if rows else set()
+    if first_row >= {*map(comparable_name, options.position)}:
+        return None
+    for position, cells in enumerate(zip(*rows, strict=False)):
+        named = [names.find(cell) is not None for cell in cells]
+        if sum(named[1:]) < len(named) // 2 or not any(named):
+            continue
+
+        # The first row has names of columns if it names no item.
+        has_header = not named[0]
+        if not has_header and all(map(is_written_number, rows[0])):
+            return None
+        is_pair = len(rows[0]) == 2
+        text_options = CloudOptions(
+            header="yes" if has_header else "no",
+            names=(("item", "label") if position == 0 else ("label", "item")) if is_pair else (),
+            encoding=options.encoding,
+            decimal=options.decimal,
+        )
+        try:
+            columns = read_text(path, text_options)
+        except (DamagedInput, UsageError, ValueError):
+            return None
+        texts = [_text_of_id(cell) for cell in [*columns.values.values()][position].tolist()]
+        items = [names.find(text) for text in texts]
+        covered = len(items) - items.count(None)
+        is_unique = len({*texts}) == len(texts)
+        if is_unique and covered >= max(_MIN_COVERED * len(items), 1):
+            _check_all_named(items, name, columns)
+            return ItemTable(name, columns, items)
+    return None
+
+
+def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColumns) -> None:
+    """Refuse rows of a table that name none of the items."""
+    unnamed = [row for row, item in enumerate(items) if item is None]
+    if unnamed:
+        raise DamagedInput(
+            f"{name}: {len(unnamed):,} of {len(items):,} rows name no file, such as "
+            f"{columns.location(unnamed[0])}.",
+            next=f"correct these rows, or move {name} out of the folder",
+        )
+
+
+def _text_of_id(value: object) -> str:
+    """Return an id as its item is written: ``7`` for 7.0."""
+    return f"{value:.0f}" if isinstance(value, float) and value == value else str(value)  # noqa: PLR0124
+
+
+def _present(value: object) -> object:
+    """Return a value, or ``None`` for a number that is missing."""
+    return None if isinstance(value, float) and np.isnan(value) else value

@@ -1,0 +1,148 @@
+"""Labels, groups and parts of clouds or pictures, from a table beside them, lists or their folders."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.columns.labels import LabelStatistics
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
+from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
+from kmip_data.pipelines.datasets.points.companions import Companions
+from kmip_data.pipelines.datasets.points.layouts import class_folders
+from kmip_data.text import list_names
+
+NO_LABEL = "none"  #: value of ``label``: no labels
+FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
+_LABEL_NAMES = ("label", "labels", "class", "classification", "category", "target")
+_PART_NAMES = ("split",)
+
+
+@dataclass(frozen=True)
+class ItemLabels:
+    """Label of each item, and where it comes from."""
+
+    name: str  #: column, or ``folder``
+    source: str  #: description for messages
+    values: Mapping[str, Any]  #: item -> text, number, or ``None`` if it is missing
+
+    def statistics(self) -> LabelStatistics:
+        """Return the counts of the labels."""
+        statistics = LabelStatistics()
+        has_texts = any(isinstance(value, str) for value in self.values.values())
+        labels: Array = np.array([*self.values.values()], object if has_texts else float)
+        statistics.add(labels)
+        return statistics
+
+
+def label_row(value: str | float | None) -> Array:
+    """Return the label of an item as an array (1,): a string, or a number, NaN if it is missing."""
+    if isinstance(value, str):
+        return np.array([value], object)
+    return np.array([value], float)
+
+
+def labels_of_items(
+    label: str | None, items: Sequence[str], companions: Companions
+) -> ItemLabels | None:
+    """Return the labels that ``label`` names, by default a table's with a known name, or folders.
+
+    ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
+    folders are given as labels, but are none.
+    """
+    if label == NO_LABEL:
+        return None
+    found = None
+    if label != FOLDER_LABEL:
+        found = companions.find_column(_LABEL_NAMES if label is None else [label])
+    if found is not None:
+        file, column, values = found
+        return ItemLabels(
+            column, f"the column {column!r} of {file}", {item: values.get(item) for item in items}
+        )
+    if label not in {None, FOLDER_LABEL}:
+        return None
+    folders = class_folders(items, by_default=label is None)
+    if label == FOLDER_LABEL and items and not folders:
+        raise UsageError(
+            "The files are not in a folder for each class.",
+            expected="several folders, such as chair/a.txt and table/b.txt",
+            found=list_names(items, 200),
+            next="leave out --set label=folder",
+        )
+    return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
+
+
+def split_columns(
+    items: Sequence[str], companions: Companions, group: str
+) -> dict[Column, dict[str, int]]:
+    """Return the columns of parts and groups that a split reads, with the value of each item.
+
+    Parts come from lists, such as ``train.txt``, or a column ``split`` of a table. An item without
+    a group is a group of its own. Raises ``UsageError`` if no table has the column ``group``.
+    """
+    columns: dict[Column, dict[str, int]] = {}
+    codes = companions.parts or _parts_in_column(companions)
+    if codes:
+        column = Column(
+            key="graph/split", attribute="split", stored="uint8", presented="uint8", doc=PART_DOC
+        )
+        columns[column] = {item: codes.get(item, NO_PART) for item in items}
+    if not group:
+        return columns
+
+    found = companions.find_column([group])
+    if found is None:
+        names = companions.column_names
+        step = f"leave out --set group={shlex.quote(group)}"
+        if names:
+            step = f"one of these columns: --set group={shlex.quote(names[-1])}"
+        raise UsageError(
+            f"No table beside the files has a column {group!r}.",
+            expected="a table with a column of file names, and a column of groups",
+            found=list_names(names, 500) if names else "no such table",
+            next=step,
+        )
+    _, name, values = found
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values.values()))}
+    own_number = len(numbers)
+    groups = {}
+    for item in items:
+        value = values.get(item)
+        groups[item] = own_number if value is None else numbers[value]
+        own_number += value is None
+    column = Column(
+        key="graph/group",
+        attribute="group",
+        stored="int32",
+        presented="int64",
+        fields=(name,),
+        doc=GROUP_DOC,
+    )
+    columns[column] = groups
+    return columns
+
+
+def _parts_in_column(companions: Companions) -> dict[str, int]:
+    """Return the code of the part of each item in a table's column ``split``; nothing without it."""
+    found = companions.find_column(_PART_NAMES)
+    if found is None:
+        return {}
+    file, column, values = found
+    codes = {}
+    for item, value in values.items():
+        part = part_name(str(value).lower())
+        if value is not None and part not in PART_CODES:
+            raise DamagedInput(
+                f"{file}: {column!r} of {item} is {value!r}, which is no part.",
+                expected="train, val or test, or an empty cell",
+                next=f"correct it, or rename the column {column!r}",
+            )
+        codes[item] = NO_PART if value is None else PART_CODES[str(part)]
+    return codes

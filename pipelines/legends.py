@@ -1,0 +1,113 @@
+"""Legends: names of classes in a file next to the data, such as ``legend.txt``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kmip_data.columns.labels import NO_CLASS
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.formats.delimited import read_delimited
+
+LEGEND_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
+_MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
+_MAX_SHOWN = 20
+_MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
+#: A code and a name, each perhaps in quotes, with a separator that the name does not have. A name
+#: does not begin with another number.
+_ROW = re.compile(
+    r'[ \t]*"?(-?\d+)"?[ \t]*([\t;,|:=]|[ \t])[ \t]*(?!-?[\d.]+[ \t])"?([^\s;,|"][^\t;,|"]*)"?[ \t]*'
+)
+
+
+def read_legend(path: Path, encoding: str = "") -> dict[int, str] | None:
+    """Return the name of each code in a legend, by code; ``None`` if a file is no legend.
+
+    A legend is a table of two columns: integers and texts, each of them once, with or without names
+    of the columns. In JSON it is ``{"0": "floor", "1": "wall"}``, ``{"floor": 0, "wall": 1}`` or
+    ``["floor", "wall"]``.
+    """
+    if path.suffix.lower() not in LEGEND_SUFFIXES or path.stat().st_size > _MAX_BYTES:
+        return None
+    data = path.read_bytes()
+    try:
+        if path.suffix.lower() == ".json":
+            pairs = _pairs_of_json(json.loads(data))
+        else:
+            text = bytes(read_delimited(data, path.name, encoding).data)
+            pairs = _pairs_of_text(text.decode().split("\n"))
+    except (ValueError, RecursionError, DamagedInput, UsageError):
+        return None  # no text, or in another encoding
+    names = dict(pairs)
+    has_texts = any(not re.fullmatch(r"[-+\d.eE, ]*", name) for name in names.values())
+    are_distinct = len({*names.values()}) == len(names) == len(pairs)
+    return dict(sorted(names.items())) if len(names) > 1 and has_texts and are_distinct else None
+
+
+class Legend(NamedTuple):
+    """Names of classes in a file."""
+
+    file: str
+    names: Mapping[int, str]  #: name by code, ascending; -1 marks a missing label, and has none
+
+
+def find_legend(
+    legends: Mapping[str, Mapping[int, str]],
+    counts: Mapping[Any, int],
+    classes: Collection[int] = (),
+) -> Legend | None:
+    """Return the first legend that names all classes, or else all labels; ``None`` if none does.
+
+    ``legends`` are by file, and ``counts`` are of integer labels. Raises ``DamagedInput`` if a legend
+    names 95 % of the labels, but not all.
+    """
+    codes = {*classes} or {*counts} - {NO_CLASS}
+    total = sum(counts[code] for code in codes if code in counts)
+    for file, all_names in legends.items():
+        names = {code: name for code, name in all_names.items() if code != NO_CLASS}
+        unnamed = sorted(codes - names.keys())
+        if not unnamed:
+            return Legend(file, names) if codes else None
+        rows = sum(counts.get(code, 0) for code in unnamed)
+        if not classes and rows <= (1 - _MIN_COVERED) * total:
+            shown = ", ".join(map(str, unnamed[:_MAX_SHOWN]))
+            raise DamagedInput(
+                f"{file} has no name for the class {shown}, which {rows:,} of {total:,} labels have.",
+                next=f"--set classes={','.join(map(str, names))}, which makes other labels missing; or add "
+                f"the name to {file}",
+            )
+    return None
+
+
+def _pairs_of_text(lines: list[str]) -> list[tuple[int, str]]:
+    """Return the code and the name in each line; nothing if a line below the first has others."""
+    rows = [line for line in lines if line.strip()]
+    matches = [_ROW.fullmatch(row) for row in rows]
+    if matches and matches[0] is None:  # names of the columns
+        del matches[0]
+    pairs = []
+    for match in matches:
+        if match is None:
+            return []
+        pairs.append((int(match[1]), match[3].strip()))
+    return pairs
+
+
+def _pairs_of_json(content: object) -> list[tuple[int, str]]:
+    """Return the codes and names in an object or a list; nothing if it has other values."""
+    if isinstance(content, list):
+        content = dict(enumerate(content))
+    if not isinstance(content, dict):
+        return []
+    pairs: list[tuple[int, str]] = []
+    for key, value in content.items():
+        if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", str(key)):
+            pairs.append((int(key), value))
+        elif type(value) is int:
+            pairs.append((value, str(key)))
+        else:
+            return []
+    return pairs

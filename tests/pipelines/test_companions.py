@@ -1,0 +1,235 @@
+"""Files next to clouds: legends, tables of the clouds, lists of parts, and texts that are no cloud."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cli import expect_refusal, expect_success, kmip
+
+import kmip_data
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.points.columns import CloudOptions
+from kmip_data.pipelines.datasets.points.companions import ItemNames, find_companions
+from kmip_data.pipelines.legends import find_legend, read_legend
+
+NAMES = {0: "floor", 1: "high wall", 7: "door"}
+LEGENDS = {
+    "blanks": ("legend.txt", "0 floor\n1 high wall\n7 door\n"),
+    "tabs": ("legend.txt", "7\tdoor\r\n0\tfloor\r\n1\thigh wall\r\n"),
+    "header": ("classes.csv", "code,name\n0,floor\n1,high wall\n7,door"),
+    "quotes": ("classes.csv", '"0";"floor"\n"1";"high wall"\n"7";"door"\n'),
+    "equals": ("classes.txt", "# classes\n0 = floor\n1 = high wall\n\n7 = door\n"),
+    "colons": ("classes.txt", "0: floor\n1: high wall\n7: door\n"),
+    "object": ("legend.json", '{"0": "floor", "1": "high wall", "7": "door"}'),
+    "inverse": ("legend.json", '{"floor": 0, "high wall": 1, "door": 7}'),
+}
+NO_LEGENDS = {
+    "numbers": ("a.txt", "0 1\n1 2\n"),
+    "points": ("a.txt", "0 1 2\n1 2 3\n"),
+    "repeated codes": ("a.csv", "0,floor\n0,wall\n"),
+    "repeated names": ("a.csv", "0,floor\n1,floor\n"),
+    "three columns": ("a.csv", "0,floor,red\n1,wall,blue\n"),
+    "one row": ("a.txt", "0 floor\n"),
+    "text": ("README.txt", "Two floors\nof a house.\n"),
+    "nested": ("a.json", '{"0": ["floor"]}'),
+    "damaged": ("a.json", '{"0": '),
+    "binary": ("a.txt", b"\xff\xfe\0"),
+    "cloud": ("a.ply", "0 floor\n1 wall\n"),
+}
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize("case", [*LEGENDS, *NO_LEGENDS])
+def test_a_legend_has_two_columns_of_distinct_codes_and_names(tmp_path, case):
+    name, content = {**LEGENDS, **NO_LEGENDS}[case]
+    write(tmp_path, {name: content})
+    assert read_legend(tmp_path / name) == (NAMES if case in LEGENDS else None)
+
+
+def test_a_list_is_a_legend_from_0(tmp_path):
+    write(tmp_path, {"classes.json": '["floor", "wall"]'})
+    assert read_legend(tmp_path / "classes.json") == {0: "floor", 1: "wall"}
+
+
+def test_a_legend_names_all_labels_or_the_given_classes():
+    other = {"a.txt": {5: "x", 6: "y"}, "b.txt": {-1: "none", **NAMES}}
+    assert find_legend(other, Counter({0: 9, 7: 1, -1: 3})).file == "b.txt"
+    assert find_legend(other, Counter({0: 9, 2: 9})) is None
+    assert -1 not in find_legend(other, Counter({0: 9})).names
+    with pytest.raises(
+        DamagedInput, match=r"no name for the class 2, which 1 of 100 labels"
+    ) as error:
+        find_legend(other, Counter({0: 99, 2: 1}))
+    assert error.value.next.startswith("--set classes=0,1,7, ")
+    assert find_legend(other, Counter({0: 99, 2: 1}), [7, 0]).file == "b.txt"
+    assert find_legend(other, Counter()) is None
+
+
+def test_an_item_is_found_by_each_of_its_names_that_no_other_has():
+    names = ItemNames(["a/x.txt", "b/x.txt", "b/y.v2.npy", "Area_1/room"])
+    for name in ("b/y.v2.npy", "y.v2.npy", "y.v2", "data/b/y.v2.npy", " ./b/y.v2 ", "b\\y.v2"):
+        assert names.find(name) == "b/y.v2.npy"
+    assert names.find("a/x") == "a/x.txt"
+    assert names.find("x") is names.find("z") is names.find("") is None
+    assert names.find("room") == "Area_1/room"
+
+
+POINTS = "".join(f"{row} {row * 7 % 5} {row * 3 % 7}\n" for row in range(12))
+CLOUDS = {f"{number}.txt": POINTS for number in range(12)}
+#: Content of a file besides twelve clouds ``0.txt`` … -> what it is, and a value of its columns.
+COMPANIONS = {
+    "table": ("t.csv", "file,kind\n" + "".join(f"{n},k{n}\n" for n in range(12)), ("kind", "k3")),
+    "table of all names": ("t.csv", "kind;file\n" + "".join(f"{n};x/{n}.txt\n" for n in range(12)), ("kind", 3)),
+    "pairs": ("t.txt", "".join(f"{n} k{n}\n" for n in range(12)), ("label", "k3")),
+    "numbers with names": ("t.csv", "id,age\n" + "".join(f"{n},{n * 5}\n" for n in range(12)), ("age", 15)),
+    "a part of the clouds": ("t.csv", "id,kind\n3,a\n5,b\n", ("kind", "a")),
+    "list": ("train_list.txt", "3.txt\n5\n", "part"),
+    "list of JSON": ("test.json", '["clouds/3", "clouds/5.txt"]', "part"),
+    "readme": ("README.txt", "Twelve scans\nof 2019, by us.\n", "ignored"),
+    "notes": ("notes.json", '{"by": ["us"]}', "ignored"),
+    "legend": ("legend.txt", "0 floor\n1 wall\n", "legend"),
+    "cloud": ("x.txt", POINTS, None),
+    "cloud with names": ("x.txt", "x y z\n" + POINTS, None),
+    "damaged cloud": ("x.txt", POINTS + "1 2\n", None),
+    "cloud with texts": ("x.txt", "x y z kind\n" + POINTS.replace("\n", " tree\n"), None),
+    "repeated names": ("t.csv", "file,x,y,z\n" + "1,2,3,4\n" * 9, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COMPANIONS)
+def test_a_file_next_to_clouds_is_what_its_values_say(tmp_path, case):
+    name, content, expected = COMPANIONS[case]
+    write(tmp_path, {**CLOUDS, name: content})
+    clouds = [file for file in (*CLOUDS, name) if file.endswith(".txt")]
+    companions = find_companions(tmp_path, [*CLOUDS, name], clouds, CloudOptions())
+    assert companions.files == ({name} if expected else set())
+    if isinstance(expected, tuple):
+        column, value = expected
+        file, _, values = companions.find_column([column])
+        assert file == name
+        assert values["3.txt"] == value
+    elif expected == "part":
+        assert companions.parts == dict.fromkeys(["3.txt", "5.txt"], 0 if "train" in name else 2)
+    elif expected == "ignored":
+        assert companions.ignored == {name: "no rows of numbers"}
+    elif expected == "legend":
+        assert companions.legends == {name: {0: "floor", 1: "wall"}}
+
+
+def test_without_a_cloud_no_file_is_a_companion(tmp_path):
+    write(tmp_path, {"a.txt": "hello\n", "b.txt": "0 floor\n1 wall\n"})
+    assert not find_companions(
+        tmp_path, ["a.txt", "b.txt"], ["a.txt", "b.txt"], CloudOptions()
+    ).files
+
+
+@pytest.fixture
+def scans(tmp_path, monkeypatch):
+    """Twelve clouds, their table, a legend of the points' codes and a text."""
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    header = "//X Y Z Classification\n"
+    files = {}
+    for number in range(12):
+        rows = POINTS.splitlines()
+        files[f"scan_{number}.txt"] = header + "".join(
+            f"{row} {n % 3 * 2}\n" for n, row in enumerate(rows)
+        )
+    table = "".join(
+        f"scan_{n},site {n % 4},{['low', 'high'][n % 2]},{n + 0.5}\n" for n in range(12)
+    )
+    files["table.csv"] = "file,site,height,age\n" + table
+    files["legend.txt"] = "0 floor\n2 wall\n4 door\n"
+    files["README.txt"] = "Scans of a house.\n"
+    write(tmp_path / "scans", files)
+    return tmp_path / "scans"
+
+
+def build(scans: Path, name: str, *options: str):
+    words = ("build", "points", "--name", name, "--archive", scans, "--k=3", "--jobs=1", "-q")
+    return kmip(*words, "--set=picture=false", *options)
+
+
+def test_points_have_a_legend_and_clouds_a_table(scans):
+    done = build(scans, "own")
+    assert done.code == 0, done.err
+    data = kmip_data.open("own")
+    assert len(data) == 12
+    assert tuple(data.card.class_names) == ("floor", "wall", "door")
+    assert data[5].y.tolist() == [0, 1, 2] * 4
+    assert "README.txt: no rows of numbers" in done.out
+    assert "the column 'Classification', by its name; none: --set label=none" in done.out
+
+    # Labels and groups of clouds.
+    assert build(scans, "sites", "--set=label=height", "--set=group=site").code == 0
+    data = kmip_data.open("sites")
+    assert tuple(data.card.class_names) == ("high", "low")
+    number = {key: int(key.removeprefix("scan_").removesuffix(".txt")) for key in data.keys}
+    assert [int(item.y) for item in data] == [1 - number[key] % 2 for key in data.keys]
+    parts = {part: kmip_data.open("sites", part).keys for part in ("train", "val", "test")}
+    sites = {part: {number[key] % 4 for key in keys} for part, keys in parts.items()}
+    assert all(sites.values())
+    assert sum(map(len, sites.values())) == 4  # no site lies in two parts
+
+    # A column of numbers is a regression, also of blocks.
+    assert build(scans, "ages", "--set=label=age").code == 0
+    assert sorted(float(item.y) for item in kmip_data.open("ages")) == [n + 0.5 for n in range(12)]
+    message = expect_refusal(
+        "build", "points", "--name=own2", "--archive", scans, "--k=3", "--set=group=sight"
+    )
+    assert "No table beside the files has a column 'sight'." in message
+    assert "--set group=age" in message
+
+
+def test_lists_and_a_column_of_parts_are_the_split(scans):
+    (scans / "table.csv").unlink()
+    write(
+        scans,
+        {"train.txt": "".join(f"scan_{n}\n" for n in range(8)), "test.txt": "scan_9.txt\nscan_8\n"},
+    )
+    assert build(scans, "lists").code == 0
+    sizes = {part: kmip_data.open("lists", part).keys for part in ("train", "val", "test")}
+    assert [*map(len, sizes.values())] == [8, 0, 2]
+    assert sizes["test"] == ["scan_8.txt", "scan_9.txt"]
+    write(scans, {"val.txt": "scan_9\n"})
+    message = build(scans, "twice").err
+    assert "scan_9.txt is in two lists of parts" in message
+
+    for name in ("train", "test", "val"):
+        (scans / f"{name}.txt").unlink()
+    rows = "".join(f"scan_{n},{['train', 'dev', 'test', ''][n % 4]}\n" for n in range(12))
+    write(scans, {"parts.csv": "file,split\n" + rows})
+    assert build(scans, "column").code == 0
+    sizes = {part: len(kmip_data.open("column", part)) for part in ("train", "val", "test")}
+    assert sizes == {"train": 3, "val": 3, "test": 3}
+
+
+def test_the_layout_of_shapenet_part(tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    lists = {"train": range(4), "val": range(4, 6), "test": range(6, 8)}
+    files = {"synsetoffset2category.txt": "Cup\t02691156\nHat\t02773838\n"}
+    keys = [f"{['02691156', '02773838'][n % 2]}/shape{n}" for n in range(8)]
+    for n, key in enumerate(keys):
+        rows = np.random.default_rng(n).random((9, 7)).round(4)
+        rows[:, 6] = np.arange(9) % 3
+        files[f"{key}.txt"] = "\n".join(" ".join(map(str, row)) for row in rows.tolist())
+    for part, numbers in lists.items():
+        entries = [f"shape_data/{keys[n]}" for n in numbers]
+        files[f"train_test_split/shuffled_{part}_file_list.json"] = json.dumps(entries)
+    write(tmp_path / "shapes", files)
+    words = ("build", "points", "--name=shapes", "--archive", tmp_path / "shapes", "--k=3", "-q")
+    expect_success(*words, "--set=feature=nx", "--jobs=1", "--set=picture=false")
+    data = kmip_data.open("shapes")
+    assert data[0].y.tolist() == [0, 1, 2] * 3
+    assert data[0].x.shape == (9, 4)
+    for part, numbers in lists.items():
+        listed = {f"{keys[n]}.txt" for n in numbers}
+        assert {*kmip_data.open("shapes", part).keys} == listed
