@@ -78,6 +78,7 @@ class GraphSource(StrictModel):
 
 
 _SPOOL_FOLDER = "graphs"
+_OGB_PATTERNS = ("raw/edge.csv*", "raw/*", "split/*/*")  #: files of OGB in several folders
 _MASKS_FILE = "masks.npy"  #: part of each node, if the files of a single graph give parts
 
 
@@ -119,9 +120,20 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         as_member = path.name if is_one_file else ""
         described = description_for_like(source.like, home) if source.like else None
 
+        manifest = self.manifest
+        if any((path / name).is_file() for name in ("raw/edge.csv.gz", "raw/edge.csv")):
+            (files,) = manifest.content.members
+            members = [
+                files.model_copy(update={"pattern": pattern, "min_count": 0})
+                for pattern in _OGB_PATTERNS
+            ]
+            changes = {"anchor": _OGB_PATTERNS[0], "members": tuple(members)}
+            content = manifest.content.model_copy(update=changes)
+            manifest = manifest.model_copy(update={"content": content})
+
         def copy_files(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack_archive(
-                path, self.manifest, destination, quiet=quiet, as_member=as_member
+                path, manifest, destination, quiet=quiet, as_member=as_member
             )
             if path.is_relative_to(home.raw):  # copied by an earlier build
                 atomic_writes.remove_file(destination / RECEIPT_NAME)

@@ -15,6 +15,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY,
 from kmip_data.pipelines.datasets.graphs.readers import (
     array_files,
     networkx_files,
+    ogb_files,
     planetoid_files,
     smiles_tables,
     table_files,
@@ -31,6 +32,7 @@ FORMATS = (
     array_files.FORMAT,
     networkx_files.FORMAT,
     tudataset_files.FORMAT,
+    ogb_files.FORMAT,
     smiles_tables.FORMAT,
     table_files.FORMAT,
 )

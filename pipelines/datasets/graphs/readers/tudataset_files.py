@@ -7,12 +7,13 @@ for each label; there are no duplicate edges and no self-loops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
@@ -56,6 +57,8 @@ def read(
         targets = dataset.table("graph_labels", last)
     if not targets.column_names and last > len(graph):
         raise indicator.error_at(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
+    edge_ends = _numbered_through(edge_ends, graph.to_numpy(), options, findings.notices)
+    options = options.with_params(node="")
     _check_ends(edge_ends, graph.to_numpy())
 
     # 2. Make tables of nodes, edges and graphs.
@@ -155,6 +158,47 @@ def _last_graph(indicator: Table) -> int:
     return int(graph.max())
 
 
+def _numbered_through(edges: Table, graphs: I64, options: ReadOptions, notices: Notices) -> Table:
+    """Return edges whose nodes are numbered through all graphs.
+
+    If numbers begin anew in each graph, no end is larger than the largest graph; then the user is
+    asked. In such a file, a graph ends before an edge that does not follow the previous edge by
+    source, then target. Raises ``DamagedInput`` if this does not give as many graphs.
+    """
+    numbers = options.params.node
+    if numbers not in {"", known_columns.ROWS_FROM_1}:
+        options.refuse_unread({"node": "nodes are numbered by row"})
+    ends = edges.frame.to_numpy()
+    sizes = np.bincount(graphs)[1:]
+    if ends.shape[1:] != (2,) or ends.dtype.kind != "i" or len(ends) < 2 or len(sizes) < 2:
+        return edges
+    if numbers == "":
+        if ends.min() > 0 and ends.max() <= sizes.max():
+            notices.questions[
+                f"The largest number of a node in {edges.name} is {ends.max():,}, but {len(sizes):,} graphs have "
+                f"{len(graphs):,} nodes: numbers may begin anew in each graph."
+            ] = f"--set node={known_columns.ROWS_FROM_1}"
+            notices.raise_questions()
+        return edges
+
+    before, after = ends[:-1], ends[1:]
+    follows = (after[:, 0] > before[:, 0]) | (
+        (after[:, 0] == before[:, 0]) & (after[:, 1] > before[:, 1])
+    )
+    graph_of_edge = np.concatenate([[0], np.cumsum(~follows)])
+    found = int(graph_of_edge[-1]) + 1
+    if found != len(sizes) or (ends > sizes[graph_of_edge, None]).any():
+        raise DamagedInput(
+            f"{edges.name} does not show where a graph ends.",
+            expected=f"{len(sizes):,} graphs with edges, each sorted by source and target",
+            found=f"{found:,} runs of sorted edges",
+            next="number the nodes through all graphs, as TUDataset does",
+        )
+    first_nodes = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    frame = pd.DataFrame(ends + first_nodes[graph_of_edge, None], columns=edges.frame.columns)
+    return replace(edges, frame=frame)
+
+
 def _check_ends(edges: Table, graphs: Array) -> None:
     """Refuse edges of missing nodes, and edges between graphs."""
     ends = edges.frame.to_numpy()
@@ -175,5 +219,5 @@ FORMAT = GraphFormat(
     expected=_EXPECTED,
     recognises=recognises,
     read=read,
-    parameters=COMMON_PARAMETERS | {"feature", "ignore", "undirected"},
+    parameters=COMMON_PARAMETERS | {"feature", "ignore", "node", "undirected"},
 )
