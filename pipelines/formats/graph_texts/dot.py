@@ -43,13 +43,13 @@ class _Scope:
     nodes: dict[str, None] = field(default_factory=dict)  #: names, in order
 
 
-def parse_dot(text: str, name: str, check_edges: Callable[[int], None]) -> list[Any]:
+def parse_dot(text: str, name: str, check_size: Callable[[int], None]) -> list[Any]:
     """Return the networkx graphs of a file.
 
-    ``check_edges`` takes the number of all edges before those between two subgraphs are created.
-    Raises ``DamagedInput`` with the line of the first thing that cannot be read.
+    ``check_size`` takes the number of nodes and edges as it grows, before any edges between two
+    subgraphs are created. Raises ``DamagedInput`` with the line of the first thing that cannot be read.
     """
-    reader = _Reader(text, name, check_edges)
+    reader = _Reader(text, name, check_size)
     graphs = []
     while reader.kind != "end":
         graphs.append(reader.read_graph())
@@ -59,10 +59,10 @@ def parse_dot(text: str, name: str, check_edges: Callable[[int], None]) -> list[
 class _Reader:
     """Parser that knows the next token: its kind is ``id``, ``end``, or the mark or keyword itself."""
 
-    def __init__(self, text: str, name: str, check_edges: Callable[[int], None]) -> None:
+    def __init__(self, text: str, name: str, check_size: Callable[[int], None]) -> None:
         self._text = text
         self._name = name
-        self._check_edges = check_edges
+        self._check_size = check_size
         self._tokens = self._tokenize()
         self._num_edges = 0
         self._advance()
@@ -198,6 +198,7 @@ class _Reader:
     def _add_node(self, name: str, scope: _Scope) -> None:
         """Add a node unless it exists; earlier nodes keep their attributes."""
         if name not in self._graph:
+            self._check_size(self._num_edges + len(self._graph))
             self._graph.add_nodes_from([(name, scope.defaults["node"])])
         if scope.cluster:
             self._graph.nodes[name].setdefault("cluster", scope.cluster)
@@ -208,8 +209,7 @@ class _Reader:
     ) -> None:
         """Add an edge from each tail to each head; ports become attributes, as in Graphviz."""
         self._num_edges += len(tails) * len(heads)
-        if len(tails) * len(heads) > 1:
-            self._check_edges(self._num_edges)
+        self._check_size(self._num_edges + len(self._graph))
         for (tail, tail_port), (head, head_port) in product(tails.items(), heads.items()):
             ports = {"tailport": tail_port, "headport": head_port}
             data = attributes | {key: port for key, port in ports.items() if port}

@@ -121,14 +121,17 @@ def test_what_dot_does_not_have_is_refused_with_its_line(text: str) -> None:
     assert FAULTS[text] in caught.value.message
 
 
-def test_edges_between_large_subgraphs_need_their_memory() -> None:
-    def at_most_a_thousand(edges: int) -> None:
-        if edges > 1_000:
-            raise OutOfResources(f"{edges}")
+def test_nodes_and_edges_need_their_memory_before_they_are_made() -> None:
+    def at_most_a_thousand(size: int) -> None:
+        if size > 1_000:
+            raise OutOfResources(f"{size}")
 
     names = " ".join(f"n{number}" for number in range(100))
-    with pytest.raises(OutOfResources, match="10000"):
-        parse_dot(f"graph {{ {{{names}}} -- {{{names}}} }}", "a.dot", at_most_a_thousand)
+    few = f"graph {{ {{{names}}} -- {{{names}}} }}", "10100"
+    many = f"graph {{ {'a -- b; ' * 2_000} }}", "1001"
+    for text, size in (few, many):
+        with pytest.raises(OutOfResources, match=size):
+            parse_dot(text, "a.dot", at_most_a_thousand)
 
 
 def test_six_thousand_statements_of_dot_take_less_than_a_second() -> None:

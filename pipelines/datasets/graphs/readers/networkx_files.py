@@ -36,9 +36,9 @@ from kmip_data.text import list_names
 _EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of networkx or Cytoscape"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
-#: Memory of a vertex that Pajek declares by number, and of an edge between subgraphs of DOT: a build
-#: takes 940 for a vertex.
-_BYTES_PER_ROW = 1_000
+#: Memory of a vertex that Pajek declares by number, and of a node or an edge of DOT: a build takes 940
+#: and 1,200.
+_BYTES_PER_ROW = 1_200
 #: Formats whose ids only connect nodes and edges; a node is called by its label.
 _FORMATS_WITH_INTERNAL_IDS = {"GML", "GEXF", "Pajek"}
 _FORMATS_WITHOUT_ENCODING = {"GML", "Pajek", "DOT"}
