@@ -118,11 +118,15 @@ class _Reader:
         self._graph = nx.Graph() if is_strict else nx.MultiGraph()
         if kind == "digraph":
             self._graph = self._graph.to_directed()
-        scope = _Scope()
+        attributes: Attributes = {}
         if self.kind == "id":
-            scope.defaults["graph"]["name"] = self._read_id()
+            attributes["name"] = self._read_id()
+        scope = _Scope()
         self._read_statements(scope, depth=0)
-        self._graph.graph.update(scope.defaults["graph"])
+        attributes |= scope.defaults["graph"]
+        if attributes.get("label") == attributes.get("name"):  # LLVM repeats the name as a title
+            attributes.pop("label", None)
+        self._graph.graph.update(attributes)
         return self._graph
 
     def _read_statements(self, scope: _Scope, depth: int) -> None:

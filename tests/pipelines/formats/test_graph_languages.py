@@ -92,6 +92,11 @@ def test_statements_of_dot(statements: str) -> None:
     assert graph.graph == {"name": "my graph", "size": "3"}
 
 
+def test_a_title_of_dot_that_repeats_the_name_is_no_label() -> None:
+    assert dot('digraph "CFG for f" { label="CFG for f"; a }').graph == {"name": "CFG for f"}
+    assert dot('digraph "CFG for f" { label="worm"; a }').graph["label"] == "worm"
+
+
 def test_a_strict_graph_repeats_no_edge_and_a_file_may_have_several() -> None:
     graphs = parse_dot("strict graph a { x -- y y -- x } DiGraph { x -> y x -> y }", "", no_limit)
     assert [graph.number_of_edges() for graph in graphs] == [1, 2]

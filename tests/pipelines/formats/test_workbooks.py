@@ -76,6 +76,21 @@ def test_rows_are_numbered_as_in_the_sheet(tmp_path: Path) -> None:
         read_files(tmp_path)
 
 
+def test_sheets_of_a_workbook_are_the_files_of_a_folder(tmp_path: Path) -> None:
+    people = [["Author", "Born", "h"], ["Ann", "1990-01-02", 3], ["Bo", None, 4], ["Cy", "x", 5]]
+    pairs = [["First", "Second", "Papers"], ["Ann", "Bo", 2], ["Cy", "Ann", 7]]
+    (tmp_path / "book").mkdir()
+    (tmp_path / "texts").mkdir()
+    write_workbook(tmp_path / "book" / "a.xlsx", Pairs=pairs, People=people)
+    for name, rows in (("pairs", pairs), ("people", people)):
+        frame = pd.DataFrame(rows[1:], columns=rows[0])
+        frame.to_csv(tmp_path / "texts" / f"{name}.csv", index=False)
+    book, texts = (read_files(tmp_path / name).first for name in ("book", "texts"))
+    assert book.edge_index.tolist() == texts.edge_index.tolist()
+    assert book.columns.keys() == texts.columns.keys()
+    assert all((book.columns[key] == texts.columns[key]).all() for key in texts.columns)
+
+
 def test_a_hidden_sheet_is_said(tmp_path: Path) -> None:
     write_workbook(tmp_path / "a.xlsx", hidden="Links", Links=[["source", "target"], [0, 1]], A=[])
     warnings = read_files(tmp_path).files["warnings"]
