@@ -32,6 +32,10 @@ _FORMULA_WITHOUT_VALUE = re.compile(
     rb"<(?:\w+:)?f\b(?:[^>]*/>|[^>]*>[^<]*</(?:\w+:)?f>)\s*"
     rb"(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
 )
+_OPEN_FORMULA_WITHOUT_VALUE = re.compile(
+    rb"<table:table-cell\b(?![^>]*office:value-type=)[^>]*table:formula=.(?:of:)?(?P<formula>[^\"'>]*)"
+)
+_OPEN_TABLE = re.compile(rb"<table:table\b[^>]*table:name=.([^\"'>]*)")
 _CELL_NAME = re.compile(rb"\br=.([A-Z]+[0-9]+)")
 
 
@@ -78,9 +82,14 @@ def _as_json(cell: Any) -> object:
 
 
 def _formula_without_value(path: str) -> list[str] | None:
-    """Return sheet and cell of the first formula of Excel's format whose value is not stored."""
+    """Return sheet and cell of the first formula whose value is not stored, of Excel or OpenDocument."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
+            if member == "content.xml":
+                content = archive.read(member)
+                if match := _OPEN_FORMULA_WITHOUT_VALUE.search(content):
+                    names = _OPEN_TABLE.findall(content, 0, match.start())
+                    return [name.decode() for name in (*names[-1:], match["formula"])]
             if not re.fullmatch(r"xl/worksheets/[^/]+\.xml", member):
                 continue
             cells = archive.read(member)

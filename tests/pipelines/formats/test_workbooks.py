@@ -97,6 +97,48 @@ def test_a_hidden_sheet_is_said(tmp_path: Path) -> None:
     assert "a.xlsx, sheet Links is hidden, and is read like the others" in warnings
 
 
+def write_open_document(path: Path, cells: str) -> Path:
+    names = ("office", "table", "text")
+    spaces = [f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names]
+    table = f'<table:table table:name="Trips">{cells}</table:table>'
+    body = f"<office:body><office:spreadsheet>{table}</office:spreadsheet></office:body>"
+    content = f"<office:document-content {' '.join(spaces)}>{body}</office:document-content>"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        archive.writestr("content.xml", content)
+        archive.writestr(
+            "META-INF/manifest.xml",
+            '<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"/>',
+        )
+    return path
+
+
+TEXT = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
+NUMBER = '<table:table-cell office:value-type="float" office:value="{}" {}/>'
+
+
+def test_sheets_of_open_document_are_tables(tmp_path: Path) -> None:
+    names = "".join(map(TEXT.format, ("from", "to", "km")))
+    trip = TEXT.format("Ulm") + TEXT.format("Bonn") + NUMBER.format(440, 'table:formula="of:=4"')
+    # Programs end a sheet with a million rows of empty cells.
+    columns = 'table:number-columns-repeated="16384"'
+    millions = '<table:table-row table:number-rows-repeated="1048574">'
+    end = f"{millions}<table:table-cell {columns}/></table:table-row>"
+    rows = f"<table:table-row>{names}</table:table-row><table:table-row>{trip}</table:table-row>"
+    (table,) = read(write_open_document(tmp_path / "a.ods", rows + end))
+    assert table.name == "a.ods, sheet Trips"
+    assert table.frame.to_dict("records") == [{"from": "Ulm", "to": "Bonn", "km": 440}]
+
+    formula = '<table:table-row><table:table-cell table:formula="of:=1+1"/></table:table-row>'
+    path = write_open_document(tmp_path / "b.ods", formula)
+    with pytest.raises(DamagedInput, match=r"sheet Trips, cell =1\+1: a formula without"):
+        read(path)
+    filled = f"{millions}{NUMBER.format(1, columns)}</table:table-row>"
+    path = write_open_document(tmp_path / "c.ods", filled)
+    with pytest.raises((OutOfResources, DamagedInput)):  # some versions have a limit of their own
+        read(path)
+
+
 def encrypted_workbook() -> bytes:
     """Smallest container in which Excel stores an encrypted workbook: one entry, without its data."""
     last, free = 2**32 - 2, 2**32 - 1
