@@ -1,5 +1,7 @@
 # Every target first creates .venv, if it is missing, with the versions in constraints.txt: two minutes.
 SHELL := /bin/bash
+# Keep byte code: without it, each test worker rewrites the assertions of all tests again (10 s).
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -78,7 +78,7 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder, request
         for name, executor in request.getfixturevalue("_light").items():
             if "engine" in name:
                 patch.setattr(name, executor)
-        expect_success(*words, "--memory", "8GiB")
+        expect_success(*words, "--memory", "8GiB", "--jobs", "1")
     keys = ("model.hidden_dim=24", "model.positional=waves4", "training.metric=recall")
     run = ("train", "--dataset", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
     with fresh():

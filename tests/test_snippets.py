@@ -53,7 +53,7 @@ SLOW = {  # they train, or search among 300,000 rows
 
 def _run(folder: Path) -> None:
     """A run of the name that docs/analysis.md has."""
-    tiny = ("--epochs", "1", "--device", "cpu", "--set", "model.layers=3", "--limit", "24")
+    tiny = ("--epochs", "1", "--device", "cpu", "--set", "model.layers=3", "--limit", "3")
     expect_success("train", "--dataset", "s3dis", "--name", "mine", *tiny, "-q")
 
 

@@ -227,7 +227,7 @@ def test_plugins_of_a_run_are_named_one_after_the_other(run):
         expect_success(*words)
 
 
-def test_next_step_of_a_sweep_keeps_its_plugins(run, tmp_path):
+def test_next_step_of_a_sweep_keeps_its_plugins(run, tmp_path, in_process):
     (tmp_path / "my_plugin.py").write_text('PLUGIN = {"norms": {"my_norm": dict}}\n')
     line = ["sweep", "--dataset", "assay", "--plugin", "my_plugin.py", *TINY]
     line.remove("--device")

@@ -197,7 +197,7 @@ def test_builds_of_one_name_are_listed_by_their_differences(make_build):
     expect_success(*remedy_of(message))
 
 
-def test_a_sweep_is_reported_by_its_name(build, home, tmp_path):
+def test_a_sweep_is_reported_by_its_name(build, home, tmp_path, in_process):
     plan = tmp_path / "mine.toml"
     keys = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
     plan.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -17,8 +18,8 @@ from support.cases import read_contents
 from support.cli import Outcome, expect_success, kmip
 
 KINDS = ("file link", "folder link", "dangling link", "folder", "pipe")
-#: Two kinds stand for the others: one that is followed, one that is not.
-CORE = ("file link", "folder")
+#: Two cases stand for the others: one that is followed, one that is not.
+CORE = {("build", "folder"), ("run", "file link")}
 MAX_STEPS = 4  #: remedies that lead to further remedies
 
 
@@ -134,10 +135,12 @@ def check_replaced(world: World, folder: Path, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [kind if kind in CORE else pytest.param(kind, marks=pytest.mark.torture) for kind in KINDS],
+    ("part", "kind"),
+    [
+        pytest.param(*case, marks=[] if case in CORE else pytest.mark.torture)
+        for case in itertools.product(("build", "run"), KINDS)
+    ],
 )
-@pytest.mark.parametrize("part", ["build", "run"])
 def test_replaced_files_are_repaired_or_refused(
     world: World,
     part: str,

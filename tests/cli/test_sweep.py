@@ -9,7 +9,6 @@ import statistics
 from pathlib import Path
 
 import pytest
-import torch
 from support.builds.learnable import learnable_build, read_history
 from support.cli import expect_refusal, expect_success, kmip
 from support.runs.stand_in_train import format_result
@@ -170,17 +169,14 @@ def test_a_sweep_on_a_sample_is_labelled(home, plan, stand_in):
     assert "clouds (sample: generated, not the real data): accuracy" in out
 
 
-@pytest.mark.slow
-def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, monkeypatch):
-    """Uses a real training; for killed trainings, see ``tests/models/sweeps/test_running.py``."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, in_process):
+    """Uses a real training, which ``tests/test_plugins.py`` has in a process of its own."""
     options = ["--epochs", "3", "--model", "gps-kmip", "--seeds", "0", "-q"]
     choices = {"epochs": 3, "models": ("gps-kmip",), "seeds": (0,)}
     [planned] = expand_plan(read_sweep_plan(str(plan)).model_copy(update=choices), Home(home))
     [run] = expect_success("sweep", plan, *options, "--json").json["runs"]
     assert (run["state"], run["path"]) == ("done", str(planned.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
-    torch.set_num_threads(1)  # as the process has
     words = ["--dataset", "clouds", "--epochs", "3", "--name", "loop", "-q", *settings]
     expect_success("train", *words)
     loop = planned.folder.with_name("loop")

@@ -70,7 +70,7 @@ def test_dropout_is_active_in_training_only() -> None:
         assert torch.equal(model.eval()(batch), model(batch))
 
 
-@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("table", [pytest.param(False, marks=pytest.mark.torture), True])
 def test_compiled_layers_learn_the_same_and_take_batches_of_any_size(table: bool) -> None:
     """``layer.compile()`` compiles layers in place.
 

@@ -486,7 +486,7 @@ def take(
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_description_gives_the_build_that_it_describes(form: str) -> None:
-    take(lambda frames: check_description(form, frames), FORMATS[form][1], 3, 0)
+    take(lambda frames: check_description(form, frames), FORMATS[form][1], 2, 0)
     check_compared(f"{form}, descriptions", 1)
 
 

@@ -39,6 +39,8 @@ class TypedAdvice:
     def __init__(self) -> None:
         self.printed: dict[str, set[str]] = {}  #: command -> modules that may have printed it
         self.modules: set[str] = set()  #: modules on the stacks of the errors of a command
+        #: Commands already noted, with the modules that may have printed them.
+        self.noted: set[tuple[str, frozenset[str]]] = set()
 
     def note_error(self, advice_text: str) -> None:
         """Note the advice of an error that is made, and the modules on its stack."""
@@ -66,7 +68,11 @@ class TypedAdvice:
         notes = []
         for command, modules in self.printed.items():
             expected = _split(command)[1:]
-            if len(words) >= len(expected) and all(map(_is_word_for, words, expected)):
+            key = command, frozenset(modules)
+            if key in self.noted or len(words) < len(expected):
+                continue
+            if all(map(_is_word_for, words, expected)):
+                self.noted.add(key)
                 notes += [
                     f"{module}: {template}\n"
                     for module, template, pattern in _advised()
@@ -95,10 +101,19 @@ def commands_in(text: str) -> list[str]:
 
 
 def _is_word_for(word: str, printed: str) -> bool:
-    pattern = _PLACEHOLDER.sub(".+", re.escape(printed))
-    return word == printed or re.fullmatch(pattern, word) is not None
+    if word == printed:
+        return True
+    pattern = _placeholder_pattern(printed)
+    return pattern is not None and pattern.fullmatch(word) is not None
 
 
+@cache  # each command typed is compared with all that were printed
+def _placeholder_pattern(printed: str) -> re.Pattern[str] | None:
+    pattern, count = _PLACEHOLDER.subn(".+", re.escape(printed))
+    return re.compile(pattern) if count else None
+
+
+@cache
 def _split(command: str) -> list[str]:
     try:
         return shlex.split(command)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tomli_w
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -125,6 +125,7 @@ def test_nested_yaml_is_refused_at_its_first_events(text, tmp_path, monkeypatch)
             read(path)
 
 
+@settings(max_examples=30)
 @given(
     st.recursive(
         st.integers() | st.booleans() | st.text() | st.floats(allow_nan=False),

@@ -40,7 +40,10 @@ def test_kernels_without_a_cache_folder_are_not_cached(tmp_path):
     assert run(tmp_path, **dict.fromkeys(names, str(tmp_path / "home")))[0] == "None"
 
 
-@pytest.mark.parametrize(("silent", "notices"), [(0, [COMPILING_NOTICE]), (1000, [])])
+@pytest.mark.parametrize(
+    ("silent", "notices"),
+    [(0, [COMPILING_NOTICE]), pytest.param(1000, [], marks=pytest.mark.torture)],
+)
 def test_slow_compilation_is_logged_once_and_excluded_from_timings(tmp_path, silent, notices):
     """The clock of trainings stands still. A notice comes before a further kernel, on the first run."""
     code = (

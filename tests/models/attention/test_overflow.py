@@ -101,8 +101,14 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 REFUSED = dict.fromkeys(LAYERS, 1e25) | {"performer": 3e38}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    ("kind", "compiled"),
+    [
+        *((kind, False) for kind in LAYERS),
+        ("k-mip", True),
+        *(pytest.param(k, True, marks=pytest.mark.torture) for k in LAYERS if k != "k-mip"),
+    ],
+)
 def test_a_layer_equals_float64_or_refuses(kind: str, compiled: bool) -> None:
     layer = LAYERS[kind]()
     x = torch.randn(NODES, DIM).clamp(-1, 1)

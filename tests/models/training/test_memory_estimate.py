@@ -88,6 +88,8 @@ PRESETS = {
     "malnet-tiny/gps-kmip": 12,
     "london/gps-kmip": 2000,
 }
+#: Those of ``make test``: a stack without attention, one with edge features and the search.
+FEW_PRESETS = {"peptides-func/gcn", "peptides-func/exphormer", "malnet-tiny/gps-kmip"}
 
 
 #: Kinds of message passing whose measured step is compared, each in place of GCN.
@@ -98,7 +100,10 @@ KINDS = [kind for kind in MESSAGE_PASSING if kind != "none"]
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, None) for name in PRESETS),
+        *(
+            pytest.param(name, None, marks=[] if name in FEW_PRESETS else pytest.mark.torture)
+            for name in PRESETS
+        ),
         *(pytest.param("peptides-func/gcn", kind, marks=pytest.mark.torture) for kind in KINDS),
     ],
 )

@@ -58,7 +58,11 @@ def test_bytes_do_not_depend_on_jobs_order_or_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "umask"),
     [
-        ({"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "Asia/Kathmandu"}, 0o077),
+        pytest.param(
+            {"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "Asia/Kathmandu"},
+            0o077,
+            marks=pytest.mark.torture,
+        ),
         (
             {
                 "PYTHONHASHSEED": "random",

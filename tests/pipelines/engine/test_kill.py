@@ -89,7 +89,7 @@ def _check_failure(code: int, err: str, folder: Path, reference: dict[str, str])
     _check_visible(folder, reference)
 
 
-@pytest.mark.parametrize("limit", [20, 64, 9_000])
+@pytest.mark.parametrize("limit", [pytest.param(20, marks=pytest.mark.torture), 64, 9_000])
 def test_a_limit_on_file_sizes_is_reported(
     tmp_path: Path, reference: dict[str, str], limit: int
 ) -> None:

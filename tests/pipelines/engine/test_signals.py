@@ -18,7 +18,12 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)]
+    ("number", "group"),
+    [
+        (signal.SIGINT, True),
+        (signal.SIGTERM, False),
+        pytest.param(signal.SIGHUP, False, marks=pytest.mark.torture),
+    ],
 )
 def test_a_signal_leaves_no_lock_and_no_semaphore(
     tmp_path: Path, number: signal.Signals, group: bool

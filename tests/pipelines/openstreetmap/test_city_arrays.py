@@ -174,7 +174,7 @@ SPEEDS = [
 ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.text("0123456789.,| kmph/", max_size=9))
 def test_any_speed_is_read_as_by_osmnx(text):
     assert read_speed(text) == speed_of_osmnx(text)

@@ -59,6 +59,7 @@ def test_helsinki_equals_osmnx(kind, tmp_path):
 PAIR = sum(INTERSECTIONS)  #: intersections in one block of each extract
 
 
+@pytest.mark.torture  # of the generator of benchmarks; real streets are compared above
 def test_blocks_of_a_generated_country_equal_osmnx(tmp_path):
     path = write_country(tmp_path / "generated.osm.pbf", PAIR)
     write_streets(path, tmp_path / "cut.osm")

@@ -147,7 +147,7 @@ def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, t
     same_run(run, whole)
 
 
-@pytest.mark.parametrize("stop", [2, 3, 5])
+@pytest.mark.parametrize("stop", [3, *(pytest.param(n, marks=pytest.mark.torture) for n in (2, 5))])
 def test_the_evaluation_of_a_stop_moves_nothing_that_a_resumed_run_depends_on(
     build, tmp_path, stop
 ):
@@ -179,7 +179,17 @@ def test_the_progress_of_a_resumed_run_begins_where_it_stopped(build, tmp_path, 
     assert 0 < initial == 3 / 4 * total
 
 
-@pytest.mark.parametrize("name", sorted(known_models()))
+#: One for each way in which a network draws numbers or keeps statistics.
+FEW_MODELS = {"gps-kmip", "gps-performer", "gps-bigbird", "gcn-plus"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FEW_MODELS else pytest.mark.torture)
+        for name in sorted(known_models())
+    ],
+)
 def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypatch):
     values = {
         "data": {"dataset": str(build.path)},
@@ -215,7 +225,13 @@ def longer(tmp_path_factory):
     return learnable_build(folder / "many", graphs=20), streets_build(folder / "one")
 
 
-@pytest.mark.parametrize("name", WITHIN)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.torture if name == "plain" else [])
+        for name in WITHIN  # the others have its dropout, too
+    ],
+)
 def test_three_stops_within_an_epoch_resume_to_the_same_weights(
     longer, name, tmp_path, monkeypatch
 ):

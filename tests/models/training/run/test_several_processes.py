@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -209,6 +210,44 @@ def test_losses_of_two_processes_equal_the_loss_of_all_rows(home: Path, losses: 
         whole, gradient = losses_of_two[case]
         torch.testing.assert_close(whole, loss.detach(), rtol=1e-6, atol=1e-7, msg=case)
         torch.testing.assert_close(gradient, weight.grad, rtol=1e-5, atol=1e-7, msg=case)
+
+
+def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path: Path) -> None:
+    order = list(range(15))
+    parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
+    build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
+    keys = (
+        "model.layers=1",
+        "model.hidden_dim=8",
+        "model.attention.heads=2",
+        "model.attention.k=3",
+        "training.batch_size=2",
+        "training.patience=1",
+        "schedule.per=step",
+    )
+    words = ["train", "--dataset", str(build.path), "--home", str(tmp_path), "--devices", "2"]
+    words += ["--device", "cpu", "--epochs", "2", "--name", "two", "--json"]
+    words += [word for key in keys for word in ("--set", key)]
+    printed = tmp_path / "printed.json"
+
+    def command(rank: int) -> None:
+        with printed.open("a") as file:
+            os.dup2(file.fileno(), 1)
+        with contextlib.redirect_stdout(os.fdopen(1, "w", closefd=False)):
+            code = command_line.run_command_line(words)
+            sys.stdout.flush()
+        assert code == 0
+
+    run_on_processes(2, command)
+    values = json.loads(printed.read_text())  # exactly one object
+    run = _run(tmp_path, "two")
+    assert values["run"] == str(run)
+    result = read_result(run)
+    assert result.config["system"]["devices"] == 2
+    alone = evaluate(run, home=Home(tmp_path)).metrics
+    for part in parts:
+        for name in ("accuracy", "f1", "miou"):
+            assert alone[part][name] == result.metrics[part][name] == values["metrics"][part][name]
 
 
 def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.builds.learnable import CLASSES, learnable_build, read_history, tiny_config
-from support.cli import kmip_process
 from support.metrics import usual_metrics
 from torch_geometric.data import Data
 
@@ -411,34 +410,6 @@ def test_matrix_products_use_the_configured_precision(build, tmp_path, monkeypat
     train(config, home=Home(tmp_path), quiet=True)
     assert seen == {("high", True), ("high", False)}
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-@pytest.mark.slow
-def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
-    order = list(range(15))
-    parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
-    build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
-    keys = (
-        "model.layers=1",
-        "model.hidden_dim=8",
-        "model.attention.heads=2",
-        "model.attention.k=3",
-        "training.batch_size=2",
-        "training.patience=1",
-        "schedule.per=step",
-    )
-    words = [word for key in keys for word in ("--set", key)]
-    words += ["--devices", 2, "--device", "cpu", "--epochs", 2, "--name", "two", "--json"]
-    words = ["train", "--dataset", build.path, "--home", tmp_path, *words]
-    values = kmip_process(*words, OMP_NUM_THREADS="1").json  # exactly one object
-    (run,) = (tmp_path / "runs/clouds/gps-kmip").iterdir()
-    assert values["run"] == str(run)
-    result = read_result(run)
-    assert result.config["system"]["devices"] == 2
-    alone = evaluate(run, home=Home(tmp_path)).metrics
-    for part in parts:
-        for name in ("accuracy", "f1", "miou"):
-            assert alone[part][name] == result.metrics[part][name] == values["metrics"][part][name]
 
 
 def test_long_runs_print_a_forecast(build, tmp_path, monkeypatch, capfd):
