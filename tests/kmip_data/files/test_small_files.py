@@ -125,7 +125,7 @@ def test_nested_yaml_is_refused_at_its_first_events(text, tmp_path, monkeypatch)
             read(path)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.recursive(
         st.integers() | st.booleans() | st.text() | st.floats(allow_nan=False),
