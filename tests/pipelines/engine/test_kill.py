@@ -61,7 +61,9 @@ def _resume(folder: Path, reference: dict[str, str], *, jobs: int) -> None:
     assert sum(1 for unit in again if unit in before) <= jobs + 1
 
 
-@pytest.mark.parametrize("point", POINTS, ids=str)
+@pytest.mark.parametrize(
+    "point", [pytest.param(POINTS[1], marks=pytest.mark.torture), POINTS[0], POINTS[2]], ids=str
+)
 def test_a_worker_killed_at_a_named_point_loses_nothing(
     tmp_path: Path, reference: dict[str, str], point: Point
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -444,9 +445,17 @@ def test_resuming_on_other_data_is_refused(options, tmp_path, monkeypatch):
         resume(run, home=home, quiet=True)
 
 
-@pytest.mark.parametrize("resumed_by", ["resume", "name"])
-@pytest.mark.parametrize("where", ["unsaved", "saved"])  # before and after the first checkpoint
-@pytest.mark.parametrize("trained_by_link", [False, True])
+#: Two cases that differ in everything.
+DIFFERENT_LINKS = {(False, "unsaved", "name"), (True, "saved", "resume")}
+
+
+@pytest.mark.parametrize(
+    ("trained_by_link", "where", "resumed_by"),  # before or after the first checkpoint
+    [
+        pytest.param(*case, marks=[] if case in DIFFERENT_LINKS else pytest.mark.torture)
+        for case in itertools.product((False, True), ("unsaved", "saved"), ("resume", "name"))
+    ],
+)
 def test_the_path_of_the_data_stays_when_the_home_is_reached_by_a_link(
     tmp_path, monkeypatch, trained_by_link, where, resumed_by
 ):
