@@ -168,6 +168,14 @@ def photos() -> None:
         image.fromarray(mask).save(f"masks/{number}.png")
 
 
+def leaves() -> None:
+    photos()
+    for number in range(10):
+        folder = Path("leaves", "oak" if number % 2 else "elm")
+        folder.mkdir(parents=True, exist_ok=True)
+        Path(f"images/{number}.png").rename(folder / f"{number}.png")
+
+
 PARTS = ("train", "val", "test")
 #: Name -> what writes its files, and sizes of the build: graphs, nodes, edges (None: not asked).
 FILES = {
@@ -188,6 +196,7 @@ FILES = {
     "assay": (assay, (10, None, None)),
     "scan": (scan, (1, 200, 1_600)),
     "scans": (scans, (4, 120, 1_920)),
+    "leaves": (leaves, (10, None, None)),
     "photos": (photos, (10, None, None)),
 }
 

@@ -342,7 +342,7 @@ def test_masks_of_0_and_255_need_one_choice(pictures, home):
     done = kmip(*line, "--set=classes=0,255")
     assert done.code == 0, done.err
     assert "masks/more.png: a mask without a picture" in done.out
-    assert "images/notes.txt: not one of" in done.out
+    assert "images/notes.txt: it names no pictures" in done.out
     assert "classes        2 (0: " in done.out
 
 

@@ -19,21 +19,17 @@ from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import (
     MAX_CLASSES,
-    NO_CLASS,
-    LabelStatistics,
     class_codes,
-    fitting_task,
 )
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
-from kmip_data.pipelines.common_columns import class_column, feature_column, regression_column
+from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
 from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.companions import (
     COMPANION_SUFFIXES,
-    Companions,
     find_companions,
 )
 from kmip_data.pipelines.datasets.points.files import (
@@ -44,8 +40,9 @@ from kmip_data.pipelines.datasets.points.files import (
 )
 from kmip_data.pipelines.datasets.points.first_pass import Survey
 from kmip_data.pipelines.datasets.points.item_columns import (
-    FOLDER_LABEL,
     NO_LABEL,
+    infer_classes,
+    label_column,
     label_row,
     labels_of_items,
     split_columns,
@@ -61,7 +58,6 @@ from kmip_data.pipelines.domains.point_clouds import (
     normalised_positions,
 )
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
-from kmip_data.pipelines.legends import find_legend
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
@@ -241,7 +237,14 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         fields = tuple(name for name, _ in _fields_of_points(params))
         columns = [feature_column("node/x", fields, doc)]
         if inferred.label is not None:
-            columns.append(_label_column(inferred.label, inferred))
+            columns.append(
+                label_column(
+                    inferred.label,
+                    inferred.label_level,
+                    inferred.classes,
+                    is_complete=inferred.is_complete,
+                )
+            )
         columns += inferred.split_columns
         return knn_schema(
             tuple(columns),
@@ -303,7 +306,22 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         if labels is not None:
             column = labels.name
             statistics = labels.statistics()
-        inferred = self._infer(column, statistics, companions, params)
+        inferred = InferredPoints()
+        warnings = survey.warnings()
+        if column is not None and statistics.points:
+            count = None if params.class_labels or not params.classes else int(params.classes)
+            found = infer_classes(
+                statistics, column, params.task, companions.legends, params.class_labels, count
+            )
+            inferred = InferredPoints(
+                label=column,
+                classes=found.classes,
+                class_names=found.class_names,
+                is_complete=not found.missing,
+                summary=found.summary(),
+            )
+            if found.suggestion and not params.classes:
+                warnings.append(found.suggestion)
         for_split = split_columns(list(positions), companions, params.group)
         inferred = inferred.model_copy(
             update={
@@ -317,15 +335,9 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         params.refuse_unread(_unread_parameters(params, read_files, inferred))
 
         # 4. What was chosen and left out.
-        unused_legends = dict.fromkeys(companions.legends, "its codes are not those of the labels")
-        unused_legends.pop(inferred.summary.get("legend", ""), None)
-        ignored_files = {
-            **self.ignored_files,
-            **folder.ignored,
-            **companions.ignored,
-            **unused_legends,
-        }
-        inferred.summary["warnings"][:0] = survey.warnings()
+        unused = companions.unused(inferred.summary.get("legend", ""))
+        ignored_files = {**self.ignored_files, **folder.ignored, **unused}
+        inferred.summary["warnings"] = warnings
         inferred.summary["ignored"] = survey.unused_data() + [
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
@@ -341,47 +353,6 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
             "inferred": inferred.model_dump(mode="json"),
         }
         return Prepared(workdir, facts)
-
-    def _infer(
-        self,
-        column: str | None,
-        statistics: LabelStatistics,
-        companions: Companions,
-        params: OwnPointParams,
-    ) -> InferredPoints:
-        """Return the classes of the labels in ``column``, with the names of a legend."""
-        if column is None or not statistics.points:
-            return InferredPoints(summary={"warnings": []})
-        classes: tuple[int | str, ...] | None = None
-        class_names: tuple[str, ...] = ()
-        summary: dict[str, Any] = {"warnings": []}
-        task = fitting_task(statistics, params.task, [column], others_are_missing=True)
-        num_unlabelled = statistics.missing
-        if task == "classification":
-            class_labels = params.class_labels
-            count = int(params.classes) if params.classes and not class_labels else None
-            codes = class_labels or tuple(range(count or 0))
-            legend = None
-            if not statistics.has_strings:
-                legend = find_legend(companions.legends, statistics.counts, codes)
-            if legend is not None:
-                class_labels = codes or tuple(legend.names)
-                class_names = tuple(legend.names[code] for code in class_labels)
-                summary["legend"] = legend.file
-            classes = tuple(statistics.classes(class_labels, count, column))
-            num_unlabelled = statistics.count_without_class(classes)
-            suggestion = statistics.suggest_classes_option(classes, column)
-            if suggestion and not params.classes and legend is None:
-                summary["warnings"].append(suggestion)
-        if num_unlabelled:
-            summary["without_label"] = f"{num_unlabelled:,} of {statistics.points:,}"
-        return InferredPoints(
-            label=column,
-            classes=classes,
-            class_names=class_names,
-            is_complete=not num_unlabelled,
-            summary=summary,
-        )
 
     def complete(self, params: OwnPointParams, prepared: Prepared) -> CompletedPointParams:
         """Return the parameters with the label column and classes of the files."""
@@ -557,13 +528,3 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int
             next=f"cut it into blocks: --set block={width:.2g}",
         )
     check_neighbors(name, count, params)
-
-
-def _label_column(name: str, inferred: InferredPoints) -> Column:
-    """Return the label column: numbers, or classes with -1 for a missing label."""
-    key = f"{inferred.label_level}/y"
-    source = "folder" if name == FOLDER_LABEL else f"column {name!r}"
-    if inferred.classes is None:
-        return replace(regression_column(key, f"number, {source}"), finite=inferred.is_complete)
-    column = class_column(key, len(inferred.classes), f"class, {source}")
-    return column if inferred.is_complete else replace(column, stored="int32", low=NO_CLASS)

@@ -62,6 +62,11 @@ class Companions:
                     return table.file, str(table.columns.find_column(name)), values
         return None
 
+    def unused(self, legend: str) -> dict[str, str]:
+        """Return the files without use, with reasons, if only this legend is used."""
+        other_legends = [file for file in self.legends if file != legend]
+        return {**self.ignored, **dict.fromkeys(other_legends, "no legend of the labels")}
+
     @property
     def column_names(self) -> list[str]:
         """Names of the columns of all tables."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.columns.labels import LabelStatistics
+from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
+from kmip_data.pipelines.common_columns import class_column, regression_column
 from kmip_data.pipelines.datasets.points.companions import Companions
 from kmip_data.pipelines.datasets.points.layouts import class_folders
+from kmip_data.pipelines.legends import find_legend
 from kmip_data.text import list_names
 
 NO_LABEL = "none"  #: value of ``label``: no labels
@@ -49,9 +51,14 @@ def label_row(value: str | float | None) -> Array:
 
 
 def labels_of_items(
-    label: str | None, items: Sequence[str], companions: Companions
+    label: str | None,
+    items: Sequence[str],
+    companions: Companions,
+    paths: Iterable[str] | None = None,
 ) -> ItemLabels | None:
     """Return the labels that ``label`` names, by default a table's with a known name, or folders.
+
+    ``paths`` of the items have the folders, by default the items themselves.
 
     ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
     folders are given as labels, but are none.
@@ -68,7 +75,8 @@ def labels_of_items(
         )
     if label not in {None, FOLDER_LABEL}:
         return None
-    folders = class_folders(items, by_default=label is None)
+    classes = class_folders(paths or items, by_default=label is None).values()
+    folders = dict(zip(items, classes, strict=True)) if classes else {}
     if label == FOLDER_LABEL and items and not folders:
         raise UsageError(
             "The files are not in a folder for each class.",
@@ -77,6 +85,76 @@ def labels_of_items(
             next="leave out --set label=folder",
         )
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
+
+
+@dataclass(frozen=True)
+class InferredClasses:
+    """Classes of labels, with their names in a legend."""
+
+    classes: tuple[int | str, ...] | None  #: label of each class; ``None`` for a regression
+    class_names: tuple[str, ...] = ()
+    legend: str = ""  #: file with the names
+    missing: int = 0  #: number of labels that are missing or no class
+    total: int = 0
+    suggestion: str = ""  #: option that leaves out classes without labels
+
+    def summary(self) -> dict[str, Any]:
+        """Return the entries of the card."""
+        entries: dict[str, Any] = {}
+        if self.legend:
+            entries["legend"] = self.legend
+        if self.missing:
+            entries["without_label"] = f"{self.missing:,} of {self.total:,}"
+        return entries
+
+
+def infer_classes(
+    statistics: LabelStatistics,
+    column: str,
+    task: TaskName | None,
+    legends: Mapping[str, Mapping[int, str]],
+    class_labels: Sequence[int] = (),
+    count: int | None = None,
+) -> InferredClasses:
+    """Return the classes of the labels in a column: those given, else of a legend, else by values."""
+    task = fitting_task(statistics, task, [column], others_are_missing=True)
+    total = statistics.points
+    if task != "classification":
+        return InferredClasses(None, missing=statistics.missing, total=total)
+    codes = tuple(class_labels) or tuple(range(count or 0))
+    legend = None
+    if not statistics.has_strings:
+        integers = {code: rows for code, rows in statistics.counts.items() if isinstance(code, int)}
+        legend = find_legend(legends, integers, codes)
+    names: tuple[str, ...] = ()
+    if legend is not None:
+        class_labels = codes or tuple(legend.names)
+        names = tuple(legend.names[code] for code in class_labels)
+    classes = tuple(statistics.classes(class_labels, count, column))
+    return InferredClasses(
+        classes,
+        names,
+        legend="" if legend is None else legend.file,
+        missing=statistics.count_without_class(classes),
+        total=total,
+        suggestion=statistics.suggest_classes_option(classes, column) if legend is None else "",
+    )
+
+
+def label_column(
+    name: str,
+    level: Literal["node", "graph"],
+    classes: Sequence[int | str] | None,
+    *,
+    is_complete: bool,
+) -> Column:
+    """Return the column of labels: numbers, or classes with -1 for a missing label."""
+    key = f"{level}/y"
+    source = "folder" if name == FOLDER_LABEL else f"column {name!r}"
+    if classes is None:
+        return replace(regression_column(key, f"number, {source}"), finite=is_complete)
+    column = class_column(key, len(classes), f"class, {source}")
+    return column if is_complete else replace(column, stored="int32", low=NO_CLASS)
 
 
 def split_columns(

@@ -1,38 +1,53 @@
-"""Your own images and masks as superpixel graphs, constructed like LRGB's.
+"""Your own images as superpixel graphs, constructed like LRGB's, with masks or labels of pictures.
 
-Raw layout: ``images/`` and ``masks/`` with equal file names, except for suffixes. Facts and
-deviations: ``docs/pictures.md``.
+Raw layout: ``images/`` and ``masks/`` with equal file names, except for suffixes; ``beside/`` has
+legends and tables. Facts and deviations: ``docs/pictures.md``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.graph_block import GraphBlock
+from kmip_data.columns.labels import NO_CLASS, class_codes
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
+from kmip_data.pipelines.datasets.points.columns import CloudOptions
+from kmip_data.pipelines.datasets.points.companions import (
+    COMPANION_SUFFIXES,
+    find_companions,
+)
+from kmip_data.pipelines.datasets.points.item_columns import (
+    label_column,
+    label_row,
+)
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
+from kmip_data.pipelines.datasets.superpixels.parameters import (
+    CompletedSuperpixelParams,
+    InferredPictures,
+    OwnSuperpixelParams,
+    infer_pictures,
+)
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
+from kmip_data.pipelines.legends import read_legend
 from kmip_data.pipelines.own_pipeline import (
-    OwnParams,
     OwnPipeline,
     escaped_key,
     files_below,
-    format_classes_option,
-    parse_class_count,
     parse_class_values,
     skip_reason,
 )
@@ -46,6 +61,8 @@ MASK_FOLDER = "masks"
 MAX_PICTURES_PER_UNIT = 256
 _SPOOL_FOLDER = "pictures"
 _DECODING_THREADS = 8
+MAX_MASK_VALUE = 65_535
+_MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of pictures
 MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
 
 
@@ -54,7 +71,8 @@ class SuperpixelSource(StrictModel):
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(
-        default=None, description="folder of masks, named like their pictures"
+        default=None,
+        description="folder of masks, named like their pictures; without masks, pictures have labels",
     )
     _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -69,74 +87,39 @@ class SuperpixelSource(StrictModel):
         Raises ``UsageError`` if there are none.
         """
         files: dict[str, Path] = {}
-        for option, folder in ((IMAGE_FOLDER, self.images), (MASK_FOLDER, self.masks)):
+        folders = {IMAGE_FOLDER: self.images}
+        if self.masks is not None:
+            folders[MASK_FOLDER] = self.masks
+        for option, folder in folders.items():
             pictures, ignored_files = files_below(
-                folder, f"--{option}", picture_graphs.PICTURE_SUFFIXES
+                folder, f"--{option}", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
             )
             files |= {f"{option}/{name}": path for name, path in pictures.items()}
             self._ignored_files |= {
                 f"{option}/{name}": reason for name, reason in ignored_files.items()
             }
-        return files
+        return files | self._files_beside(list(files))
+
+    def _files_beside(self, pictures: Sequence[str]) -> dict[str, Path]:
+        """Return the legends and tables in the folder that has the folder of pictures."""
+        if self.images is None or not self.images.is_dir():
+            return {}
+        parent = self.images.absolute().parent
+        names = [
+            path.name
+            for path in sorted(parent.iterdir())
+            if path.is_file()
+            and path.suffix.lower() in COMPANION_SUFFIXES
+            and path.stat().st_size <= _MAX_BYTES_BESIDE
+        ]
+        found = find_companions(parent, names, pictures, CloudOptions())
+        useful = found.files - found.ignored.keys()
+        return {f"beside/{name}": parent / name for name in sorted(useful)}
 
     @property
     def origin(self) -> str:
         """Names of the folders, for the card."""
         return " and ".join(path.resolve().name for path in (self.images, self.masks) if path)
-
-
-class OwnSuperpixelParams(OwnParams):
-    """Parameters that change the records."""
-
-    superpixels: int = Field(
-        default=500,
-        ge=2,
-        le=60_000,
-        description="maximum number of superpixels per picture",
-    )
-    edges: picture_graphs.EdgeRule = Field(
-        default="rag-boundary",
-        description="rag-boundary: touching superpixels, with edge strength and length of their boundary; "
-        "knn: the nearest centroids, with their distance",
-    )
-    k: int = Field(
-        default=8,
-        ge=1,
-        le=1_000,
-        description="neighbours per superpixel, with edges=knn",
-    )
-    classes: str = Field(
-        default="21",
-        description="number of classes, including background, or their mask values, such as 0,255",
-    )
-    void: int = Field(
-        default=255,
-        ge=0,
-        le=65_535,
-        description="mask value of pixels without a class",
-    )
-    white: float | None = Field(
-        default=None,
-        gt=0,
-        le=2**32,
-        description="value of white in pictures of more than 8 bits (default: 1 for floats, 65535 for 16 bits)",
-    )
-    exif: picture_graphs.Exif | None = Field(
-        default=None,
-        description="apply or ignore the EXIF orientation (default: inferred from the mask's size)",
-    )
-
-    _classes_as_text = field_validator("classes", mode="before")(format_classes_option)
-
-    @model_validator(mode="after")
-    def _check_classes(self) -> Self:
-        parse_class_count(self.classes, picture_graphs.MAX_CLASSES)
-        return self
-
-    @property
-    def class_values(self) -> tuple[int, ...]:
-        """Mask value of each class."""
-        return parse_class_values(self.classes) or tuple(range(int(self.classes)))
 
 
 class DecodedPicture(NamedTuple):
@@ -162,7 +145,7 @@ class DecodedPicture(NamedTuple):
         return cls(pixels, block.columns["classes"].reshape(size))
 
 
-class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
+class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
     version = 4
@@ -171,29 +154,60 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 
-    def schema(self, params: OwnSuperpixelParams) -> Schema:
+    def schema(self, params: CompletedSuperpixelParams) -> Schema:
         """Return LRGB's columns: 14 features, edge features of the rule, and the class."""
+        inferred = params.inferred
         boundary = ("mean edge strength", "boundary [pixels]")
         fields = ("distance [pixels]",) if params.edges == "knn" else boundary
-        columns = (
+        columns = [
             *columns_of(self.manifest),
             feature_column("edge/attr", fields, "of the pair of superpixels"),
-            class_column(
-                "node/y",
-                len(params.class_values),
-                f"class of the mask at the rounded centroid; {params.void}, which is no class, becomes 0",
-            ),
-        )
+        ]
+        if inferred.has_masks:
+            doc = f"class of the mask at the rounded centroid; {params.void}, which is no class, becomes 0"
+            columns.append(class_column("node/y", len(params.class_values), doc))
+        elif inferred.label is not None:
+            columns.append(
+                label_column(
+                    inferred.label, "graph", inferred.classes, is_complete=inferred.is_complete
+                )
+            )
+        columns += inferred.split_columns
         pos = View(attribute="pos", source="node/x", start=12, stop=14)
         return Schema(
-            columns=columns,
+            columns=tuple(columns),
             views=(pos,),
             max_nodes=self.manifest.max_nodes,
             key_length=160,
         )
 
+    def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> OwnSuperpixelParams:
+        """Add the classes of a legend of the masks, if none are given."""
+        if "classes" in params.model_fields_set or not _has_masks(raw.members):
+            return params
+        for name in raw.members:
+            legend = read_legend(raw.path / name) or {}
+            codes = sorted(legend.keys() - {params.void, NO_CLASS})
+            if len(codes) < 2 or not 0 <= codes[0] <= codes[-1] <= MAX_MASK_VALUE:
+                continue
+            classes = ",".join(map(str, codes))
+            if codes == list(range(len(codes))):
+                classes = str(len(codes))
+            names = params.class_name or tuple(legend[code] for code in codes)
+            return params.model_copy(update={"classes": classes, "class_name": names})
+        return params
+
+    def complete(
+        self, params: OwnSuperpixelParams, prepared: Prepared
+    ) -> CompletedSuperpixelParams:
+        """Return the parameters with the labels of the pictures."""
+        inferred = InferredPictures.model_validate_json(json.dumps(prepared.facts["inferred"]))
+        return CompletedSuperpixelParams.from_params(params, inferred=inferred)
+
     def prepare(self, raw: RawCopy, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Decode pictures and masks once into a spool of arrays, before any picture is segmented.
+
+        Labels of pictures without masks are inferred.
 
         Raises ``DamagedInput`` naming every unusable pair, unless they are skipped.
         """
@@ -206,7 +220,11 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 f"class_name has {num_names} names for {num_classes} classes.",
                 next=f"--set classes={num_names}",
             )
+        has_masks = _has_masks(raw.members)
         pairs = pair_with_masks(raw.members)
+        companions = find_companions(
+            raw.path, raw.members, [picture for picture, _ in pairs], CloudOptions()
+        )
         pairs_to_build = [pairs[row] for row in params.positions_to_build(len(pairs))]
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
@@ -215,6 +233,10 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         def decode(names: tuple[str, str | None]) -> tuple[Array, DecodedPicture | DamagedInput]:
             mask_values = np.empty(0, np.int64)
             try:
+                if not has_masks:
+                    pixels = self._read_picture(raw.path, names[0], None, params)
+                    classes = np.zeros(pixels.shape[:2], np.uint8)
+                    return mask_values, DecodedPicture(pixels, classes)
                 mask = self._read_mask(raw.path, *names)
                 mask_values = np.unique(mask)
                 pixels = self._read_picture(raw.path, names[0], mask, params)
@@ -249,9 +271,21 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
                 next=f"--set classes=0,{params.void}",
             )
+        built = [picture for picture, _ in pairs_to_build]
+        inferred, values_by_column, summary = infer_pictures(
+            built, companions, params, has_masks=has_masks
+        )
         paired = {*(picture for picture, _ in pairs), *(mask for _, mask in pairs)}
         ignored_files = {
-            name: "a mask without a picture" for name in sorted(raw.members) if name not in paired
+            name: "a mask without a picture"
+            for name in sorted(raw.members)
+            if name not in paired and name.lower().endswith(picture_graphs.PICTURE_SUFFIXES)
+        }
+        useful = companions.files - companions.ignored.keys()
+        ignored_files |= {
+            name: "it names no pictures and no classes"
+            for name in raw.members
+            if name.lower().endswith(COMPANION_SUFFIXES) and name not in useful
         }
         ignored_files |= self.ignored_files
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
@@ -259,27 +293,36 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             "pictures": [picture for picture, _ in pairs],
             "positions": positions,
             "unusable": {picture: skip_reason(error) for picture, error in unusable.items()},
-            "ignored": ignored,
+            "summary": {**summary, "ignored": ignored},
+            "inferred": inferred.model_dump(mode="json"),
+            "values": values_by_column,
         }
         return Prepared(workdir, facts)
 
-    def card_additions(self, prepared: Prepared, params: OwnSuperpixelParams) -> CardAdditions:
+    def card_additions(
+        self, prepared: Prepared, params: CompletedSuperpixelParams
+    ) -> CardAdditions:
         """Return the ignored files and the kinds of features: measurements and positions."""
-        files = {"ignored": prepared.facts["ignored"]}
+        files = prepared.facts["summary"]
         return CardAdditions({"files": files, "kinds": kinds_of_measurements(self.schema(params))})
 
-    def class_names(self, params: OwnSuperpixelParams) -> tuple[str, ...]:
-        """Return the given class names, or the listed mask values."""
+    def class_names(self, params: CompletedSuperpixelParams) -> tuple[str, ...]:
+        """Return the given class names, or the listed mask values, or the labels of pictures."""
+        inferred = params.inferred
+        if not inferred.has_masks:
+            return (
+                params.class_name or inferred.class_names or tuple(map(str, inferred.classes or ()))
+            )
         return params.class_name or tuple(map(str, parse_class_values(params.classes)))
 
-    def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: CompletedSuperpixelParams) -> list[Unit]:
         """Assign pictures in name order, in units small enough for every process to have work."""
         rows = params.positions_to_build(len(prepared.facts["pictures"]))
         size = min(max(-(-len(rows) // MIN_UNITS), 1), MAX_PICTURES_PER_UNIT)
         return units_of_rows(rows, size, "pictures")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: OwnSuperpixelParams
+        self, prepared: Prepared, unit: Unit, params: CompletedSuperpixelParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of a unit's pictures."""
         spool = SpooledGraphs(prepared.path / _SPOOL_FOLDER)
@@ -291,14 +334,25 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 continue
             (block,) = spool.blocks([prepared.facts["positions"][picture]])
             try:
-                yield self._picture_record(key, DecodedPicture.from_block(block), params)
+                values = {
+                    column: by_picture[picture]
+                    for column, by_picture in prepared.facts["values"].items()
+                }
+                yield self._picture_record(key, DecodedPicture.from_block(block), values, params)
             except DamagedInput as error:
                 yield self.stop_or_skip(key, error, params)
 
     def _picture_record(
-        self, key: str, picture: DecodedPicture, params: OwnSuperpixelParams
+        self,
+        key: str,
+        picture: DecodedPicture,
+        values: Mapping[str, Any],
+        params: CompletedSuperpixelParams,
     ) -> GraphRecord:
-        """Return the graph of one picture; ``DamagedInput`` if its values have no place in it."""
+        """Return the graph of one picture; ``DamagedInput`` if its values have no place in it.
+
+        ``values`` are those of its label, part and group.
+        """
         pixels, classes = picture
         # The steps of LRGB's script.
         segments = picture_graphs.segment_superpixels(pixels, params.superpixels)
@@ -306,20 +360,28 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             pixels, segments, params.edges, params.k
         )
         x = picture_graphs.superpixel_features(pixels, segments)
-        y = picture_graphs.superpixel_labels(classes, segments)
         rows: dict[str, Array] = {
             "node/x": x.astype(np.float16),
             "edge/attr": attr.astype(np.float32),
-            "node/y": y,
+            "node/y": picture_graphs.superpixel_labels(classes, segments),
         }
+        for column_key, value in values.items():
+            rows[column_key] = np.array([value])
+        if params.inferred.label is not None:
+            label = label_row(values["graph/y"])
+            if params.inferred.classes is not None:
+                label = class_codes(label, params.inferred.classes)
+            rows["graph/y"] = label
 
         schema = self.schema(params)
+        columns = {}
+        for column in schema.columns:
+            stored = conform_rows(rows[column.key], column, key)
+            columns[column.key] = stored[0] if column.level == "graph" else stored
         return GraphRecord(
             key=key,
             num_nodes=len(x),
-            columns={
-                column.key: conform_rows(rows[column.key], column, key) for column in schema.columns
-            },
+            columns=columns,
             edge_index=edge_index.astype(schema.index_dtype),
         )
 
@@ -328,16 +390,18 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             raise _missing_mask_error(picture)
         return picture_graphs.read_mask(folder / mask, mask)
 
-    def _read_picture(self, folder: Path, name: str, mask: I64, params: OwnSuperpixelParams) -> U8:
-        """Read a picture, which must have the size of its mask."""
+    def _read_picture(
+        self, folder: Path, name: str, mask: I64 | None, params: OwnSuperpixelParams
+    ) -> U8:
+        """Read a picture, which must have the size of its mask, if any."""
         pixels = picture_graphs.read_picture(
             folder / name,
             name,
             white=params.white,
-            exif=params.exif,
-            size=mask.shape,
+            exif=params.exif or ("apply" if mask is None else None),
+            size=() if mask is None else mask.shape,
         )
-        if mask.shape != pixels.shape[:2]:
+        if mask is not None and mask.shape != pixels.shape[:2]:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*mask.shape, *pixels.shape)
             raise DamagedInput(f"The mask of {name} differs in size from its picture: {sizes}.")
         return pixels
@@ -355,7 +419,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             params = OwnSuperpixelParams.model_validate(card.parameters)
             for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
-                    mask = self._read_mask(copy.path, *pairs[key])
+                    mask = None
+                    if _has_masks(copy.members):
+                        mask = self._read_mask(copy.path, *pairs[key])
                     picture = self._read_picture(copy.path, pairs[key][0], mask, params)
                     segments = picture_graphs.segment_superpixels(
                         picture, card.parameters["superpixels"]
@@ -363,7 +429,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                     pictures[key] = picture_graphs.paint_borders(picture, segments)
         return pictures
 
-    def folder_name_pieces(self, params: OwnSuperpixelParams) -> list[str]:
+    def folder_name_pieces(self, params: CompletedSuperpixelParams) -> list[str]:
         """Return folder name parts for the edges and non-default values."""
         parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
         if params.superpixels != 500:
@@ -382,7 +448,7 @@ def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
     folders: dict[str, dict[str, str]] = {IMAGE_FOLDER: {}, MASK_FOLDER: {}}
     for name in sorted(members):
         folder, _, path = name.partition("/")
-        if folder not in folders:
+        if folder not in folders or not name.lower().endswith(picture_graphs.PICTURE_SUFFIXES):
             continue
         stem = str(PurePosixPath(path).with_suffix(""))
         first = folders[folder].setdefault(stem, name)
@@ -393,6 +459,11 @@ def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
             )
     masks = folders[MASK_FOLDER]
     return [(picture, masks.get(stem)) for stem, picture in sorted(folders[IMAGE_FOLDER].items())]
+
+
+def _has_masks(members: Iterable[str]) -> bool:
+    """True if the raw files have masks."""
+    return any(name.startswith(f"{MASK_FOLDER}/") for name in members)
 
 
 def picture_key(picture: str) -> str:

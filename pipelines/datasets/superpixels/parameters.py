@@ -1,0 +1,154 @@
+"""Parameters of your own pictures: those given, and those inferred from labels of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+from pydantic import Field, InstanceOf, field_validator, model_validator
+
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import Column
+from kmip_data.pipelines.datasets.points.companions import Companions
+from kmip_data.pipelines.datasets.points.item_columns import (
+    NO_LABEL,
+    infer_classes,
+    labels_of_items,
+    split_columns,
+)
+from kmip_data.pipelines.datasets.superpixels import picture_graphs
+from kmip_data.pipelines.own_pipeline import (
+    OwnParams,
+    format_classes_option,
+    parse_class_count,
+    parse_class_values,
+)
+from kmip_data.strict_model import StrictModel
+
+
+class OwnSuperpixelParams(OwnParams):
+    """Parameters that change the records."""
+
+    superpixels: int = Field(
+        default=500,
+        ge=2,
+        le=60_000,
+        description="maximum number of superpixels per picture",
+    )
+    edges: picture_graphs.EdgeRule = Field(
+        default="rag-boundary",
+        description="rag-boundary: touching superpixels, with edge strength and length of their boundary; "
+        "knn: the nearest centroids, with their distance",
+    )
+    k: int = Field(
+        default=8,
+        ge=1,
+        le=1_000,
+        description="neighbours per superpixel, with edges=knn",
+    )
+    classes: str = Field(
+        default="21",
+        description="number of classes, including background, or their mask values, such as 0,255",
+    )
+    void: int = Field(
+        default=255,
+        ge=0,
+        le=65_535,
+        description="mask value of pixels without a class",
+    )
+    white: float | None = Field(
+        default=None,
+        gt=0,
+        le=2**32,
+        description="value of white in pictures of more than 8 bits (default: 1 for floats, 65535 for 16 bits)",
+    )
+    label: str | None = Field(
+        default=None,
+        description="without masks: column of a table beside the pictures with their labels (default: label, "
+        "class or category), else folder: the folder of a picture is its class; none: no labels",
+    )
+    task: Literal["classification", "regression"] | None = Field(
+        default=None,
+        description="without masks: task of the labels (default: as their values show)",
+    )
+    group: str = Field(
+        default="",
+        description="column of a table beside the pictures: pictures with equal values stay in one part of "
+        "a random split",
+    )
+    exif: picture_graphs.Exif | None = Field(
+        default=None,
+        description="apply or ignore the EXIF orientation (default: inferred from the mask's size)",
+    )
+
+    _classes_as_text = field_validator("classes", mode="before")(format_classes_option)
+
+    @model_validator(mode="after")
+    def _check_classes(self) -> Self:
+        parse_class_count(self.classes, picture_graphs.MAX_CLASSES)
+        return self
+
+    @property
+    def class_values(self) -> tuple[int, ...]:
+        """Mask value of each class."""
+        return parse_class_values(self.classes) or tuple(range(int(self.classes)))
+
+
+class InferredPictures(StrictModel):
+    """Labels of pictures without masks, and the columns that a split reads."""
+
+    has_masks: bool = True
+    label: str | None = None  #: column or source of the labels; None if there are none
+    classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
+    class_names: tuple[str, ...] = ()  #: names of the classes in a legend
+    is_complete: bool = True  #: True if every picture has a label
+    split_columns: tuple[Column, ...] = ()  #: parts and groups of pictures
+
+
+class CompletedSuperpixelParams(OwnSuperpixelParams):
+    """Parameters completed with the labels of the pictures."""
+
+    inferred: InstanceOf[InferredPictures] = Field(exclude=True)
+
+
+def infer_pictures(
+    pictures: Sequence[str],
+    companions: Companions,
+    params: OwnSuperpixelParams,
+    *,
+    has_masks: bool,
+) -> tuple[InferredPictures, dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the labels of pictures, the value of each in the columns of graphs, and notes."""
+    for_split = split_columns(pictures, companions, params.group)
+    values: dict[str, dict[str, Any]] = {column.key: rows for column, rows in for_split.items()}
+    inferred = InferredPictures(has_masks=has_masks, split_columns=tuple(for_split))
+    if has_masks:
+        reason = "the masks have the labels"
+        params.refuse_unread(dict.fromkeys(("label", "task"), reason))
+        return inferred, values, {}
+
+    reason = "there are no masks"
+    params.refuse_unread(dict.fromkeys(("classes", "void"), reason))
+    folders = {picture: picture.partition("/")[2] for picture in pictures}
+    labels = labels_of_items(params.label, pictures, companions, folders.values())
+    if labels is None:
+        params.refuse_unread(dict.fromkeys(("task", "class_name"), "the pictures have no labels"))
+        if params.label not in {None, NO_LABEL}:
+            raise UsageError(
+                f"No table beside the pictures has a column {params.label!r}.",
+                found=", ".join(companions.column_names) or "no such table",
+                next="--set label=none, or another column",
+            )
+        return inferred, values, {}
+    found = infer_classes(labels.statistics(), labels.name, params.task, companions.legends)
+    values["graph/y"] = dict(labels.values)
+    summary = found.summary()
+    if params.label is None:
+        summary["labels"] = f"{labels.source}, by its name; none: --set label=none"
+    changes = {
+        "label": labels.name,
+        "classes": found.classes,
+        "class_names": found.class_names,
+        "is_complete": not found.missing,
+    }
+    return inferred.model_copy(update=changes), values, summary

@@ -1,0 +1,88 @@
+"""Pictures with labels of their own, legends of masks, and tables beside pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cli import kmip
+
+import kmip_data
+
+Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("skimage")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+
+
+def write(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(values.astype(np.uint8)).save(path)
+
+
+def write_pictures(folder: Path, names: list[str]) -> None:
+    for number, name in enumerate(names):
+        rng = np.random.default_rng(number)
+        write(folder / name, rng.integers(0, 255, (2, 2, 3)).repeat(8, 0).repeat(8, 1))
+
+
+def build(tmp_path: Path, *options: str, name: str = "own", code: int = 0):
+    words = ("build", "superpixels", "--name", name, "--images", tmp_path / "images", "--jobs=1")
+    done = kmip(*words, "-q", "--set=picture=false", "--set=superpixels=4", *options)
+    assert done.code == code, done.err
+    return done
+
+
+def test_a_folder_for_each_class_labels_pictures(tmp_path):
+    names = [f"{'ab'[number % 2]}/{number}.png" for number in range(8)]
+    write_pictures(tmp_path / "images", names)
+    done = build(tmp_path)
+    assert "the folder of each file, by its name; none: --set label=none" in done.out
+    data = kmip_data.open("own")
+    assert tuple(data.card.class_names) == ("a", "b")
+    assert [int(item.y) for item in data] == [0] * 4 + [1] * 4
+    assert data[0].y.shape == (1,)
+    build(tmp_path, "--set=label=none", name="bare")
+    assert kmip_data.open("bare")[0].y is None
+    assert "has no effect: there are no masks" in build(tmp_path, "--set=classes=3", code=2).err
+
+
+def test_a_table_beside_pictures_has_labels_groups_and_parts(tmp_path):
+    names = [f"{number}.png" for number in range(8)]
+    write_pictures(tmp_path / "images", names)
+    rows = "".join(f"{name},{n / 4},p{n % 4}\n" for n, name in enumerate(names))
+    (tmp_path / "table.csv").write_text("file,score,patient\n" + rows)
+    (tmp_path / "notes.txt").write_text("not about pictures\n")
+    done = build(tmp_path, "--set=label=score", "--set=group=patient")
+    assert "notes" not in done.out
+    data = kmip_data.open("own")
+    assert [float(item.y) for item in data] == [n / 4 for n in range(8)]
+    parts = [
+        {int(key) % 4 for key in kmip_data.open("own", part).keys}
+        for part in ("train", "val", "test")
+    ]
+    assert sum(map(len, parts)) == 4
+    assert (
+        "No table beside the pictures has a column 'mark'"
+        in build(tmp_path, "--set=label=mark", code=2).err
+    )
+
+
+def test_a_legend_beside_masks_has_their_classes(tmp_path):
+    names = [f"{number}.png" for number in range(4)]
+    write_pictures(tmp_path / "images", names)
+    for name in names:
+        write(tmp_path / "masks" / name, np.array([[0, 7], [9, 255]]).repeat(8, 0).repeat(8, 1))
+    (tmp_path / "legend.txt").write_text("0 soil\n7 leaf\n9 stone\n255 unknown\n")
+    options = ("--masks", str(tmp_path / "masks"))
+    build(tmp_path, *options)
+    data = kmip_data.open("own")
+    assert tuple(data.card.class_names) == ("soil", "leaf", "stone")
+    assert set(data[0].y.tolist()) <= {0, 1, 2}
+    assert 1 in data[0].y.tolist()
+    build(tmp_path, *options, "--set=classes=0,7,9", name="given")
+    assert tuple(kmip_data.open("given").card.class_names) == ("0", "7", "9")
