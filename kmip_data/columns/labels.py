@@ -144,8 +144,7 @@ def infer_target(
             num_classes=high + 1,
             finite=True,
         )
-        return InferredTarget(column, class_names, missing)
-    return InferredTarget(column, (), missing)
+    return InferredTarget(column, class_names, missing)
 
 
 def _class_names(
