@@ -21,6 +21,7 @@ from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
     read_feature_indices,
 )
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
     ask_about_files,
     join_files,
@@ -83,13 +84,14 @@ def read(
             findings.notices.ignored[name] = f"no table: {error.message}"
     is_only_table = len(tables) == 1
     tables = join_files(tables, options.params)
-    levels = assign_levels(tables, options, findings.notices)
+    values = ValuesOfTables()
+    levels = assign_levels(tables, options, findings.notices, values)
     ask_about_files(levels, options.params, findings.notices)
     cells = matrix_cells(levels["edge"]) if is_only_table else None
     if cells is not None:
         levels = tables_from_matrix(levels["edge"], cells)
     yield from graphs_from_tables(
-        levels, options, findings, feature_files, is_only_table=is_only_table
+        levels, options, findings, feature_files, values=values, is_only_table=is_only_table
     )
 
 

@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import (
     find_node_id_column,
     first_row,
 )
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
 from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import find_columns
 from kmip_data.pipelines.datasets.graphs.tables.rows_by_graph import (
     match_graphs,
@@ -51,10 +52,12 @@ def graphs_from_tables(
     findings: Findings,
     feature_files: Sequence[FeatureIndices] = (),
     *,
+    values: ValuesOfTables | None = None,
     is_only_table: bool = False,
 ) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, in the order of the first table; rows may be in any order.
 
+    ``values`` are those that the roles of the tables were found by.
     ``is_only_table`` is True if the table of edges is the only file.
     """
     # 1. Columns of ids.
@@ -62,16 +65,17 @@ def graphs_from_tables(
     notices = findings.notices
     edges = tables["edge"]
     check_column_options([*tables.values()], options, left_out=notices.ignored)
-    id_columns = find_columns(tables, params, notices, is_only_table=is_only_table)
+    values = values or ValuesOfTables()
+    id_columns = find_columns(tables, params, notices, values, is_only_table=is_only_table)
     graph_columns = id_columns.graphs
     ends = read_ends(edges, id_columns.ends, params, is_only_table=is_only_table)
     ends = paged_copy(ends, options.workdir)
     has_many_graphs = "graph" in tables or any(graph_columns.values())
     node_column = ""
     if "node" in tables:
-        likely = id_columns.node
+        complete = id_columns.nodes
         node_column = find_node_id_column(
-            tables["node"], ends, params, notices, likely=likely, has_many_graphs=has_many_graphs
+            tables["node"], ends, complete, params, notices, has_many_graphs=has_many_graphs
         )
         if not node_column:
             findings.tables.numbering = "rows-from-1" if first_row(params) else "none"
@@ -99,7 +103,9 @@ def graphs_from_tables(
     notices.raise_questions()
 
     # 3. Rows of each graph.
-    groups = rows_by_graph(tables, graph_columns, has_many_graphs=has_many_graphs)
+    groups = rows_by_graph(
+        tables, graph_columns, node_column, ends, has_many_graphs=has_many_graphs
+    )
     match_graphs(groups, tables, params, notices)
     nodes = None
     if "node" in tables:
@@ -123,18 +129,18 @@ def graphs_from_tables(
                 rows["edge"] = joining
             index = nodes.edges_of_graph(rows["node"], rows["edge"])
             ids = take_rows(nodes.ids, rows["node"])
-        values = _graph_values(name, rows, columns, edges, targets)
+        arrays = _graph_values(name, rows, columns, edges, targets)
         for feature_indices in feature_files:
-            values = feature_indices.add_features(values, ids, options, findings)
+            arrays = feature_indices.add_features(arrays, ids, options, findings)
         if not are_row_numbers(ids):
             if len(names) == 1:
-                values[NODE_ID] = encode_ids(ids, options)
+                arrays[NODE_ID] = encode_ids(ids, options)
             else:
                 reason = "stored only for a single graph; to use ids, copy them into another column"
                 notices.ignored["ids of nodes"] = reason
         if undirected is not None:
-            index, values = _add_reverses_of_undirected(index, values, undirected[rows["edge"]])
-        yield GraphRecord(key=name, num_nodes=len(ids), columns=values, edge_index=index)
+            index, arrays = _add_reverses_of_undirected(index, arrays, undirected[rows["edge"]])
+        yield GraphRecord(key=name, num_nodes=len(ids), columns=arrays, edge_index=index)
     if dropped_edges:
         reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is not a node"
         notices.ignored[f"rows of {edges.name}"] = reason

@@ -14,18 +14,32 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import RowsByGraph
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_strings
+from kmip_data.text import count_with_noun
 
 _SHOWN_GRAPHS = 5  #: graphs that an error names
 
 
 def rows_by_graph(
-    tables: Mapping[Level, Table], graph_columns: Mapping[Level, str], *, has_many_graphs: bool
+    tables: Mapping[Level, Table],
+    graph_columns: Mapping[Level, str],
+    node_column: str,
+    ends: Array,
+    *,
+    has_many_graphs: bool,
 ) -> dict[Level, RowsByGraph]:
-    """Return the rows of each graph by level; a single graph is called 0."""
+    """Return the rows of each graph by level; a single graph is called 0.
+
+    Edges without a column of graphs belong to the graph of their source in ``ends`` (2, E).
+    """
     groups: dict[Level, RowsByGraph] = {}
     for level, table in tables.items():
         column = graph_columns[level]
+        if level == "edge" and not column and node_column and graph_columns["node"]:
+            names = _graphs_of_sources(tables, graph_columns["node"], node_column, ends)
+            rows_by_name = cast(RowsByGraph, pd.Series(names).groupby(names, sort=False).indices)
+            groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
+            continue
         if has_many_graphs and level != "graph" and not column:
             raise DamagedInput(
                 f"{table.name} has no column with the graph of each row.",
@@ -44,6 +58,35 @@ def rows_by_graph(
                 row, f"the graph {names[row]!r} occurs twice", "remove one of the lines"
             )
     return groups
+
+
+def _graphs_of_sources(
+    tables: Mapping[Level, Table], graph_column: str, node_column: str, ends: Array
+) -> Array:
+    """Return the graph of each edge's source, (E,), by the table of nodes, whose ids differ."""
+    nodes = tables["node"]
+    ids = nodes.ids(node_column)
+    sources = ends[0]
+    if ids.dtype != sources.dtype:
+        ids = ids_as_strings(ids)
+        sources = ids_as_strings(sources)
+    is_twice = pd.Index(ids).duplicated()
+    if is_twice.any():
+        problem = f"the node {ids[is_twice.argmax()]} occurs twice"
+        remedy = (
+            f"add a column {graph_column!r} with the graph of each edge to {tables['edge'].name}"
+        )
+        raise nodes.error_at(is_twice.argmax(), problem, remedy)
+    positions = pd.Index(ids).get_indexer(pd.Index(sources))
+    if (positions < 0).any():
+        row = (positions < 0).argmax()
+        count = count_with_noun(int((positions < 0).sum()), "edge")
+        raise tables["edge"].error_at(
+            row,
+            f"the node {sources[row]} is not in {nodes.name}, so {count} have no graph",
+            f"add a line for the node to {nodes.name}",
+        )
+    return nodes.ids(graph_column)[positions]
 
 
 def take_rows(array: Array, rows: I64, axis: int = 0) -> Array:

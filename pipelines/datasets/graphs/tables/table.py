@@ -29,6 +29,7 @@ from kmip_data.pipelines.formats.written_numbers import (
 from kmip_data.text import is_likely_typo, list_names, nearest_name
 
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
+_BLOCK_BYTES = 2**20
 _SAMPLED_CELLS = 100  #: cells that tell a column of numbers from one of texts
 #: Strings that programs write for a missing id.
 MISSING_IDS = ("nan", "NaN", "NA", "null", "None")
@@ -103,7 +104,16 @@ class Table:
         if is_missing.any() and values[~is_missing].astype(str).str.fullmatch("-?[0-9]+").all():
             row = is_missing.argmax()
             raise self.error_at(row, f"{name!r} is {values[row]!r} among integers", remedy)
+        if self._is_ascii:  # and stripped already
+            return values.to_numpy(object)
         return normal_texts(values.astype(str).to_numpy(object))
+
+    @cached_property
+    def _is_ascii(self) -> bool:
+        """True if the rows are a text of ASCII characters."""
+        starts = range(0, len(self.text), _BLOCK_BYTES)
+        blocks = (bytes(self.text[start : start + _BLOCK_BYTES]) for start in starts)
+        return bool(self.text) and all(block.isascii() for block in blocks)
 
     def check_numbers(self) -> None:
         """Refuse cells that are not finite float32 numbers."""

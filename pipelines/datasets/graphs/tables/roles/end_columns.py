@@ -343,9 +343,7 @@ def _count_common(first: IdValues | None, second: IdValues | None) -> int:
     """Return the number of distinct values that two columns have in common."""
     if first is None or second is None:
         return 0
-    return int(
-        (first._replace(codes=np.arange(len(first.distinct))).positions_in(second) >= 0).sum()
-    )
+    return int((first.positions_of_distinct(second) >= 0).sum())
 
 
 def _is_in_both(

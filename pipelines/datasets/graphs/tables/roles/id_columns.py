@@ -15,14 +15,8 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import REMEDY_OF_EQUAL_IDS
-from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
-    MIN_COVERAGE,
-    IdValues,
-    id_values,
-)
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import graph_columns_by_name
 from kmip_data.pipelines.datasets.graphs.tables.table import (
-    MISSING_IDS,
     Table,
     ids_as_strings,
     unknown_column_error,
@@ -51,16 +45,16 @@ def _unassigned_columns(table: Table, params: GraphParams) -> list[str]:
 def find_node_id_column(
     nodes: Table,
     ends: Array,
+    complete: Sequence[str],
     params: GraphParams,
     notices: Notices,
     *,
-    likely: str,
     has_many_graphs: bool,
 ) -> str:
     """Return the column with the ids of the nodes; empty if nodes are numbered by row.
 
-    In a single graph, it must have the ids of nearly all ``ends`` (2, E), and be named like an id or
-    differ from the row numbers. In many graphs, it is the ``likely`` column, or named like an id.
+    ``complete`` columns have the ids of nearly all ``ends`` (2, E), the likeliest first. In a single
+    graph, one of them is chosen if it is named like an id, or differs from the row numbers.
     Ask if several columns qualify, and whether rows are numbered from 0 or 1 if no edge has 0.
     """
     if params.node or known_columns.NODE_KEY in nodes.column_names:
@@ -69,8 +63,8 @@ def find_node_id_column(
     named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
     numberings = _possible_numberings(nodes, ends)
     if has_many_graphs:
-        if likely:
-            return likely
+        if complete:
+            return complete[0]
         if len(named_like_ids) > 1:
             _add_id_question(nodes, named_like_ids, ["none"], notices)
         elif not named_like_ids and known_columns.ROWS_FROM_1 in numberings:
@@ -81,8 +75,7 @@ def find_node_id_column(
     # numbers of rows. A target is never taken for ids.
     ids = pd.unique(ends.reshape(-1))
     columns = [name for name in columns if name not in params.label and not _is_target_name(name)]
-    values = id_values(pd.Series(ends.reshape(-1)))
-    complete = [name for name in columns if _covers(nodes, name, values)]
+    complete = [name for name in columns if name in complete]
     matches = [name for name in complete if name in named_like_ids]
     if not matches:
         matches = [
@@ -211,17 +204,6 @@ def _add_id_question(
 def _numbering_options(numberings: Sequence[str]) -> str:
     """Return the options that choose between numberings of the rows."""
     return " or ".join(f"--set node={value}" for value in numberings)
-
-
-def _covers(nodes: Table, name: str, ends: IdValues | None) -> bool:
-    """True if a column has nearly all ids of the ends, and no value twice."""
-    values = nodes.frame[name]
-    if ends is None or not len(ends.codes) or values.dtype.kind == "b":
-        return False
-    if values.isna().any() or not values.is_unique or values.isin(MISSING_IDS).any():
-        return False
-    ids = id_values(values)
-    return ids is not None and float(np.mean(ends.positions_in(ids) >= 0)) >= MIN_COVERAGE
 
 
 def _is_permutation(values: pd.Series) -> bool:

@@ -36,15 +36,18 @@ class IdValues(NamedTuple):
         """True if no cell is empty, and no two cells are equal."""
         return len(self.distinct) == len(self.codes) > 0
 
-    def positions_in(self, ids: IdValues) -> I64:
-        """Return the position of each row's value among other ``ids``, (R,); -1 if it is not one."""
+    def positions_of_distinct(self, ids: IdValues) -> I64:
+        """Return the position of each distinct value among other ``ids``; -1 if it is not one."""
         values = self.distinct
         others = ids.distinct
         if values.dtype != others.dtype:
             values = ids_as_strings(values)
             others = ids_as_strings(others)
-        positions = pd.Index(others).get_indexer(pd.Index(values))
-        return np.append(positions, -1)[self.codes]
+        return pd.Index(others).get_indexer(pd.Index(values))
+
+    def positions_in(self, ids: IdValues) -> I64:
+        """Return the position of each row's value among other ``ids``, (R,); -1 if it is not one."""
+        return np.append(self.positions_of_distinct(ids), -1)[self.codes]
 
 
 def id_values(cells: pd.Series) -> IdValues | None:
@@ -59,7 +62,7 @@ def id_values(cells: pd.Series) -> IdValues | None:
         return None
     values = pd.Series(distinct)
     if cells.dtype.kind == "O":
-        texts = pd.Series(normal_texts(values.map(str).to_numpy(object)), dtype=object)
+        texts = pd.Series(normal_texts(values.astype(str).to_numpy(object)), dtype=object)
         merged, distinct = pd.factorize(texts.where(texts != ""))
         codes = np.append(merged, -1)[codes]
         values = pd.Series(distinct)
@@ -75,6 +78,7 @@ class ValuesOfTables:
 
     def __init__(self) -> None:
         self._values: dict[tuple[Table, str], IdValues | None] = {}
+        self._positions: dict[tuple[Table, str, Table, str], I64] = {}
 
     def of(self, table: Table, name: str) -> IdValues | None:
         """Return the values of a column; ``None`` if they are no ids."""
@@ -82,6 +86,22 @@ class ValuesOfTables:
         if key not in self._values:
             self._values[key] = id_values(table.frame[name])
         return self._values[key]
+
+    def positions(self, table: Table, name: str, other: Table, other_name: str) -> I64 | None:
+        """Return the position of each distinct value of a column among those of another column."""
+        key = (table, name, other, other_name)
+        if key not in self._positions:
+            values = self.of(table, name)
+            ids = self.of(other, other_name)
+            if values is None or ids is None:
+                return None
+            self._positions[key] = values.positions_of_distinct(ids)
+        return self._positions[key]
+
+    def count_shared(self, table: Table, name: str, other: Table, other_name: str) -> int:
+        """Return the number of distinct values that two columns have in common."""
+        positions = self.positions(table, name, other, other_name)
+        return 0 if positions is None else int((positions >= 0).sum())
 
     def unique_columns(self, table: Table, names: Sequence[str]) -> list[str]:
         """Return the columns whose cells are all filled and different."""
@@ -115,19 +135,21 @@ class ValuesOfTables:
                 return None
             if np.mean(sample.positions_in(own_ids) >= 0) < _MIN_SAMPLED:
                 return None
-        columns = [self.of(table, name) for name in names]
         keys = np.zeros(len(table.frame), np.int64)
         other_keys = np.zeros(len(other.frame), np.int64)
         is_known = np.ones(len(keys), bool)
-        for column, own_ids in zip(columns, ids, strict=True):
-            if column is None or own_ids is None:
+        for name, other_name, own_ids in zip(names, other_names, ids, strict=True):
+            column = self.of(table, name)
+            of_distinct = self.positions(table, name, other, other_name)
+            if column is None or own_ids is None or of_distinct is None:
                 return None
-            positions = column.positions_in(own_ids)
+            positions = np.append(of_distinct, -1)[column.codes]
             is_known &= positions >= 0
-            keys = keys * len(own_ids.distinct) + positions
-            other_keys = other_keys * len(own_ids.distinct) + own_ids.codes
+            if len(names) > 1:
+                keys = keys * len(own_ids.distinct) + positions
+                other_keys = other_keys * len(own_ids.distinct) + own_ids.codes
         if len(names) > 1:
-            is_known &= np.isin(keys, other_keys)
+            is_known &= pd.Series(keys).isin(other_keys).to_numpy()
         return is_known
 
     def covers(

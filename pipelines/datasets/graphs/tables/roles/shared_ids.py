@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
@@ -129,19 +127,12 @@ def shared_ids(
                 nodes,
                 id_column,
                 tuple(rows),
-                tuple(_count_shared(values.of(edges, name), ids) for name in rows),
+                tuple(values.count_shared(edges, name, nodes, id_column) for name in rows),
                 tuple(rows.values()),
                 tuple(are_years(values.of(edges, name)) for name in rows),
                 0 if ids is None else len(ids.distinct),
                 link,
             )
-
-
-def _count_shared(column: IdValues | None, ids: IdValues | None) -> int:
-    """Return the number of distinct ids in a column."""
-    if column is None or ids is None:
-        return 0
-    return int((np.unique(column.positions_in(ids)) >= 0).sum())
 
 
 def graph_links(
@@ -157,8 +148,8 @@ def graph_links(
     links = [("", "")]
     for table in others:
         for key in values.unique_columns(table, free_columns(table, params)):
-            in_edges = _covered_columns(table, key, edges, params, values)
-            in_nodes = _covered_columns(table, key, nodes, params, values)
+            in_edges = covered_columns(table, key, edges, params, values)
+            in_nodes = covered_columns(table, key, nodes, params, values)
             links += [(edge, node) for edge in in_edges for node in in_nodes]
     return links
 
@@ -173,7 +164,7 @@ def graph_columns_by_name(table: Table, params: GraphParams) -> list[str]:
     return known_columns.matching_names(free_columns(table, params), known_columns.GRAPH_ID_NAMES)
 
 
-def _covered_columns(
+def covered_columns(
     other: Table, key: str, table: Table, params: GraphParams, values: ValuesOfTables
 ) -> list[str]:
     """Return the columns, with repeated values, that the values of ``key`` in ``other`` cover."""

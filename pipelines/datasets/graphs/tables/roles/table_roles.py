@@ -28,9 +28,11 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import find_graph_column
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
+from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import FILE_COLUMN
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     EndColumns,
     SharedIds,
+    covered_columns,
     free_columns,
     graph_columns_by_name,
     graph_links,
@@ -50,11 +52,11 @@ class ColumnsOfIds:
 
     ends: EndColumns
     graphs: Mapping[Level, str]  #: column with the graph of each row; empty for none
-    node: str  #: likely column of the ids of nodes; empty if the values show none
+    nodes: tuple[str, ...]  #: columns of the nodes with nearly all ids of the ends, likeliest first
 
 
 def assign_levels(
-    tables: Sequence[Table], options: ReadOptions, notices: Notices
+    tables: Sequence[Table], options: ReadOptions, notices: Notices, values: ValuesOfTables
 ) -> dict[Level, Table]:
     """Return the tables of graphs, nodes and edges; note the others as left out.
 
@@ -62,7 +64,6 @@ def assign_levels(
     """
     if len(tables) == 1:
         return {"edge": tables[0]}
-    values = ValuesOfTables()
     params = options.params
     levels = _described_levels(tables, options)
     if "edge" not in levels:
@@ -196,7 +197,7 @@ def _table_of_graphs(
     by_value = [
         table
         for table in others
-        if shared is not None and _graph_key(table, shared, params, values) is not None
+        if _graph_key(table, levels["edge"], shared, params, values) is not None
     ]
     by_word = [table for table in others if level_from_name(table.name) == "graph"]
     by_name = [table for table in others if graph_columns_by_name(table, params)]
@@ -207,13 +208,26 @@ def _table_of_graphs(
 
 
 def _graph_key(
-    table: Table, shared: SharedIds, params: GraphParams, values: ValuesOfTables
+    table: Table,
+    edges: Table,
+    shared: SharedIds | None,
+    params: GraphParams,
+    values: ValuesOfTables,
 ) -> tuple[str, str, str] | None:
     """Return the column of different graphs, and the columns of edges and nodes that it covers.
 
     The column of the edges is empty if their ends give the graph. ``None`` if there is none, or if
-    an edge joins two graphs.
+    an edge joins two graphs. Without nodes, the table must have the names of files or the label.
     """
+    if shared is None:
+        has_label = not {*params.label}.isdisjoint(table.column_names) or bool(
+            known_columns.matching_names(table.column_names, known_columns.LABEL_NAMES)
+        )
+        for key in values.unique_columns(table, free_columns(table, params)):
+            for name in covered_columns(table, key, edges, params, values):
+                if has_label or name == FILE_COLUMN:
+                    return key, name, ""
+        return None
     edge_column, node_column = shared.graph_columns
     for key in values.unique_columns(table, free_columns(table, params)):
         if node_column:
@@ -247,25 +261,34 @@ def _joins_two_values(shared: SharedIds, name: str, values: ValuesOfTables) -> b
 
 
 def find_columns(
-    tables: Mapping[Level, Table], params: GraphParams, notices: Notices, *, is_only_table: bool
+    tables: Mapping[Level, Table],
+    params: GraphParams,
+    notices: Notices,
+    values: ValuesOfTables,
+    *,
+    is_only_table: bool,
 ) -> ColumnsOfIds:
     """Return the columns with the ids of edges, graphs and nodes of tables with known levels."""
     edges = tables["edge"]
     graphs = {level: find_graph_column(table, level, params) for level, table in tables.items()}
-    shared = None
+    pairs: list[SharedIds] = []
     nodes = tables.get("node")
-    if nodes is not None and known_columns.SOURCE_KEY not in edges.column_names:
-        values = ValuesOfTables()
+    if nodes is not None and known_columns.NODE_KEY not in nodes.column_names:
         others = [tables["graph"]] if "graph" in tables else []
         links = graph_links(edges, nodes, others, params, values)
-        shared = max(shared_ids(edges, nodes, links, params, values), key=_rank, default=None)
-        if shared is not None and others and not (graphs["edge"] and graphs["node"]):
-            found = _graph_key(others[0], shared, params, values)
-            if found is not None:
-                key, edge_column, node_column = found
-                graphs |= {"graph": key, "edge": edge_column, "node": node_column}
-    ends = find_end_columns(edges, shared, params, notices, is_only_table=is_only_table)
-    return ColumnsOfIds(ends, graphs, "" if shared is None else shared.id_column)
+        pairs = sorted(shared_ids(edges, nodes, links, params, values), key=_rank, reverse=True)
+    best = pairs[0] if pairs else None
+    if "graph" in tables and not all(graphs.values()):
+        found = _graph_key(tables["graph"], edges, best, params, values)
+        if found is not None:
+            graphs |= dict(zip(("graph", "edge", "node"), found, strict=True))
+    ends = find_end_columns(edges, best, params, notices, is_only_table=is_only_table)
+    id_columns = [
+        pair.id_column
+        for pair in pairs
+        if {*ends} <= {*pair.columns} and best and pair.graph_columns == best.graph_columns
+    ]
+    return ColumnsOfIds(ends, graphs, tuple(id_columns))
 
 
 def level_from_name(name: str) -> Level | None:

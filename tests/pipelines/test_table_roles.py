@@ -1,0 +1,177 @@
+"""Roles of tables and columns from their values: whatever the names, the same graph."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.cases import check_each
+from support.own_graphs import number_folders, parse_remedy, read_files, write_files
+
+from kmip_data.errors import DamagedInput
+
+_LETTERS = [*"bcdfghjklmnpqrstvwxz"]
+
+
+def random_names(rng, count):
+    """Draw names that mean nothing."""
+    names = {"".join(rng.choice(_LETTERS, 5)) for _ in range(3 * count)}
+    return sorted(names)[:count]
+
+
+def decimals(rng, rows):
+    return rng.random(rows).round(3) + 0.0005
+
+
+def write_tables(rng, folder, frames):
+    """Write tables with random names of files, and columns and rows in random order."""
+    for name, frame in zip(random_names(rng, len(frames)), frames, strict=True):
+        shuffled = frame[list(rng.permutation(frame.columns))].sample(
+            frac=1, random_state=int(rng.integers(99))
+        )
+        write_files(folder, **{f"{name}_csv": shuffled.to_csv(index=False)})
+    return folder
+
+
+def graph_of(got):
+    """Return nodes by feature, and edges by the features of their ends."""
+    edges = Counter()
+    for record in got.records:
+        mass = record.columns["node/x"][:, 0]
+        edges.update(zip(*mass[record.edge_index].tolist(), strict=True))
+    masses = [value for record in got.records for value in record.columns["node/x"][:, 0].tolist()]
+    return Counter(masses), edges
+
+
+@pytest.mark.parametrize("trial", range(12))
+def test_names_of_files_and_columns_and_other_columns_make_no_difference(tmp_path, trial):
+    """Ids of three kinds; lines have a number of their own, a decimal, a year and a small count."""
+    rng = np.random.default_rng(trial)
+    count = 120
+    ids = [
+        rng.permutation(count) + 7,
+        np.array([f"town {number}" for number in range(count)], object),
+        np.array([f"É{number:03d} " for number in range(count)], object),
+    ][trial % 3]
+    names = random_names(rng, 9)
+    nodes = pd.DataFrame({names[0]: ids, names[1]: decimals(rng, count)})
+    nodes[names[2]] = rng.integers(1_900, 2_000, count)
+    ends = rng.integers(0, count, (300, 2))
+    first, second = sorted(names[3:5])  # the earlier name, so that directions can be compared
+    edges = pd.DataFrame({first: ids[ends[:, 0]], second: ids[ends[:, 1]]})
+    edges[names[5]] = [f"L{number}" for number in range(len(edges))]
+    edges[names[6]] = decimals(rng, len(edges))
+    edges[names[7]] = rng.integers(1_990, 2_020, len(edges))
+    named = write_files(
+        tmp_path / "named",
+        nodes_csv=nodes.rename(columns={names[0]: "id"}).to_csv(index=False),
+        edges_csv=edges.rename(columns={first: "source", second: "target"}).to_csv(index=False),
+    )
+    order = write_tables(rng, tmp_path / "other", [nodes, edges])
+    expected = graph_of(read_files(named, feature=(names[1],)))
+    masses, pairs = graph_of(read_files(order, feature=(names[1],)))
+    assert masses == expected[0]
+    # Columns in another order swap source and target.
+    swapped = Counter({pair[::-1]: number for pair, number in expected[1].items()})
+    assert pairs in (expected[1], swapped)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["ids of all graphs", "ids of each graph"])
+@pytest.mark.parametrize("trial", range(3))
+def test_tables_of_several_graphs_need_no_names(tmp_path, trial, restart):
+    """Three tables; ids may begin anew in each graph, and otherwise edges need no column of graphs."""
+    rng = np.random.default_rng(trial)
+    names = random_names(rng, 9)
+    keys = [f"K{number}" for number in range(8)]
+    node_rows, edge_rows = [], []
+    for number, key in enumerate(keys):
+        first = 0 if restart else 20 * number
+        node_rows += [(key, first + node, first + node + 0.25) for node in range(9)]
+        edge_rows += [(key, first + node, first + (node * 2 + 1) % 9) for node in range(9)]
+    nodes = pd.DataFrame(node_rows, columns=names[:3])
+    edges = pd.DataFrame(edge_rows, columns=names[3:6])
+    if not restart:
+        edges = edges.drop(columns=names[3])
+    graphs = pd.DataFrame({names[6]: keys, names[7]: [number % 2 for number in range(8)]})
+    folder = write_tables(rng, tmp_path / "t", [nodes, edges, graphs])
+    got = read_files(folder, label=(names[7],))
+    assert {record.key: int(record.columns["graph/y"]) for record in got.records} == {
+        key: number % 2 for number, key in enumerate(keys)
+    }
+    assert all(record.num_nodes == 9 and record.num_edges == 9 for record in got.records)
+
+
+def test_a_column_that_may_be_an_end_as_well_is_asked_about_with_counts(tmp_path):
+    nodes = pd.DataFrame({"no": range(30), "mass": np.arange(30) + 0.5})
+    edges = pd.DataFrame({"a1": range(29), "b1": range(1, 30), "lanes": [1, 2, 3] * 9 + [1, 2]})
+    folder = write_files(
+        tmp_path / "t", x_csv=nodes.to_csv(index=False), y_csv=edges.to_csv(index=False)
+    )
+    with pytest.raises(DamagedInput, match=r"'lanes' has 3 ids, in 29 of 29 rows") as caught:
+        read_files(folder)
+    assert parse_remedy(caught.value) == {"source": "a1", "target": "b1"}
+    got = read_files(folder, **parse_remedy(caught.value))
+    assert got.edges() == {(node, node + 1) for node in range(29)}
+
+
+#: Table of edges alone -> its edges by position of the ids, or what is asked.
+ALONE = {
+    "person,friend,since\nann,bob,3\nbob,cem,4\ncem,ann,5\n": {(0, 1), (1, 2), (2, 0)},
+    "weight,node a,node b\n.5,3,4\n.25,4,5\n": {(0, 1), (1, 2)},
+    "user,film,stars\n1,2,5\n2,1,4\n": "source=user --set target=film, if user and film count",
+    "line,caller,called\nL1,ann,bob\nL2,bob,ann\n": "source=caller --set target=called",
+    "town,year,size\nUlm,1999,5\nBonn,2000,6\n": "--set source=",
+}
+
+
+def test_a_table_of_edges_alone_has_its_ends_in_the_first_columns_that_share_values(tmp_path):
+    folders = number_folders(tmp_path)
+
+    def check(case):
+        text, expected = case
+        folder = write_files(next(folders), t_csv=text)
+        if isinstance(expected, set):
+            assert read_files(folder).edges() == expected
+            return
+        with pytest.raises(DamagedInput) as caught:
+            read_files(folder)
+        assert expected in caught.value.next
+
+    check_each(check, ALONE.items())
+
+
+def test_files_with_one_header_are_one_table(tmp_path):
+    """Next to a table of nodes they are one graph; alone, they are parts of one or a graph each."""
+    edges = pd.DataFrame({"u": list("abcd"), "v": list("bcda")})
+    parts = {f"p{row}_csv": edges[row : row + 2].to_csv(index=False) for row in (0, 2)}
+    nodes = "name,mass\n" + "".join(f"{name},{row}.5\n" for row, name in enumerate("abcd"))
+    got = read_files(write_files(tmp_path / "nodes", n_csv=nodes, **parts))
+    assert got.edges() == {(0, 1), (1, 2), (2, 3), (3, 0)}
+    alone = write_files(tmp_path / "alone", **parts)
+    with pytest.raises(DamagedInput, match="parts of one graph or a graph each") as caught:
+        read_files(alone)
+    assert read_files(alone, **parse_remedy(caught.value)).edges() == got.edges()
+    apart = read_files(alone, graph="file")
+    assert [(record.key, record.num_nodes) for record in apart.records] == [("p0", 3), ("p2", 3)]
+    # A table with the names of the files has their labels.
+    labels = "sample,kind\np2.csv,y\np0.csv,x\n"
+    got = read_files(
+        write_files(tmp_path / "labels", all_tsv=labels.replace(",", "\t"), **parts),
+        label=("kind",),
+    )
+    assert {record.key: int(record.columns["graph/y"]) for record in got.records} == {
+        "p0.csv": 0,
+        "p2.csv": 1,
+    }
+
+
+def test_ids_are_compared_in_one_normal_form(tmp_path):
+    """Outer blanks, and letters with their accents apart."""
+    for number, (written, other) in enumerate(itertools.permutations(["É", "E\u0301"])):
+        nodes = f"who,mass\n{written}1,1.5\n b ,2.5\n"
+        edges = f"one,two,size\n{other}1,b,.5\nb,{other}1,.25\n"
+        got = read_files(write_files(tmp_path / f"{number}", x_csv=nodes, y_csv=edges))
+        assert got.edges() == {(0, 1), (1, 0)}
