@@ -50,7 +50,7 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 498_000,
+    "tokens": 502_182,
     "words of docs": 64_800,
     "commands": 25,
     "options": 168,

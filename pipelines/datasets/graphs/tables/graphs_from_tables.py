@@ -43,6 +43,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
 from kmip_data.pipelines.formats.typed_rows import paged_copy
 from kmip_data.text import count_with_noun
 
+_REASON_OF_IDS = "stored only for a single graph; to use ids, copy them into another column"
 _MAX_FOOTNOTE_ROWS = 20  #: rows at the end of a table of nodes that are checked for notes
 
 
@@ -65,17 +66,16 @@ def graphs_from_tables(
     notices = findings.notices
     edges = tables["edge"]
     check_column_options([*tables.values()], options, left_out=notices.ignored)
-    values = values or ValuesOfTables()
     id_columns = find_columns(tables, params, notices, values, is_only_table=is_only_table)
     graph_columns = id_columns.graphs
-    ends = read_ends(edges, id_columns.ends, params, is_only_table=is_only_table)
-    ends = paged_copy(ends, options.workdir)
+    ends = paged_copy(
+        read_ends(edges, id_columns.ends, params, is_only_table=is_only_table), options.workdir
+    )
     has_many_graphs = "graph" in tables or any(graph_columns.values())
     node_column = ""
     if "node" in tables:
-        complete = id_columns.nodes
         node_column = find_node_id_column(
-            tables["node"], ends, complete, params, notices, has_many_graphs=has_many_graphs
+            tables["node"], ends, id_columns.nodes, params, notices, has_many_graphs=has_many_graphs
         )
         if not node_column:
             findings.tables.numbering = "rows-from-1" if first_row(params) else "none"
@@ -115,10 +115,9 @@ def graphs_from_tables(
         _warn_of_nodes(tables["node"], id_uses["node"], ends, columns["node"], notices)
 
     # 4. Graph by graph.
-    names = groups[first_level]
     targets = findings.attributes.component_names.get("y", ())
     dropped_edges = 0
-    for name in names:
+    for name in groups[first_level]:
         rows = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
         if nodes is None:
             index, ids = index_ends(take_rows(ends, rows["edge"], axis=1))
@@ -133,17 +132,16 @@ def graphs_from_tables(
         for feature_indices in feature_files:
             arrays = feature_indices.add_features(arrays, ids, options, findings)
         if not are_row_numbers(ids):
-            if len(names) == 1:
+            if len(groups[first_level]) == 1:
                 arrays[NODE_ID] = encode_ids(ids, options)
             else:
-                reason = "stored only for a single graph; to use ids, copy them into another column"
-                notices.ignored["ids of nodes"] = reason
+                notices.ignored["ids of nodes"] = _REASON_OF_IDS
         if undirected is not None:
             index, arrays = _add_reverses_of_undirected(index, arrays, undirected[rows["edge"]])
         yield GraphRecord(key=name, num_nodes=len(ids), columns=arrays, edge_index=index)
     if dropped_edges:
-        reason = f"{count_with_noun(dropped_edges, 'edge')} with an end that is not a node"
-        notices.ignored[f"rows of {edges.name}"] = reason
+        count = count_with_noun(dropped_edges, "edge")
+        notices.ignored[f"rows of {edges.name}"] = f"{count} with an end that is not a node"
 
 
 def _uses_of_ids(

@@ -264,11 +264,12 @@ def find_columns(
     tables: Mapping[Level, Table],
     params: GraphParams,
     notices: Notices,
-    values: ValuesOfTables,
+    values: ValuesOfTables | None,
     *,
     is_only_table: bool,
 ) -> ColumnsOfIds:
     """Return the columns with the ids of edges, graphs and nodes of tables with known levels."""
+    values = values or ValuesOfTables()
     edges = tables["edge"]
     graphs = {level: find_graph_column(table, level, params) for level, table in tables.items()}
     pairs: list[SharedIds] = []
