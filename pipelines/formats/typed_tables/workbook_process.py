@@ -53,7 +53,8 @@ def main(path: str, limit: int, rows: int) -> None:
         for metadata in workbook.sheets_metadata:
             sheet = workbook.get_sheet_by_name(metadata.name)
             is_hidden = metadata.visible != python_calamine.SheetVisibleEnum.Visible
-            _write({"sheet": metadata.name, "is_hidden": is_hidden})
+            ranges = sheet.merged_cell_ranges or []
+            _write({"sheet": metadata.name, "is_hidden": is_hidden, "merged": ranges})
             if not sheet.height:
                 continue
             lines = itertools.islice(sheet.iter_rows(), rows or None)

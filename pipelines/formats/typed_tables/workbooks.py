@@ -31,7 +31,17 @@ class Sheet:
 
     name: str
     is_hidden: bool
+    merged: list[tuple[tuple[int, int], tuple[int, int]]]  #: first and last row and column
     rows: list[Row] = field(default_factory=list)  #: from the first row of the sheet
+
+    def fill_merged_cells(self, header: int) -> None:
+        """Give each cell of a merged range below the names the value of the first."""
+        for (first_row, first_column), (last_row, last_column) in self.merged:
+            if header < first_row < len(self.rows) and first_column < len(self.rows[first_row]):
+                value = self.rows[first_row][first_column]
+                for row in self.rows[first_row : last_row + 1]:
+                    for column in range(first_column, min(last_column + 1, len(row))):
+                        row[column] = value
 
     @property
     def header(self) -> int:
@@ -73,6 +83,7 @@ def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
     ``DamagedInput`` if two have the same name.
     """
     header = sheet.header
+    sheet.fill_merged_cells(header)
     width = max(map(len, sheet.rows))
     names = ["" if cell is None else str(cell).strip() for cell in sheet.rows[header]]
     names += [""] * (width - len(names))
@@ -114,7 +125,7 @@ def _read_sheets(
         elif "error" in value:
             raise _workbook_error(path, value)
         else:
-            sheets.append(Sheet(value["sheet"], value["is_hidden"]))
+            sheets.append(Sheet(value["sheet"], value["is_hidden"], value["merged"]))
     return sheets
 
 

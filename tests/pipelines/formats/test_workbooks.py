@@ -69,6 +69,21 @@ def test_sheets_are_tables_below_their_names(tmp_path: Path) -> None:
     assert head_of_table(path, LIMIT).startswith(b"name,born,size,share,here,from,to")
 
 
+def test_each_cell_of_a_merged_range_has_its_value(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.worksheets[0]
+    rows = [["Towns"], ["region", "town", "n"], ["N", "a", 1], [None, "b", 2], ["S", "c", 3]]
+    for row in ([], *rows):
+        sheet.append([None, *row])
+    sheet.merge_cells("B2:D2")  # a title, and not the names
+    sheet.merge_cells("B4:B5")
+    sheet.merge_cells("F5:G9")  # beside the table
+    book.save(tmp_path / "a.xlsx")
+    (table,) = read(tmp_path / "a.xlsx")
+    assert list(table.frame) == ["region", "town", "n"]
+    assert table.frame["region"].tolist() == ["N", "N", "S"]
+
+
 def test_rows_are_numbered_as_in_the_sheet(tmp_path: Path) -> None:
     rows = [["edges"], ["source", "target"], ["a", "b"], [None, None], ["b", None]]
     write_workbook(tmp_path / "edges.xlsx", Links=rows)
