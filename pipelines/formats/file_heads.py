@@ -1,14 +1,17 @@
-"""Read the first bytes of raw files to detect their format."""
+"""Read raw files and their first bytes, which show the format."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small_files import open_gzip
 
 _GZIP = b"\x1f\x8b"
+_BLOCK_BYTES = 2**20
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
@@ -36,6 +39,19 @@ def is_gzip(path: Path) -> bool:
     """Return True if a file is gzip-compressed."""
     with path.open("rb") as file:
         return file.read(2) == _GZIP
+
+
+def read_checked(path: Path, check_size: Callable[[int], None]) -> bytes:
+    """Return the bytes of a file, which may be gzipped; ``check_size`` takes their number as it grows.
+
+    Raises ``InflateError`` or ``EOFError`` for a damaged gzip.
+    """
+    data = bytearray()
+    with open_gzip(path) if is_gzip(path) else path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            data += block
+            check_size(len(data))
+    return bytes(data)
 
 
 def is_workbook(name: str) -> bool:

@@ -137,8 +137,6 @@ class _Reader:
 
     def _read_statement(self, scope: _Scope, depth: int) -> None:
         """Read attributes of what follows, or nodes and the edges between them."""
-        if self.kind not in {"id", "graph", "node", "edge", "subgraph", "{"}:
-            raise self._error(f"no statement of a graph with {self._arrow} begins so")
         # 1. Attributes: label="…" is short for graph [label="…"].
         if level := self._accept("graph", "node", "edge"):
             scope.defaults[level] |= self._read_attributes()
@@ -149,10 +147,9 @@ class _Reader:
             return
 
         # 2. A chain of nodes and subgraphs: the nodes of each, and their ports.
-        chain = [self._read_end(name, scope, depth)]
+        chain = [self._read_end(scope, depth, name)]
         while self._accept(self._arrow):
-            name = self._read_id() if self.kind == "id" else None
-            chain.append(self._read_end(name, scope, depth))
+            chain.append(self._read_end(scope, depth))
 
         # 3. The attributes of its edges, or of a single node.
         attributes = self._read_attributes()
@@ -162,9 +159,13 @@ class _Reader:
         for tails, heads in pairwise(chain):
             self._add_edges(tails, heads, scope.defaults["edge"] | attributes)
 
-    def _read_end(self, name: str | None, scope: _Scope, depth: int) -> dict[str, str]:
-        """Read the rest of a node, or a subgraph; return the port of each node."""
+    def _read_end(self, scope: _Scope, depth: int, name: str | None = None) -> dict[str, str]:
+        """Read a node, whose ``name`` may be known, or a subgraph; return the port of each node."""
+        if name is None and self.kind == "id":
+            name = self._read_id()
         if name is None:
+            if self.kind not in {"subgraph", "{"}:
+                raise self._error(f"no statement of a graph with {self._arrow} begins so")
             return dict.fromkeys(self._read_subgraph(scope, depth), "")
         port = ""
         while self._accept(":"):

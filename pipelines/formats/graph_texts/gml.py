@@ -15,16 +15,17 @@ import networkx as nx
 
 from kmip_data.errors import DamagedInput
 
-_BLANK = re.compile(r"(?:\s+|#[^\n]*)*")
-#: End of a list, or a key with its value: a list, a text, a number, the rest of the line, or a word.
+#: End of a list, or a key with its value: a list, a text, a number, the rest of the line, or a word;
+#: or the end of the file. Blanks and comments may stand before it.
 _ENTRY = re.compile(
-    r"""(?P<end> \] )
+    r"""(?: \s+ | \#[^\n]* )*+ (?: \Z
+    | (?P<end> \] )
     | (?P<key> [^\s\[\]"]+ )
       (?: \s* (?P<list> \[ )
       | \s* " (?P<text> .*? ) " (?=[\s\]]|\Z)
       | [ \t]+ (?P<number> [+-]? (?: \d+\.?\d* | \.\d+ ) (?: [eE][+-]?\d+ )? ) (?=[\s\]]|\Z)
       | [ \t]+ (?P<line> [^\n\[\]"]{1,200} ) (?=\n|\Z)
-      | [ \t]+ (?P<word> [^\s\[\]"]+ ) )""",
+      | [ \t]+ (?P<word> [^\s\[\]"]+ ) ) )""",
     re.VERBOSE | re.DOTALL,
 )
 _MAX_DEPTH = 64  #: lists inside each other
@@ -51,33 +52,29 @@ def parse_gml(text: str, name: str) -> list[Any]:
 def _parse_entries(text: str, name: str) -> Entries:
     """Return the values of each key; lists of GML are dictionaries of the same kind."""
     stack: list[Entries] = [defaultdict(list)]
-    position = _end_of_blank(text, 0)
+    position = 0
     while position < len(text):
         match = _ENTRY.match(text, position)
         if match is None or len(stack) > _MAX_DEPTH or (match["end"] and len(stack) == 1):
-            line = text.count("\n", 0, position) + 1
+            rest = text[position:].lstrip()
+            line = text.count("\n", 0, len(text) - len(rest)) + 1
             raise DamagedInput(
                 f"{name}, line {line}: this is no key with a value, or a bracket too many.",
-                found=repr(text[position : position + 40]),
+                found=repr(rest[:40]),
                 next="correct the line",
             )
+        position = match.end()
         if match["end"]:
             stack.pop()
         elif match["list"]:
             entries: Entries = defaultdict(list)
             stack[-1][match["key"]].append(entries)
             stack.append(entries)
-        else:
+        elif match["key"]:
             stack[-1][match["key"]].append(_parse_value(match))
-        position = _end_of_blank(text, match.end())
     if len(stack) > 1:
         raise ValueError(f"the file ends before {len(stack) - 1} brackets are closed")
     return stack[0]
-
-
-def _end_of_blank(text: str, position: int) -> int:
-    match = _BLANK.match(text, position)
-    return match.end() if match else position
 
 
 def _parse_value(match: re.Match[str]) -> object:

@@ -7,14 +7,19 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, is_workbook
+from kmip_data.pipelines.formats.file_heads import (
+    decompressed_head,
+    is_gzip,
+    is_workbook,
+    read_checked,
+)
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_list_of_records
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     CheckMemory,
@@ -34,7 +39,6 @@ _JSON_LINES = (".jsonl", ".ndjson")
 _BYTES_PER_JSON_BYTE = 16
 _DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
 
-_BLOCK_BYTES = 2**20
 SHEET_MARK = ", sheet "  #: between the names of a workbook and of its sheet
 
 
@@ -67,27 +71,19 @@ def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> li
     if is_workbook(path.name):
         sheets = read_sheets(path, memory, check_memory)
         return [_frame_of_sheet(path, sheet) for sheet in sheets]
+    numbers_without_row: list[int] = []
+    row_word, first_number = ("row", 0)
     if is_arrow_file(path.name):
-        return [_file_frame(path, read_arrow_file(path, check_memory), "row", 0)]
-    if not path.name.lower().removesuffix(".gz").endswith(_JSON_LINES):
-        return [_file_frame(path, pd.DataFrame(_json_records(path, check_memory)), "record", 0)]
-    blank_lines: list[int] = []
-    rows = list(_json_objects(path, blank_lines, check_memory))
-    if not rows:
-        raise DamagedInput(f"{path.name} is empty.", next="write an object into each line")
-    return [_file_frame(path, pd.DataFrame(rows), "line", 1, blank_lines)]
-
-
-def _file_frame(
-    path: Path,
-    frame: pd.DataFrame,
-    row_word: str,
-    first_number: int,
-    numbers_without_row: Sequence[int] = (),
-) -> FileFrame:
-    return FileFrame(
-        path.name, with_file_dtypes(frame), row_word, first_number, numbers_without_row
-    )
+        frame = read_arrow_file(path, check_memory)
+    elif path.name.lower().removesuffix(".gz").endswith(_JSON_LINES):
+        row_word, first_number = ("line", 1)
+        frame = pd.DataFrame(list(_json_objects(path, numbers_without_row, check_memory)))
+    else:
+        frame = pd.DataFrame(_json_records(path, check_memory))
+    if not len(frame.columns):
+        raise DamagedInput(f"{path.name} is empty.", next="write a table into it")
+    frame = with_file_dtypes(frame)
+    return [FileFrame(path.name, frame, row_word, first_number, numbers_without_row)]
 
 
 def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
@@ -99,8 +95,7 @@ def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
 def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:
     """Return the objects of a list."""
     try:
-        with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
-            data = b"".join(_checked_blocks(file, path.name, check_memory))
+        data = read_checked(path, lambda size: check_memory(_BYTES_PER_JSON_BYTE * size, path.name))
         rows = json.loads(data.decode("utf-8-sig"))
         for number, row in enumerate(rows):
             if not isinstance(row, dict):
@@ -113,17 +108,6 @@ def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]
             next=f"write it with pandas: frame.to_json({path.name!r}, orient='records')",
         ) from error
     return list(rows)
-
-
-def _checked_blocks(
-    file: IO[bytes] | gzip.GzipFile, name: str, check_memory: CheckMemory
-) -> Iterator[bytes]:
-    """Yield the bytes of a file in blocks; check the memory as they grow."""
-    size = 0
-    while block := file.read(_BLOCK_BYTES):
-        size += len(block)
-        check_memory(_BYTES_PER_JSON_BYTE * size, name)
-        yield block
 
 
 def _json_objects(

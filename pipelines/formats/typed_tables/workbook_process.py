@@ -53,10 +53,14 @@ def main(path: str, limit: int, rows: int) -> None:
         for metadata in workbook.sheets_metadata:
             sheet = workbook.get_sheet_by_name(metadata.name)
             is_hidden = metadata.visible != python_calamine.SheetVisibleEnum.Visible
-            ranges = sheet.merged_cell_ranges or []
-            _write({"sheet": metadata.name, "is_hidden": is_hidden, "merged": ranges})
-            if not sheet.height:
+            if sheet.start is None:
                 continue
+            # Rows begin at the top of the sheet, and their cells at the first column that is used.
+            left = sheet.start[1]
+            ranges = [
+                (a, b - left, c, d - left) for (a, b), (c, d) in sheet.merged_cell_ranges or ()
+            ]
+            _write({"sheet": metadata.name, "is_hidden": is_hidden, "merged": ranges})
             lines = itertools.islice(sheet.iter_rows(), rows or None)
             while block := list(itertools.islice(lines, _BLOCK_ROWS)):
                 _write([list(map(_as_json, row)) for row in block])

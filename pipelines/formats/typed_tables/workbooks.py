@@ -31,12 +31,12 @@ class Sheet:
 
     name: str
     is_hidden: bool
-    merged: list[tuple[tuple[int, int], tuple[int, int]]]  #: first and last row and column
+    merged: list[tuple[int, int, int, int]]  #: first row and column, last row and column
     rows: list[Row] = field(default_factory=list)  #: from the first row of the sheet
 
     def fill_merged_cells(self, header: int) -> None:
         """Give each cell of a merged range below the names the value of the first."""
-        for (first_row, first_column), (last_row, last_column) in self.merged:
+        for first_row, first_column, last_row, last_column in self.merged:
             if header < first_row < len(self.rows) and first_column < len(self.rows[first_row]):
                 value = self.rows[first_row][first_column]
                 for row in self.rows[first_row : last_row + 1]:
@@ -46,10 +46,9 @@ class Sheet:
     @property
     def header(self) -> int:
         """Position of the row with the names: the first with two filled cells, or else with one."""
-        filled = [sum(cell is not None for cell in row) for row in self.rows]
-        for count in (2, 1):
-            for position, cells in enumerate(filled):
-                if cells >= count:
+        for least in (2, 1):
+            for position, row in enumerate(self.rows):
+                if sum(cell is not None for cell in row) >= least:
                     return position
         return 0
 

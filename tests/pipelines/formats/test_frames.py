@@ -41,7 +41,7 @@ FAULTS = [
         "line 4: not an object",
         "to_json",
     ),
-    ({"edges_jsonl": "\n"}, {}, DamagedInput, "is empty", "an object into each line"),
+    ({"edges_jsonl": "\n"}, {}, DamagedInput, "is empty", "a table into it"),
     ({"edges_json": '[{"source": 1}, 2]'}, {}, DamagedInput, "not a list of objects", "to_json"),
     ({"edges_json": '[{"source": 1},'}, {}, DamagedInput, "not a list of objects", "to_json"),
     (
@@ -85,7 +85,7 @@ def test_records_of_json_are_a_table(tmp_path: Path) -> None:
         assert found.edges() == {(0, 2), (1, 0)}
     del rows[1]["target"]
     folder = write_files(tmp_path / "a", links_json=json.dumps(rows))
-    with pytest.raises(DamagedInput, match=r"links\.json, record 1: 'target' is empty"):
+    with pytest.raises(DamagedInput, match=r"links\.json, row 1: 'target' is empty"):
         read_files(folder)
 
 

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element, ElementTree, ParseError, fromstring, 
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small_files import InflateError, open_gzip
+from kmip_data.files.small_files import InflateError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
@@ -24,7 +24,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
-from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
+from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, read_checked
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
 from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
 from kmip_data.pipelines.formats.graph_texts.json_graphs import parse_json_graphs
@@ -42,7 +42,6 @@ _BYTES_PER_ROW = 1_200
 #: Formats whose ids only connect nodes and edges; a node is called by its label.
 _FORMATS_WITH_INTERNAL_IDS = {"GML", "GEXF", "Pajek"}
 _FORMATS_WITHOUT_ENCODING = {"GML", "Pajek", "DOT"}
-_BLOCK_BYTES = 2**20
 _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
@@ -91,6 +90,10 @@ def read(
     formats = set()
     shown = list_names(files, 200)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
+
+    def check_size(size_of_file: int) -> None:
+        options.check_memory(_BYTES_PER_FILE_BYTE * (size + size_of_file), Path(file).name)
+
     for file in files:
         path = folder / file
         file_format = _detect_format(decompressed_head(path, _HEAD_BYTES))
@@ -104,7 +107,7 @@ def read(
             raise _pajek_values_error(path)
         formats.add(file_format)
         try:
-            data = _read_bytes(path, size, options)
+            data = read_checked(path, check_size)
             size += len(data)
             graphs = _parse_graphs(data, file, file_format, options)
         except (
@@ -201,18 +204,6 @@ def add_graph(
         edge_row |= {known_columns.GRAPH_KEY: name, known_columns.UNDIRECTED_KEY: undirected}
         edge_row[known_columns.LOCATION_KEY] = f"{location}, edge from {source} to {target}"
         rows["edge"].append(edge_row)
-
-
-def _read_bytes(path: Path, size_of_others: int, options: ReadOptions) -> bytes:
-    """Return the bytes of a file, which may be gzipped; check the memory as they grow."""
-    blocks = []
-    size = size_of_others
-    with open_gzip(path) if is_gzip(path) else path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            size += len(block)
-            options.check_memory(_BYTES_PER_FILE_BYTE * size, path.name)
-            blocks.append(block)
-    return b"".join(blocks)
 
 
 def _parse_graphs(data: bytes, file: str, file_format: str, options: ReadOptions) -> list[Any]:

@@ -129,10 +129,9 @@ def read(
 
 def _table_of_molecules(tables: Sequence[Table], params: GraphParams, notices: Notices) -> Table:
     """Return the table with a column of SMILES: of a workbook, the first such sheet."""
-    chosen = tables[0]
-    for table in reversed(tables):
-        if params.smiles.lower() in map(str.lower, table.column_names):
-            chosen = table
+    name = params.smiles.lower()
+    with_smiles = [table for table in tables if name in map(str.lower, table.column_names)]
+    chosen = (with_smiles or tables)[0]
     for table in tables:
         if table is not chosen:
             notices.ignored[table.name] = "another sheet has the molecules"
