@@ -59,10 +59,11 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     member is refused; ``UsageError`` if the archive has the data more than once.
     """
     # 1. List the files.
-    max_entries = sum(member.max_count for member in content.members)
+    max_entries = max(member.max_count for member in content.members)
     remedy = "join the data in fewer files, or build them in several parts"
     if content.anchor != "*":  # other files may surround the data
-        max_entries = max(_MAX_ENTRIES, 4 * max_entries)
+        expected_entries = sum(member.max_count for member in content.members)
+        max_entries = max(_MAX_ENTRIES, 4 * expected_entries)
         remedy = "give --archive the folder that holds the data itself"
     entries = list(islice(files_in(archive, as_member), max_entries + 1))
     if len(entries) > max_entries:
@@ -79,6 +80,14 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
         counts += miscounted
         if not miscounted:
             complete.append(SelectedMembers(archive, as_member, root, members))
+    # A folder may hold the others, as the folder of a table holds the one of its graphs.
+    complete.sort(key=lambda selection: len(selection.root))
+    if complete and all(
+        {other.root + name for name in other.members}
+        <= {complete[0].root + name for name in complete[0].members}
+        for other in complete
+    ):
+        del complete[1:]
     if len(complete) > 1:
         folders = list_names(ascii(selection.root or "./") for selection in complete)
         wanted = "files" if "*" in content.anchor else content.anchor

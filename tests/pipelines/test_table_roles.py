@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cases import check_each
-from support.own_graphs import number_folders, parse_remedy, read_files, write_files
+from support.own_graphs import (
+    build_in_memory,
+    number_folders,
+    parse_remedy,
+    read_files,
+    write_files,
+)
 
 from kmip_data.errors import DamagedInput
 
@@ -175,3 +181,32 @@ def test_ids_are_compared_in_one_normal_form(tmp_path):
         edges = f"one,two,size\n{other}1,b,.5\nb,{other}1,.25\n"
         got = read_files(write_files(tmp_path / f"{number}", x_csv=nodes, y_csv=edges))
         assert got.edges() == {(0, 1), (1, 0)}
+
+
+def write_graph_files(folder, count):
+    """Write graphs with 3 to 3 + count nodes into a folder of their own."""
+    for number in range(count):
+        edges = " ".join(f"{node} -> {node + 1};" for node in range(2 + number))
+        write_files(folder / "nets", **{f"app_{number:03d}_dot": f"digraph {{ {edges} }}"})
+
+
+@pytest.mark.parametrize("key", ["app_{:03d}", "app_{:03d}.dot", "nets/app_{:03d}.dot"])
+def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
+    """Its rows are in another order, and one has no file; one row less than files is an error."""
+    write_graph_files(tmp_path / "t", 6)
+    rows = [f"{key.format(number)},{'xyz'[number % 3]},{number}.5" for number in (3, 1, 5, 0, 2, 4)]
+    table = ["program,kind,size", *rows, f"{key.format(99)},x,1.5"]
+    write_files(tmp_path / "t", list_csv="\n".join(table))
+    names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))
+    params, records = build_in_memory(tmp_path / "t", *names, label=("kind",))
+    assert params.inferred.class_names == ("x", "y", "z")
+    found = {record.num_nodes: int(record.columns["graph/y"]) for record in records}
+    assert found == {number + 3: number % 3 for number in range(6)}
+    assert "rows of list.csv: 1 row without a file" in params.inferred.summary["ignored"]
+
+    write_graph_files(tmp_path / "t", 25)
+    rows = [f"{key.format(number)},{'xyz'[number % 3]}" for number in range(24)]
+    write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows]))
+    names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))
+    with pytest.raises(DamagedInput, match=r"list.csv has no row for 1 graph of 25: .*024"):
+        build_in_memory(tmp_path / "t", *names, label=("kind",))

@@ -210,6 +210,17 @@ def test_data_in_two_folders_are_named_in_words(tmp_path):
         recognise_dataset(tmp_path / "mine", content)
 
 
+def test_a_folder_that_holds_the_others_is_the_folder_of_the_data(tmp_path):
+    """A table of labels lies next to the folder of its graphs."""
+    sizes = {"max_bytes": 9, "max_count": 9}
+    members = [{"pattern": "*", **sizes}, {"pattern": "*/*", **sizes}]
+    content = Content.model_validate({"anchor": "*", "max_total_bytes": 100, "members": members})
+    (tmp_path / "graphs").mkdir()
+    for name in ("graphs/a.dot", "labels.csv"):
+        (tmp_path / name).write_bytes(b"x")
+    assert {*recognise_dataset(tmp_path, content).members} == {"graphs/a.dot", "labels.csv"}
+
+
 # --- what is refused --------------------------------------------------------------------------------
 
 

@@ -17,13 +17,19 @@ from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.readers.table_files import (
+    TABLE_SUFFIXES,
+    is_text,
+    tables_of_file,
+)
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
+from kmip_data.pipelines.datasets.graphs.tables.roles.graph_labels import add_columns_of_graphs
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, read_checked
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
 from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
@@ -90,6 +96,8 @@ def read(
     formats = set()
     shown = list_names(files, 200)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
+    other_tables: list[Table] = []
+    file_of_graph: list[str] = []
 
     def check_size(size_of_file: int) -> None:
         options.check_memory(_BYTES_PER_FILE_BYTE * (size + size_of_file), Path(file).name)
@@ -98,7 +106,7 @@ def read(
         path = folder / file
         file_format = _detect_format(decompressed_head(path, _HEAD_BYTES))
         if not file_format:
-            findings.notices.ignored[file] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
+            other_tables += _tables_of_other_file(path, file, options, findings.notices)
             continue
         if is_gzip(path) and file.removesuffix(".gz") in files:
             findings.notices.ignored[file] = "its unpacked file is read"
@@ -131,11 +139,30 @@ def read(
                 location += f", graph {number} (from 0)"
             names = _node_names(graph) if file_format in _FORMATS_WITH_INTERNAL_IDS else {}
             add_graph(graph, name, location, rows, names)
+            file_of_graph.append(file)
     if formats.isdisjoint(_FORMATS_WITHOUT_ENCODING):
         options.refuse_unread({"encoding": "only GML, DOT and Pajek files do not state theirs"})
-    yield from graphs_from_tables(
-        attribute_tables(rows, shown, findings.notices), options, findings
+    tables = attribute_tables(rows, shown, findings.notices)
+    tables["graph"] = add_columns_of_graphs(
+        tables["graph"], file_of_graph, other_tables, findings.notices
     )
+    yield from graphs_from_tables(tables, options, findings)
+
+
+def _tables_of_other_file(
+    path: Path, file: str, options: ReadOptions, notices: Notices
+) -> list[Table]:
+    """Return the tables of a file next to graphs; none, with a note, if it is another file."""
+    try:
+        if is_frame_file(file, decompressed_head(path)) or is_text(decompressed_head(path)):
+            return tables_of_file(path, "graph", options, notices)
+    except DamagedInput as error:
+        if path.suffix.lower() in TABLE_SUFFIXES:
+            raise
+        notices.ignored[file] = f"no table: {error.message}"
+        return []
+    notices.ignored[file] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
+    return []
 
 
 def _pajek_values_error(path: Path) -> DamagedInput:

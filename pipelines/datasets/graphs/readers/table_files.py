@@ -40,7 +40,7 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
 
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"
 #: Endings of texts that are meant as tables; others may be notes.
-_TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
+TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -78,7 +78,7 @@ def read(
                 folder / name, likely_level or "", options, findings.notices, is_only_table=is_only
             )
         except DamagedInput as error:
-            is_meant = Path(name).suffix.lower() in _TABLE_SUFFIXES or is_frame_file(name, b"")
+            is_meant = Path(name).suffix.lower() in TABLE_SUFFIXES or is_frame_file(name, b"")
             if is_only or likely_level or is_meant:
                 raise
             findings.notices.ignored[name] = f"no table: {error.message}"

@@ -1,0 +1,77 @@
+"""Table with a row for each graph file, next to the files: its other columns are those of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import id_values
+from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
+    forms_of_names,
+    names_in_column,
+)
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.text import count_with_noun
+
+_MAX_SHOWN = 5  #: graphs that an error names
+
+
+def add_columns_of_graphs(
+    graphs: Table, names: Sequence[str], tables: Sequence[Table], notices: Notices
+) -> Table:
+    """Return the table of graphs with the columns of tables that have a row for each graph.
+
+    ``names`` are the names of the files, a row each. A column of different values must have them in
+    one form (:func:`.forms_of_names`), or the values of an attribute of all graphs. Raises
+    ``DamagedInput`` if a few graphs have no row; tables without such a column are noted.
+    """
+    shown = [name for name in graphs.column_names if not name.startswith("\0")]
+    attributes = [graphs.frame[name] for name in shown]
+    texts = [[*column] for column in attributes if all(isinstance(cell, str) for cell in column)]
+    forms = [*forms_of_names(names), *(column for column in texts if len({*column}) == len(column))]
+    for table in tables:
+        for key in table.column_names:
+            ids = id_values(table.frame[key])
+            keys = names_in_column(forms, table.frame[key])
+            if ids is not None and ids.is_unique and keys is not None:
+                graphs = _with_columns(graphs, table, key, keys, notices)
+                break
+        else:
+            notices.ignored[table.name] = "no column has the names of the graph files"
+    return graphs
+
+
+def _with_columns(
+    graphs: Table, table: Table, key: str, keys: Sequence[str], notices: Notices
+) -> Table:
+    """Return the table of graphs with the row of ``table`` that has the key of each graph."""
+    ids = id_values(table.frame[key])
+    wanted = id_values(pd.Series([*keys], dtype=object))
+    if ids is None or wanted is None:
+        return graphs
+    row_of_id = np.empty(len(ids.distinct), np.int64)
+    row_of_id[ids.codes] = np.arange(len(ids.codes))
+    positions = wanted.positions_in(ids)
+    is_missing = positions < 0
+    if is_missing.any():
+        missing = [name for name, absent in zip(keys, is_missing, strict=True) if absent]
+        count = count_with_noun(len(missing), "graph")
+        raise DamagedInput(
+            f"{table.name} has no row for {count} of {len(keys):,}: {', '.join(missing[:_MAX_SHOWN])}.",
+            next=f"add a row for each to {table.name}, or move the files out of the folder",
+        )
+    rows = row_of_id[positions]
+    without_file = len(table.frame) - len(rows)
+    if without_file:
+        count = count_with_noun(without_file, "row")
+        notices.ignored[f"rows of {table.name}"] = f"{count} without a file"
+    columns = table.frame.drop(columns=key).iloc[rows].reset_index(drop=True)
+    repeated = [name for name in columns if name in graphs.frame]
+    for name in repeated:
+        notices.ignored[f"{name} of the graph files"] = f"{table.name} has a column of this name"
+    return replace(graphs, frame=graphs.frame.drop(columns=repeated).join(columns))
