@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.drawing.explorer_page import ChosenKeys, GraphPredictions, write_explorer_page
 from kmip_data.drawing.page_graph import graph_of_record
 from kmip_data.pipelines.build import build_dataset
@@ -53,7 +54,7 @@ def page_of(build, path):
 def record_columns(data):
     """Values of each column of the record, by name; columns of several values are numbered."""
     for name, values in data.to_dict().items():
-        if name in {"edge_index", "num_nodes"}:
+        if name in {"edge_index", "num_nodes", *PART_ARRAYS}:  # masks are the layer of the split
             continue
         rows = values.numpy().reshape(NODES, -1).T
         for i, row in enumerate(rows):
