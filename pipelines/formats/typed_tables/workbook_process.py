@@ -43,8 +43,9 @@ def main(path: str, limit: int, rows: int) -> None:
     """Write at most so many ``rows`` of each sheet; 0 writes all."""
     import python_calamine
 
-    if limit:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit and not 0 <= soft_limit < limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))
     try:
         if zipfile.is_zipfile(path) and (cell := _formula_without_value(path)):
             _write({"error": "formula", "cell": cell})
