@@ -127,10 +127,12 @@ def authors() -> None:
 
 def calls() -> None:
     Path("calls").mkdir()
+    rows = ["program,family"]
     for number in range(10):
         nodes = "".join(f"fn_{i} [size={i}]; fn_{i} -> main;" for i in range(number + 1))
-        family = ("worm", "benign")[number % 2]
-        Path(f"calls/app_{number}.dot").write_text(f'digraph "a b" {{family={family}; {nodes}}}')
+        Path(f"calls/app_{number}.dot").write_text(f'digraph "a b" {{{nodes}}}')
+        rows.append(f"app_{number},{('worm', 'benign')[number % 2]}")
+    Path("calls/families.csv").write_text("\n".join(rows))
 
 
 def assay() -> None:

@@ -122,7 +122,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
 
         manifest = self.manifest
         if any((path / name).is_file() for name in ("raw/edge.csv.gz", "raw/edge.csv")):
-            (files,) = manifest.content.members
+            files = manifest.content.members[0]
             members = [
                 files.model_copy(update={"pattern": pattern, "min_count": 0})
                 for pattern in _OGB_PATTERNS
