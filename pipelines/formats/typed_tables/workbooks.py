@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
     """Return the rows below the names, and the numbers of rows of the sheet that are no data.
 
     A column without a name is called as in a text, and one without a cell, too, is left out. Raises
-    ``DamagedInput`` if two have the same name.
+    ``DamagedInput`` if two have the same name, or if the row of names may be data.
     """
     header = sheet.header
     sheet.fill_merged_cells(header)
@@ -93,6 +93,7 @@ def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
             rows.append(row)
         else:
             numbers_without_row.append(number)
+    _refuse_data_as_names(table, header + 1, names, rows, sheet.rows[header])
     columns = {}
     for column, name in enumerate(names):
         cells = [row[column] for row in rows]
@@ -107,6 +108,20 @@ def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
             next=f"rename one of them in row {header + 1}",
         )
     return pd.DataFrame(columns), numbers_without_row
+
+
+def _refuse_data_as_names(
+    table: str, number: int, names: Sequence[str], rows: Sequence[Row], first: Row
+) -> None:
+    """Refuse a first row of numbers, and texts that also occur below: the sheet may have no names."""
+    filled = [cell for cell in first if cell is not None]
+    texts = {cell for row in rows for cell in row if isinstance(cell, str)}
+    are_numbers = all(isinstance(cell, int | float) for cell in filled)
+    if are_numbers or not texts.isdisjoint(filter(None, names)):
+        raise DamagedInput(
+            f"{table}, row {number} may be data and no names of columns: {list_names(map(str, filled), 200)}.",
+            next="write the names of the columns into a row above it",
+        )
 
 
 def _read_sheets(

@@ -239,3 +239,12 @@ def test_a_workbook_that_pandas_writes_is_its_frame(tmp_path: Path) -> None:
     (table,) = read(tmp_path / "a.xlsx")
     expected = frame.assign(day=frame["day"].astype(str))
     pd.testing.assert_frame_equal(table.frame, expected, check_dtype=False)
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [2, 3]], [["a", "b"], ["b", "c"]], [[2.5, 1], ["x", 2]]])
+def test_a_first_row_of_data_is_no_row_of_names(tmp_path: Path, rows: Rows) -> None:
+    path = write_workbook(tmp_path / "book.xlsx", Pairs=rows)
+    with pytest.raises(DamagedInput, match="sheet Pairs, row 1 may be data"):
+        read(path)
+    named = write_workbook(tmp_path / "named.xlsx", Pairs=[["from", "to"], *rows])
+    assert len(read(named)[0].frame) == 2
