@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: for 100,000.
 MAX_DRAWN_NODES = 5_000
 MAX_DRAWN_CITY_NODES = 200_000
+#: Recipes with --dry-run and --describe.
+DESCRIBED_RECIPES = ("graphs", "points", "superpixels")
 #: Section of the help -> options.
 OPTION_SECTIONS = {
     "Your own data": (
@@ -102,9 +104,9 @@ class _BuildableName(NameType):
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="graphs: print the use of each column and a summary of the build, without keeping it.",
+    help="Your own data: print how they would be read and a summary of the build, without keeping it.",
 )
-@path_option("--describe", help="graphs: write the use of each column to FILE, for --like FILE.")
+@path_option("--describe", help="Your own data: write how they are read to FILE, for --like FILE.")
 @force_option
 @long_running_options
 def command(
@@ -147,7 +149,7 @@ def command(
 
     # 2. Refuse options that the dataset does not take.
     parameters = parameters.with_settings(name, settings)
-    if (dry_run or describe) and name != "graphs":
+    if (dry_run or describe) and name not in DESCRIBED_RECIPES:
         raise UsageError(
             f"{name} takes no --dry-run and no --describe.",
             next="kmip-data build graphs --archive PATH --dry-run, for graphs of your own",
@@ -164,7 +166,7 @@ def command(
     # 3. Build, or find the finished build.
     options |= {"sample": sample, "home": home}
     if dry_run:
-        _print_dry_run(parameters, archives, describe, **options)
+        _print_dry_run(name, parameters, archives, describe, **options)
         return
     if is_recipe:
         build = build_own_data(name, parameters, archives, **options)
@@ -182,7 +184,7 @@ def command(
 
     # 4. Write the description and the picture, and print the result.
     if describe is not None:
-        step = build_command_after_dry_run(parameters, archives, home, description=describe)
+        step = build_command_after_dry_run(name, parameters, archives, home, description=describe)
         write_description(build, describe, step)
     _print_warnings(build, name)
     if draws_picture:
@@ -191,6 +193,7 @@ def command(
 
 
 def _print_dry_run(
+    recipe: str,
     parameters: DatasetParameters,
     archives: tuple[Path, ...],
     describe: Path | None,
@@ -198,20 +201,23 @@ def _print_dry_run(
     home: Home,
     **options: Any,
 ) -> None:
-    """Print the use of each column, and the summary of the build that would result."""
+    """Print the description and the summary of the build that would result."""
     from kmip_data.columns.column_roles import COLUMN_TITLES, column_roles_on_card
     from kmip_data.pipelines.added_splits import ensure_split
+    from kmip_data.pipelines.described_parameters import described_parameters
 
-    step = build_command_after_dry_run(parameters, archives, home, description=describe)
-    with build_in_temporary_home(parameters, archives, home=home, **options) as build:
+    step = build_command_after_dry_run(recipe, parameters, archives, home, description=describe)
+    with build_in_temporary_home(recipe, parameters, archives, home=home, **options) as build:
         split = ensure_split(build, parameters.split)
-        _print_warnings(build, "graphs")
+        _print_warnings(build, recipe)
         if describe is not None:
             write_description(build, describe, step)
         description = column_roles_on_card(build.card.statistics)
-        assert description is not None, "a build of graphs describes its columns"
-
-        columns = format_table(COLUMN_TITLES, description.table_rows())
+        if description is not None:
+            columns = format_table(COLUMN_TITLES, description.table_rows())
+        else:
+            rows = [[key, str(value)] for key, value in described_parameters(build.card).items()]
+            columns = format_table(["parameter", "value"], rows)
         summary = summary_of_build(build, split, parameters, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}
         has_target = build.card.schema_.y_column is not None or " --like " in step

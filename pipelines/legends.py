@@ -57,14 +57,14 @@ class Legend(NamedTuple):
 def find_legend(
     legends: Mapping[str, Mapping[int, str]],
     counts: Mapping[Any, int],
-    classes: Collection[int] = (),
+    classes: Collection[int | str] = (),
 ) -> Legend | None:
     """Return the first legend that names all classes, or else all labels; ``None`` if none does.
 
     ``legends`` are by file, and ``counts`` are of integer labels. Raises ``DamagedInput`` if a legend
     names 95 % of the labels, but not all.
     """
-    codes = {*classes} or {*counts} - {NO_CLASS}
+    codes: set[Any] = {*classes} or {*counts} - {NO_CLASS}
     total = sum(counts[code] for code in codes if code in counts)
     for file, all_names in legends.items():
         names = {code: name for code, name in all_names.items() if code != NO_CLASS}

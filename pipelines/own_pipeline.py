@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
@@ -43,6 +44,16 @@ class OwnParams(BuildParams):
         default="stop",
         description="if a file or a table row cannot be used: stop, or skip it and list it on the card",
     )
+
+    def described(self, **inferred: object) -> dict[str, Any]:
+        """Return the parameters that describe a build, with ``inferred`` ones, as JSON values."""
+        given = self.model_dump(
+            mode="json", exclude_defaults=True, exclude={"inferred", "limit", "on_error"}
+        )
+        values = {**given, **{key: value for key, value in inferred.items() if value is not None}}
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+        }
 
     def refuse_unread(self, reasons: Mapping[str, str], **known: object) -> None:
         """Raise ``UsageError`` for a parameter that is given although no step of the build reads it.
@@ -105,6 +116,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     Source: ClassVar[type[StrictModel]]
     memory_limit: int | None = None  #: for reading the files, in bytes
     ignored_files: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
+    #: True if a description has the parameters of a build, for ``--describe`` and ``--like``
+    describes_parameters: ClassVar[bool] = False
     divides_nodes: ClassVar[bool] = False  #: True if a split divides the nodes of a single graph
 
     def import_files(
@@ -211,21 +224,36 @@ def format_classes_option(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-def parse_class_values(classes: str | None) -> tuple[int, ...]:
-    """Return the listed values of the classes, or none if ``classes`` is a number."""
-    return tuple(map(int, classes.split(","))) if classes and "," in classes else ()
+def parse_class_values(classes: str | None) -> tuple[int | str, ...]:
+    """Return the listed labels of the classes, or none if ``classes`` is a number."""
+    values = [value.strip() for value in (classes or "").split(",")]
+    if len(values) < 2:
+        return ()
+    integers = [value for value in values if re.fullmatch(r"-?\d+", value)]
+    if integers and len(integers) < len(values):
+        raise ValueError("classes are integers or texts, not both")
+    return tuple(map(int, values)) if integers else tuple(values)
 
 
 def parse_class_count(classes: str, max_classes: int) -> int:
-    """Return the number of classes from a number or a list of values; else raise ``ValueError``."""
+    """Return the number of classes from a number or a list of labels; else raise ``ValueError``."""
     try:
         values = parse_class_values(classes)
         count = len(values) or int(classes)
     except ValueError:
         raise ValueError("classes is a number, or values such as 2,6,9") from None
-    if not 2 <= count <= max_classes or len(set(values)) < len(values):
+    if not 2 <= count <= max_classes or len(set(values)) < len(values) or "" in values:
         raise ValueError(f"classes are 2 to {max_classes}, or distinct values such as 2,6,9")
     return count
+
+
+def classes_as_text(classes: Sequence[int | str] | None) -> str | None:
+    """Return classes as the parameter that lists them; ``None`` if it cannot."""
+    if classes is None or any("," in str(label) for label in classes) or len(classes) < 2:
+        return None
+    if list(classes) == list(range(len(classes))):
+        return str(len(classes))
+    return ",".join(map(str, classes))
 
 
 _MAX_SHOWN = 8  #: number of files listed by an error

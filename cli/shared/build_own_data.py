@@ -78,6 +78,7 @@ def build_own_data(
 
 @contextlib.contextmanager
 def build_in_temporary_home(
+    recipe: str,
     parameters: DatasetParameters,
     archives: tuple[Path, ...],
     *,
@@ -85,7 +86,7 @@ def build_in_temporary_home(
     home: Home,
     **options: Any,
 ) -> Iterator[Build]:
-    """Build the user's graphs in a temporary home, for a dry run."""
+    """Build the user's data by a recipe in a temporary home, for a dry run."""
     from kmip_data.builds.home import Home as HomeFolder
     from kmip_data.pipelines.find import find
 
@@ -96,17 +97,18 @@ def build_in_temporary_home(
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         temporary = DatasetParameters(parameters.records, parameters.split, source)
-        yield build_own_data("graphs", temporary, archives, sample=sample, **options)
+        yield build_own_data(recipe, temporary, archives, sample=sample, **options)
 
 
 def build_command_after_dry_run(
+    recipe: str,
     parameters: DatasetParameters,
     archives: tuple[Path, ...],
     home: Home,
     *,
     description: Path | None,
 ) -> str:
-    """Return the command that builds the user's graphs after a dry run.
+    """Return the command that builds the user's data after a dry run.
 
     With a ``description`` file, the parameters that it contains are left out.
     """
@@ -117,25 +119,39 @@ def build_command_after_dry_run(
     if like := parameters.source.get("like"):
         options["like"] = like
     if description is not None:
-        options = {key: value for key, value in options.items() if key not in DESCRIBED_PARAMETERS}
+        described = DESCRIBED_PARAMETERS
+        if recipe != "graphs":
+            described = parameters.records.keys() - {"limit", "on_error"}
+        options = {key: value for key, value in options.items() if key not in described}
         options["like"] = str(description)
 
     name = parameters.source.get("name") or unused_name("mine", home)
-    words = ["kmip-data", "build", "graphs", "--name", name]
+    words = ["kmip-data", "build", recipe, "--name", name]
     for archive in archives:
         words += ["--archive", str(archive)]
+    for option in ("images", "masks"):
+        if folder := parameters.source.get(option):
+            words += [f"--{option}", str(folder)]
     if "--home" in typed_options():
         words += ["--home", str(home.path)]
     return f"{shlex.join(words)} {parameters_as_options(options)}".strip()
 
 
 def write_description(build: Build, path: Path, command: str) -> None:
-    """Write the uses of the columns of a build as TOML, with the command that builds with them."""
+    """Write the description of a build as TOML, with the command that builds with it.
+
+    Graphs are described by the uses of their columns, clouds and pictures by their parameters.
+    """
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.files.atomic_writes import write_output
+    from kmip_data.pipelines.described_parameters import described_parameters, description_as_toml
 
-    if description := column_roles_on_card(build.card.statistics):
-        write_output(path, description.to_toml(command).encode())
+    description = column_roles_on_card(build.card.statistics)
+    if description is not None:
+        text = description.to_toml(command)
+    else:
+        text = description_as_toml(described_parameters(build.card), command)
+    write_output(path, text.encode())
 
 
 def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:

@@ -148,7 +148,7 @@ def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
             fields = f" ({join_first_words(column.fields)})" if column.fields else ""
             yield _FEATURE_LABELS[column.key], f"{number:,}{fields}"
     for name, value in files.items():
-        if name in {"warnings", "features", "columns"}:  # printed elsewhere
+        if name in {"warnings", "features", "columns", "parameters"}:  # printed elsewhere
             continue
         label = name.replace("_", " ")
         if name == "ignored" and value:

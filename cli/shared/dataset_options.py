@@ -55,7 +55,7 @@ DATASET_OPTIONS: dict[ParameterGroup, dict[str, tuple[type, str]]] = {
         "masks": (str, "superpixels: folder of masks."),
         "like": (
             str,
-            "graphs: take columns and classes from an earlier build, a run, or a file written by --describe.",
+            "Your own data: take columns and classes from an earlier build, a run, or a file of --describe.",
         ),
     },
 }

@@ -377,10 +377,12 @@ class LabelStatistics:
             self.counts += Counter(dict(counted))
 
     def classes(
-        self, class_labels: Sequence[int], count: int | None, column: str
+        self, class_labels: Sequence[int | str], count: int | None, column: str
     ) -> list[int | str]:
         """Return the label of each class: ``class_labels`` if given, sorted strings, or integers from 0."""
         allowed = count or MAX_CLASSES
+        if class_labels:
+            return [*class_labels]
         if self.has_strings:
             names = sorted(map(str, self.counts))
             if len(names) > allowed:
@@ -392,8 +394,6 @@ class LabelStatistics:
                     next=remedy,
                 )
             return [*names]
-        if class_labels:
-            return [*class_labels]
         numbers = sorted(
             value for value in self.counts if isinstance(value, int) and value != NO_CLASS
         )
@@ -416,9 +416,7 @@ class LabelStatistics:
 
     def count_without_class(self, classes: Sequence[int | str]) -> int:
         """Count the points whose label is missing or not a class."""
-        if self.has_strings:
-            return self.missing
-        class_set = set(classes)
+        class_set = {*classes, *map(str, classes)} if self.has_strings else {*classes}
         non_classes = (count for value, count in self.counts.items() if value not in class_set)
         return self.missing + sum(non_classes)
 

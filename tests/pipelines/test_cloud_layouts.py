@@ -78,7 +78,7 @@ CLASSES = {
         True,
     ),
     "few clouds": (["a/1.txt", "a/2.txt", "b/3.txt"], "aab", False),
-    "one folder": (["a/1.txt", "a/2.txt"], "", False),
+    "one folder": (["a/1.txt", "a/2.txt"], "aa", False),
     "parts": (["train/1.txt", "train/2.txt", "test/3.txt", "test/4.txt"], "", False),
     "no folder": (["a/1.txt", "a/2.txt", "b/1.txt", "2.txt"], "", False),
     "deeper": (["a/x/1.txt", "a/x/2.txt", "b/x/1.txt", "b/x/2.txt"], "", False),

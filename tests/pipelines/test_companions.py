@@ -233,3 +233,46 @@ def test_the_layout_of_shapenet_part(tmp_path, monkeypatch):
     for part, numbers in lists.items():
         listed = {f"{keys[n]}.txt" for n in numbers}
         assert {*kmip_data.open("shapes", part).keys} == listed
+
+
+def test_new_clouds_are_built_like_earlier_ones(scans, tmp_path):
+    """A description and a build give parameters and classes; labels may be missing or a subset."""
+    folders = {"old": ["oak", "elm"], "subset": ["oak", "oak"], "bare": None}
+    for folder, kinds in folders.items():
+        files = {}
+        for number in range(4):
+            header = "x y z red kind\n" if kinds else "x y z red\n"
+            texts = [f"{row} {n}" for n, row in enumerate(POINTS.splitlines())]
+            if kinds:
+                texts = [f"{text} {kinds[n % 2]}" for n, text in enumerate(texts)]
+            files[f"{number}.txt"] = header + "\n".join(texts) + "\n"
+        write(tmp_path / folder, files)
+    description = tmp_path / "clouds.toml"
+    common = ("-q", "--set=picture=false", "--jobs=1")
+    settings = ("--k=3", "--set=feature=red/255", "--set=label=kind")
+    words = ("build", "points", "--archive", tmp_path / "old", *common, *settings)
+    done = expect_success(*words, "--dry-run", "--describe", description)
+    assert "classes     elm,oak\n" in done.out
+    assert (
+        f"Next: kmip-data build points --name mine --archive {tmp_path / 'old'} --like" in done.out
+    )
+    assert not (tmp_path / "home/built").exists()
+    expect_success(*words, "--name=old")
+    fields = kmip_data.open("old").card.schema_.column("node/x").fields
+
+    for like in ("old", description):
+        for folder in ("subset", "bare"):
+            name = f"{folder}_{Path(like).stem}"
+            words = ("build", "points", "--archive", tmp_path / folder, "--name", name, *common)
+            expect_success(*words, "--like", like)
+            item = kmip_data.open(name)[0]
+            assert kmip_data.open(name).card.schema_.column("node/x").fields == fields
+            assert item.edge_index.shape[1] == 3 * 12
+            if folder == "bare":
+                assert item.y is None
+            else:
+                assert item.y.tolist() == [1] * 12  # oak has its class of before
+    message = expect_refusal("build", "graphs", "--archive", tmp_path, "--name=g", "--like=old")
+    assert "old has no description of its columns" in message
+    words = ("build", "points", "--archive", tmp_path / "bare", "--name=lost", *common)
+    assert "has no column 'kind'" in expect_refusal(*words, *settings, code=4)

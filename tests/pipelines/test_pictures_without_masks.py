@@ -86,3 +86,25 @@ def test_a_legend_beside_masks_has_their_classes(tmp_path):
     assert 1 in data[0].y.tolist()
     build(tmp_path, *options, "--set=classes=0,7,9", name="given")
     assert tuple(kmip_data.open("given").card.class_names) == ("0", "7", "9")
+
+
+def test_new_pictures_are_built_like_earlier_ones(tmp_path):
+    """Of pictures with a class, a subset keeps its classes; of pictures with masks, masks may be missing."""
+    write_pictures(tmp_path / "images", [f"{'ab'[number % 2]}/{number}.png" for number in range(4)])
+    description = tmp_path / "pictures.toml"
+    done = build(tmp_path, "--dry-run", "--describe", str(description))
+    assert "classes      a,b\n" in done.out
+    assert f"--images {tmp_path / 'images'} --like {description}" in done.out
+    write_pictures(tmp_path / "b/images", ["b/1.png", "b/3.png"])
+    build(tmp_path / "b", "--like", str(description), name="subset")
+    data = kmip_data.open("subset")
+    assert [int(item.y) for item in data] == [1, 1]
+    write_pictures(tmp_path / "c/images", ["1.png", "3.png"])
+    build(tmp_path / "c", "--like", "subset", name="bare")
+    assert kmip_data.open("bare")[0].y is None
+
+    for name in ("1.png", "3.png"):
+        write(tmp_path / "masks" / name, np.arange(4).reshape(2, 2).repeat(8, 0).repeat(8, 1))
+    build(tmp_path / "c", "--masks", str(tmp_path / "masks"), "--set=classes=4", name="masked")
+    build(tmp_path / "c", "--like", "masked", name="unmasked")
+    assert kmip_data.open("unmasked")[0].y is None

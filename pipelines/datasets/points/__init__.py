@@ -62,6 +62,7 @@ from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnPipeline,
     OwnTextParams,
+    classes_as_text,
     escaped_key,
     files_below,
     format_classes_option,
@@ -83,6 +84,10 @@ class PointSource(StrictModel):
     path: Path | None = Field(
         default=None,
         description=f"folder of point clouds, or one file: {' '.join(sorted(CLOUD_SUFFIXES))}",
+    )
+    like: str = Field(
+        default="",
+        description="earlier build or run with the parameters and classes to use, or a file of --describe",
     )
     _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -142,6 +147,9 @@ class OwnPointParams(KnnParams, OwnTextParams):
         description="column with the labels: of a table beside the clouds, or of points (default: label, "
         "class or classification); folder: the folder of a cloud is its class; none: no labels",
     )
+    label_optional: bool = Field(
+        default=False, description="build without labels if no file has them, as --like does"
+    )
     group: str = Field(
         default="",
         description="column of a table beside the clouds: clouds with equal values stay in one part of a "
@@ -152,7 +160,8 @@ class OwnPointParams(KnnParams, OwnTextParams):
     )
     classes: str | None = Field(
         default=None,
-        description="number of classes, or their labels in order, such as 2,6,9; other labels count as missing"
+        description="number of classes, or their labels in order, such as 2,6,9 or tree,wall; other labels "
+        "count as missing"
         " (default: the largest label + 1)",
     )
     header: Literal["yes", "no"] | None = Field(
@@ -202,7 +211,7 @@ class OwnPointParams(KnnParams, OwnTextParams):
         return tuple(column.strip() for column in self.position.split(","))
 
     @property
-    def class_labels(self) -> tuple[int, ...]:
+    def class_labels(self) -> tuple[int | str, ...]:
         """Labels of the classes in order, if given."""
         return parse_class_values(self.classes)
 
@@ -223,6 +232,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
     version = 2
+    describes_parameters = True
     Params = OwnPointParams
     Source = PointSource
 
@@ -281,9 +291,14 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         clouds = list(files)
 
         # 2. Read the clouds.
-        labels = None if params.label is None else labels_of_items(params.label, clouds, companions)
+        labels = None
+        if params.label is not None:
+            labels = labels_of_items(
+                params.label, clouds, companions, optional=params.label_optional
+            )
         is_of_points = labels is None and params.label != NO_LABEL
         survey = Survey(options, params.feature, params.label if is_of_points else "")
+        survey.is_label_optional = params.label_optional
         check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
         positions: dict[str, int] = {}  # cloud -> its position in the spool
 
@@ -332,7 +347,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
             }
         )
         read_files = {*folder.labels.values(), *itertools.chain(*files.values())}
-        params.refuse_unread(_unread_parameters(params, read_files, inferred))
+        unread = _unread_parameters(params, read_files, inferred)
+        params.refuse_unread(unread, **(params.model_dump() if params.label_optional else {}))
 
         # 4. What was chosen and left out.
         unused = companions.unused(inferred.summary.get("legend", ""))
@@ -363,7 +379,15 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         """Return the unused data of the files, and warnings."""
         summary = params.inferred.summary
         kinds = {"node/x": [kind for _, kind in _fields_of_points(params)]}
-        return CardAdditions({"files": summary, "kinds": kinds}, summary.get("warnings", []))
+        inferred = params.inferred
+        parameters = params.described(
+            label=inferred.label or params.label or NO_LABEL,
+            task=None if inferred.label is None or inferred.classes else "regression",
+            classes=classes_as_text(inferred.classes),
+            class_name=self.class_names(params) or None,
+        )
+        files = {**summary, "parameters": parameters}
+        return CardAdditions({"files": files, "kinds": kinds}, summary.get("warnings", []))
 
     def units(self, prepared: Prepared, params: CompletedPointParams) -> list[Unit]:
         """Return one unit per cloud; a limit counts clouds."""

@@ -38,6 +38,7 @@ class Survey:
     features: Sequence[str]
     #: Label column; empty for no labels, None for the first with a known name.
     requested_label_column: str | None
+    is_label_optional: bool = False  #: True if no cloud needs the requested label column
     label_statistics: LabelStatistics = field(default_factory=LabelStatistics)
     missing: set[str] = field(default_factory=set)  #: features with missing values
     unusable: dict[str, DamagedInput] = field(default_factory=dict)  #: error of each unusable file
@@ -70,6 +71,8 @@ class Survey:
             if label is None:
                 known_names = (*LABEL_COLUMNS, *_LIKELY_LABEL_COLUMNS)
                 label = next(filter(None, map(columns.find_column, known_names)), None)
+            elif self.is_label_optional and columns.find_column(label) is None:
+                label = None
             cloud = cloud_from_columns(
                 columns, name, self.options.position, self.features, label or None
             )
@@ -100,7 +103,8 @@ class Survey:
     def label_column(self) -> str | None:
         """Return the given label column, or the one with a known name if all clouds have it."""
         if self.requested_label_column is not None:
-            return self.requested_label_column or None
+            is_missing = self.is_label_optional and len(self._label_columns) < self.clouds
+            return None if is_missing else self.requested_label_column or None
         names = {*map(comparable_name, self._label_columns)}
         if len(names) != 1 or len(self._label_columns) < self.clouds:
             return None

@@ -55,13 +55,15 @@ def labels_of_items(
     items: Sequence[str],
     companions: Companions,
     paths: Iterable[str] | None = None,
+    *,
+    optional: bool = False,
 ) -> ItemLabels | None:
     """Return the labels that ``label`` names, by default a table's with a known name, or folders.
 
     ``paths`` of the items have the folders, by default the items themselves.
 
     ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
-    folders are given as labels, but are none.
+    folders are given as labels, but are none and not ``optional``.
     """
     if label == NO_LABEL:
         return None
@@ -77,7 +79,7 @@ def labels_of_items(
         return None
     classes = class_folders(paths or items, by_default=label is None).values()
     folders = dict(zip(items, classes, strict=True)) if classes else {}
-    if label == FOLDER_LABEL and items and not folders:
+    if label == FOLDER_LABEL and items and not folders and not optional:
         raise UsageError(
             "The files are not in a folder for each class.",
             expected="several folders, such as chair/a.txt and table/b.txt",
@@ -113,7 +115,7 @@ def infer_classes(
     column: str,
     task: TaskName | None,
     legends: Mapping[str, Mapping[int, str]],
-    class_labels: Sequence[int] = (),
+    class_labels: Sequence[int | str] = (),
     count: int | None = None,
 ) -> InferredClasses:
     """Return the classes of the labels in a column: those given, else of a legend, else by values."""
@@ -121,7 +123,7 @@ def infer_classes(
     total = statistics.points
     if task != "classification":
         return InferredClasses(None, missing=statistics.missing, total=total)
-    codes = tuple(class_labels) or tuple(range(count or 0))
+    codes: tuple[Any, ...] = tuple(class_labels) or tuple(range(count or 0))
     legend = None
     if not statistics.has_strings:
         integers = {code: rows for code, rows in statistics.counts.items() if isinstance(code, int)}

@@ -80,8 +80,8 @@ def unnamed_columns(members: Iterable[str]) -> tuple[str, ...]:
 def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str, str]:
     """Return the class of each item by the folder that it lies in; nothing if folders are no classes.
 
-    Each item must be in one of several folders; folders named train, val and test do not count. A
-    class ``by_default`` also has two items on average.
+    Each item must be in one folder; folders named train, val and test do not count. Classes
+    ``by_default`` are several, with two items on average.
     """
     folders: dict[str, str] = {}
     for name in names:
@@ -94,5 +94,5 @@ def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str
             return {}
         folders[name] = above[0]
     classes = len({*folders.values()})
-    is_likely = len(folders) >= _MIN_CLOUDS_PER_CLASS * classes or not by_default
-    return folders if classes > 1 and is_likely else {}
+    is_likely = classes > 1 and len(folders) >= _MIN_CLOUDS_PER_CLASS * classes
+    return folders if is_likely or not by_default else {}

@@ -46,6 +46,7 @@ from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool
 from kmip_data.pipelines.legends import read_legend
 from kmip_data.pipelines.own_pipeline import (
     OwnPipeline,
+    classes_as_text,
     escaped_key,
     files_below,
     parse_class_values,
@@ -73,6 +74,10 @@ class SuperpixelSource(StrictModel):
     masks: Path | None = Field(
         default=None,
         description="folder of masks, named like their pictures; without masks, pictures have labels",
+    )
+    like: str = Field(
+        default="",
+        description="earlier build or run with the parameters and classes to use, or a file of --describe",
     )
     _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -151,6 +156,7 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
     version = 4
     extra = "images"
     background_class = 0
+    describes_parameters = True
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 
@@ -213,14 +219,14 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
         """
         if params.edges != "knn":
             params.refuse_unread({"k": f"edges={params.edges} has no neighbours to count"})
-        num_classes = len(params.class_values)
-        if params.class_name and len(params.class_name) != num_classes:
+        has_masks = _has_masks(raw.members)
+        num_classes = len(params.class_values) if has_masks else 0
+        if has_masks and params.class_name and len(params.class_name) != num_classes:
             num_names = len(params.class_name)
             raise UsageError(
                 f"class_name has {num_names} names for {num_classes} classes.",
                 next=f"--set classes={num_names}",
             )
-        has_masks = _has_masks(raw.members)
         pairs = pair_with_masks(raw.members)
         companions = find_companions(
             raw.path, raw.members, [picture for picture, _ in pairs], CloudOptions()
@@ -260,13 +266,14 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
                 yield decoded.as_graph(str(positions[picture]))
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_pictures())
-        invalid = values - {*params.class_values, params.void, -1}
+        class_values = params.class_values if has_masks else ()
+        invalid = values - {*class_values, params.void, -1}
         if invalid and params.on_error == "stop":
             for error in unusable.values():
                 if "which is not a class" in error.message:
                     error.next = picture_graphs.suggest_classes_option(values, params.void)
         self.stop_or_skip_all(unusable, len(pairs_to_build), params)
-        if values == {0, params.void} and params.void not in params.class_values:
+        if values == {0, params.void} and params.void not in class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
                 next=f"--set classes=0,{params.void}",
@@ -303,7 +310,12 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
         self, prepared: Prepared, params: CompletedSuperpixelParams
     ) -> CardAdditions:
         """Return the ignored files and the kinds of features: measurements and positions."""
-        files = prepared.facts["summary"]
+        inferred = params.inferred
+        names = None if inferred.has_masks else self.class_names(params) or None
+        parameters = params.described(
+            label=inferred.label, classes=classes_as_text(inferred.classes), class_name=names
+        )
+        files = {**prepared.facts["summary"], "parameters": parameters}
         return CardAdditions({"files": files, "kinds": kinds_of_measurements(self.schema(params))})
 
     def class_names(self, params: CompletedSuperpixelParams) -> tuple[str, ...]:

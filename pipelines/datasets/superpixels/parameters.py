@@ -48,7 +48,8 @@ class OwnSuperpixelParams(OwnParams):
     )
     classes: str = Field(
         default="21",
-        description="number of classes, including background, or their mask values, such as 0,255",
+        description="number of classes, including background, or their mask values, such as 0,255; without "
+        "masks, the labels of the classes in order",
     )
     void: int = Field(
         default=255,
@@ -71,6 +72,9 @@ class OwnSuperpixelParams(OwnParams):
         default=None,
         description="without masks: task of the labels (default: as their values show)",
     )
+    label_optional: bool = Field(
+        default=False, description="build without labels if no file has them, as --like does"
+    )
     group: str = Field(
         default="",
         description="column of a table beside the pictures: pictures with equal values stay in one part of "
@@ -91,7 +95,13 @@ class OwnSuperpixelParams(OwnParams):
     @property
     def class_values(self) -> tuple[int, ...]:
         """Mask value of each class."""
-        return parse_class_values(self.classes) or tuple(range(int(self.classes)))
+        values = parse_class_values(self.classes) or range(int(self.classes))
+        if not all(isinstance(value, int) for value in values):
+            raise UsageError(
+                f"classes={self.classes} are no values of masks.",
+                next="--set classes= and a number, or integers such as 0,255",
+            )
+        return tuple(map(int, values))
 
 
 class InferredPictures(StrictModel):
@@ -127,20 +137,34 @@ def infer_pictures(
         params.refuse_unread(dict.fromkeys(("label", "task"), reason))
         return inferred, values, {}
 
+    if params.label_optional and params.label is None:  # like pictures with masks
+        return inferred, values, {}
     reason = "there are no masks"
-    params.refuse_unread(dict.fromkeys(("classes", "void"), reason))
+    known = params.model_dump() if params.label_optional else {}
+    params.refuse_unread({"void": reason}, **known)
     folders = {picture: picture.partition("/")[2] for picture in pictures}
-    labels = labels_of_items(params.label, pictures, companions, folders.values())
+    labels = labels_of_items(
+        params.label, pictures, companions, folders.values(), optional=params.label_optional
+    )
     if labels is None:
-        params.refuse_unread(dict.fromkeys(("task", "class_name"), "the pictures have no labels"))
-        if params.label not in {None, NO_LABEL}:
+        reason = "the pictures have no labels"
+        unread = dict.fromkeys(("classes", "task", "class_name"), reason)
+        params.refuse_unread(unread, **known)
+        if params.label not in {None, NO_LABEL} and not params.label_optional:
             raise UsageError(
                 f"No table beside the pictures has a column {params.label!r}.",
                 found=", ".join(companions.column_names) or "no such table",
                 next="--set label=none, or another column",
             )
         return inferred, values, {}
-    found = infer_classes(labels.statistics(), labels.name, params.task, companions.legends)
+    class_labels: tuple[int | str, ...] = ()
+    count = None
+    if params.classes != type(params).model_fields["classes"].default:
+        class_labels = parse_class_values(params.classes)
+        count = None if class_labels else int(params.classes)
+    found = infer_classes(
+        labels.statistics(), labels.name, params.task, companions.legends, class_labels, count
+    )
     values["graph/y"] = dict(labels.values)
     summary = found.summary()
     if params.label is None:
