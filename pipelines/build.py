@@ -20,7 +20,6 @@ from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset, with_build_name
 from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import AnyPipeline, Pipeline, RawNeededError, load_pipeline
-from kmip_data.pipelines.described_parameters import parameters_like
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
@@ -277,9 +276,8 @@ def build_own(
     _check_name(name, home)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     checked_source = check_params(pipeline.Source, source, recipe)
-    if pipeline.describes_parameters and checked_source.like:
-        parameters = parameters_like(checked_source.like, recipe, parameters or {}, home)
-    params = check_params(pipeline.Params, parameters or {}, recipe)
+    parameters = pipeline.parameters_like(checked_source, parameters or {}, home)
+    params = check_params(pipeline.Params, parameters, recipe)
     _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     require_extra(pipeline.extra, recipe)

@@ -116,9 +116,13 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     Source: ClassVar[type[StrictModel]]
     memory_limit: int | None = None  #: for reading the files, in bytes
     ignored_files: Mapping[str, str] = {}  #: file of the source that is not copied -> reason
-    #: True if a description has the parameters of a build, for ``--describe`` and ``--like``
-    describes_parameters: ClassVar[bool] = False
     divides_nodes: ClassVar[bool] = False  #: True if a split divides the nodes of a single graph
+
+    def parameters_like(
+        self, source: Any, typed: Mapping[str, object], home: Home
+    ) -> Mapping[str, object]:
+        """Return the typed parameters, with those of the build or description that ``source`` is like."""
+        return typed
 
     def import_files(
         self,

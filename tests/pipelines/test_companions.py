@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -257,6 +259,7 @@ def test_new_clouds_are_built_like_earlier_ones(scans, tmp_path):
         f"Next: kmip-data build points --name mine --archive {tmp_path / 'old'} --like" in done.out
     )
     assert not (tmp_path / "home/built").exists()
+    expect_success(*shlex.split(re.search("Next: kmip-data (.*)", done.out)[1]))
     expect_success(*words, "--name=old")
     fields = kmip_data.open("old").card.schema_.column("node/x").fields
 
@@ -274,5 +277,12 @@ def test_new_clouds_are_built_like_earlier_ones(scans, tmp_path):
                 assert item.y.tolist() == [1] * 12  # oak has its class of before
     message = expect_refusal("build", "graphs", "--archive", tmp_path, "--name=g", "--like=old")
     assert "old has no description of its columns" in message
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    expect_success("build", "graphs", "--archive", tmp_path / "edges.csv", "--name=g", "-q")
+    message = expect_refusal(
+        "build", "points", "--archive", tmp_path / "bare", "--name=h", "--like=g"
+    )
+    assert "next: kmip-data info points\n" in message
+    expect_success("info", "points")
     words = ("build", "points", "--archive", tmp_path / "bare", "--name=lost", *common)
     assert "has no column 'kind'" in expect_refusal(*words, *settings, code=4)

@@ -48,7 +48,7 @@ def test_a_folder_for_each_class_labels_pictures(tmp_path):
     assert data[0].y.shape == (1,)
     build(tmp_path, "--set=label=none", name="bare")
     assert kmip_data.open("bare")[0].y is None
-    assert "has no effect: there are no masks" in build(tmp_path, "--set=classes=3", code=2).err
+    assert "has no effect: there are no masks" in build(tmp_path, "--set=void=3", code=2).err
 
 
 def test_a_table_beside_pictures_has_labels_groups_and_parts(tmp_path):

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_validator
 
 from kmip_data.arrays import F32, Array
+from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import (
     MAX_CLASSES,
@@ -32,6 +33,7 @@ from kmip_data.pipelines.datasets.points.companions import (
     COMPANION_SUFFIXES,
     find_companions,
 )
+from kmip_data.pipelines.datasets.points.described_parameters import parameters_like
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
     LABEL_SUFFIXES,
@@ -232,7 +234,6 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
     version = 2
-    describes_parameters = True
     Params = OwnPointParams
     Source = PointSource
 
@@ -272,6 +273,12 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
+
+    def parameters_like(
+        self, source: PointSource, typed: Mapping[str, object], home: Home
+    ) -> Mapping[str, object]:
+        """Return the typed parameters, with those of the build or description that ``source`` is like."""
+        return parameters_like(source.like, self.manifest.pipeline, typed, home)
 
     def prepare(self, raw: RawCopy, params: OwnPointParams, workdir: Path) -> Prepared:
         """Read all clouds once into a spool of arrays, and infer the label column and classes.

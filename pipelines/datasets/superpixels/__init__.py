@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr
 
 from kmip_data.arrays import I64, U8, Array
+from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import NO_CLASS, class_codes
@@ -30,6 +31,7 @@ from kmip_data.pipelines.datasets.points.companions import (
     COMPANION_SUFFIXES,
     find_companions,
 )
+from kmip_data.pipelines.datasets.points.described_parameters import parameters_like
 from kmip_data.pipelines.datasets.points.item_columns import (
     label_column,
     label_row,
@@ -156,7 +158,6 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
     version = 4
     extra = "images"
     background_class = 0
-    describes_parameters = True
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 
@@ -186,6 +187,12 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
             max_nodes=self.manifest.max_nodes,
             key_length=160,
         )
+
+    def parameters_like(
+        self, source: SuperpixelSource, typed: Mapping[str, object], home: Home
+    ) -> Mapping[str, object]:
+        """Return the typed parameters, with those of the build or description that ``source`` is like."""
+        return parameters_like(source.like, self.manifest.pipeline, typed, home)
 
     def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> OwnSuperpixelParams:
         """Add the classes of a legend of the masks, if none are given."""

@@ -32,6 +32,8 @@ def parameters_like(
     ``like`` is a file of ``--describe``, or the name of a build of the same recipe. Labels may be
     missing in all files, because a trained model predicts them.
     """
+    if not like:
+        return dict(typed)
     path = Path(like).expanduser()
     if path.is_file():
         try:
