@@ -210,3 +210,27 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))
     with pytest.raises(DamagedInput, match=r"list.csv has no row for 1 graph of 25: .*024"):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
+
+
+@pytest.mark.parametrize(
+    "legend",
+    [
+        {"kinds_csv": "code,title\n3,fish\n2,bird\n1,ant\n"},
+        {"legend_txt": "1 ant\n2 bird\n3 fish\n4 cat\n"},
+        {"legend_json": '{"1": "ant", "2": "bird", "3": "fish"}'},
+    ],
+)
+def test_a_legend_names_the_classes_and_is_no_table_of_nodes_or_graphs(tmp_path, legend):
+    nodes = "who,kind,mass\n" + "".join(f"p{row},{row % 3 + 1},{row}.5\n" for row in range(12))
+    edges = "one,two,size\n" + "".join(f"p{row},p{row + 1},{row}.5\n" for row in range(11))
+    folder = write_files(tmp_path / "t", n_csv=nodes, e_csv=edges, **legend)
+    names = sorted(file.name for file in folder.iterdir())
+    params, (record,) = build_in_memory(folder, *names, label=("kind",))
+    assert params.inferred.class_names == ("ant", "bird", "fish")
+    assert record.columns["node/y"].tolist() == [0, 1, 2] * 4
+    assert params.inferred.summary["ignored"] == []
+    # Its codes are not those of the feature.
+    params, _ = build_in_memory(folder, *names, label=("none",))
+    assert [line.partition(":")[0] for line in params.inferred.summary["ignored"]] == [
+        name for name in names if name not in {"n.csv", "e.csv"}
+    ]

@@ -32,6 +32,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, InferredGraphs
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
+from kmip_data.pipelines.legends import find_legend
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 from kmip_data.text import list_names
 
@@ -124,10 +125,26 @@ def infer_target_column(
     )
     names = options.params.class_name or findings.attributes.class_names
     _check_class_names(names, target, columns.targets)
+    if not names:
+        findings.attributes.class_names = _names_in_legend(target, findings)
     if findings.attributes.are_tensors:
         form = findings.attributes.forms.get(columns.target, "axis")
         return _present_as_tensors(target, columns.targets, form, options)
     return target
+
+
+def _names_in_legend(target: InferredTarget, findings: Findings) -> tuple[str, ...]:
+    """Return the class names in the first legend that names all classes; empty if none does."""
+    classes = target.column.num_classes
+    labels = target.class_names or [str(number) for number in range(classes or 0)]
+    if not classes or target.column.shape or not all(map(str.isdecimal, labels)):
+        return ()
+    codes = [int(label) for label in labels]
+    legend = find_legend(findings.attributes.legends, {}, codes)
+    if legend is None:
+        return ()
+    findings.notices.ignored.pop(legend.file, None)
+    return tuple(legend.names[code] for code in codes)
 
 
 def _task_of_floats(labels: Sequence[Array], findings: Findings) -> TaskName | None:

@@ -24,6 +24,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.readers.table_files import (
     TABLE_SUFFIXES,
     is_text,
+    legends_in,
     tables_of_file,
 )
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -106,6 +107,7 @@ def read(
         path = folder / file
         file_format = _detect_format(decompressed_head(path, _HEAD_BYTES))
         if not file_format:
+            findings.attributes.legends |= legends_in(folder, [file])
             other_tables += _tables_of_other_file(path, file, options, findings.notices)
             continue
         if is_gzip(path) and file.removesuffix(".gz") in files:

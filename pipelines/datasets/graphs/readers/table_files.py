@@ -37,6 +37,7 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
     is_frame_file,
     read_frames,
 )
+from kmip_data.pipelines.legends import read_legend
 
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"
 #: Endings of texts that are meant as tables; others may be notes.
@@ -67,7 +68,13 @@ def read(
         if not name.lower().endswith(".json")
         or is_list_of_records(decompressed_head(folder / name))
     ]
+    attributes = findings.attributes
+    attributes.legends |= legends_in(folder, names if len(names) > 1 else [])
+    attributes.legends |= legends_in(folder, [name for name in files if name not in names])
     for name in files:
+        if name in attributes.legends and name not in names:
+            findings.notices.ignored[name] = "its codes are not those of the classes"
+            continue
         if name not in names:
             feature_files.append(read_feature_indices(folder / name, options))
             continue
@@ -93,6 +100,15 @@ def read(
     yield from graphs_from_tables(
         levels, options, findings, feature_files, values=values, is_only_table=is_only_table
     )
+
+
+def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:
+    """Return the files that may be legends of classes, with the name of each code.
+
+    A table of nodes may look like one, so it is read as a table, too.
+    """
+    legends = {name: read_legend(folder / name) for name in files}
+    return {name: legend for name, legend in legends.items() if legend is not None}
 
 
 def tables_of_file(
