@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     metavar="LIST",
-    help="Models, separated by commas.  [default: the plan's, else gps-kmip]",
+    help="Models, separated by commas.  [default: the plan's, else the dataset's]",
 )
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's, else 0]"

@@ -58,10 +58,8 @@ OPTION_SECTIONS = {
 @click.option("--dataset", metavar="NAME", type=BUILD, help="Same as the argument NAME.")
 @click.option(
     "--model",
-    default="gps-kmip",
-    show_default=True,
     metavar="NAME",
-    help="Model name.",
+    help="Model name.  [default: gps-kmip; for your own data, by the number of labelled items]",
 )
 @click.option(
     "--variant",

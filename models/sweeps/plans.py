@@ -26,7 +26,7 @@ from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.overrides import grid_values
-from kmip_data.models.training.config.presets import build_folder_or_none
+from kmip_data.models.training.config.presets import build_folder_or_none, default_model
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
@@ -118,7 +118,8 @@ class SweepPlan(StrictModel):
     def max_runs(self) -> int:
         """Number of runs if every change applied to all models and datasets."""
         seeds = max(len({*seeds}) for seeds in (self.seeds, *self.seeds_of.values()))
-        return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * seeds
+        models = max(1, len(self.models))
+        return len(self.datasets) * models * max(1, len(self.changes)) * seeds
 
     def includes(self, dataset: str, model: str) -> bool:
         """True unless the plan skips ``model`` on ``dataset``."""
@@ -248,7 +249,7 @@ def read_sweep_plan(name: str | None) -> SweepPlan:
         return SweepPlan.model_construct(
             name=UNNAMED_SWEEP,
             datasets=(),
-            models=("gps-kmip",),
+            models=(),
             seeds=(0,),
         )
     if not name.endswith(".toml"):
@@ -302,11 +303,13 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
             f"The sweep {plan.name} has {plan.max_runs:,} runs.", next=f"at most {MAX_RUNS:,}"
         )
     datasets = dict.fromkeys(plan.datasets)
-    models = dict.fromkeys(plan.models)
+    changes = plan.changes or (UNCHANGED,)
     runs = list[SweepRun]()
-    for dataset, model, change in itertools.product(datasets, models, plan.changes or (UNCHANGED,)):
-        if change.applies_to(dataset, model) and plan.includes(dataset, model):
-            runs += _runs_of_change(plan, dataset, model, change, home)
+    for dataset in datasets:
+        models = plan.models or (default_model(dataset, home),)
+        for model, change in itertools.product(dict.fromkeys(models), changes):
+            if change.applies_to(dataset, model) and plan.includes(dataset, model):
+                runs += _runs_of_change(plan, dataset, model, change, home)
     if not runs:
         problem = f"The sweep {plan.name} has no run: its changes are for other datasets or models."
         remedy = "leave out --dataset and --model"

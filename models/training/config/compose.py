@@ -48,7 +48,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     build_parameters: Mapping[str, object],
     split_parameters: Mapping[str, object],
     *,
-    model: str = "gps-kmip",
+    model: str | None = None,
     home: Home | None = None,
     file: Path | None = None,
     preset: str | None = None,
@@ -60,6 +60,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
 ) -> RunConfig:
     """Return the dataset's preset or the file's configuration, changed by options and ``overrides``.
 
+    Without a ``model``, the network is the dataset's default, ``gps-kmip`` for published datasets.
     ``options`` have the names in :data:`KEYS_BY_OPTION`; ``None`` and ``False`` leave a key
     unchanged. On a sample, ``epochs`` defaults to :data:`SAMPLE_EPOCHS` unless ``file`` or
     ``stop_after`` is set. A warm-up that would fill all epochs is shortened.
@@ -129,7 +130,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
         raise
     if file is None and not config.preset:
-        print_status(f"{dataset} has no preset: {model} uses its defaults", quiet=quiet)
+        print_status(f"{dataset} has no preset: {config.model.name} uses its defaults", quiet=quiet)
     return config
 
 

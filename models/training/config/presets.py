@@ -15,13 +15,13 @@ from kmip_data.builds.home import Home, build_of_folder, list_builds, matching_b
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, Card
-from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import dataset_family
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import dataset_names
 from kmip_data.models.config import component_kinds, known_models, merge_tables
 from kmip_data.models.positional_encodings import find_positional_encoding
-from kmip_data.models.training.config.adapt_preset import fit_to_columns, molecule_encoders
+from kmip_data.models.training.config.adapt_preset import fit_to_columns
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
+from kmip_data.models.training.config.own_defaults import default_settings, find_bracket
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
@@ -29,8 +29,6 @@ from kmip_data.text import count_with_noun
 
 #: Model whose settings are used for models that upstream has no settings for.
 BASE_MODEL = "gps-kmip"
-#: Folder of the presets for single graphs without a preset of their own.
-SINGLE_GRAPH_PRESETS = "one-graph"
 _NON_PRESET_FILES = {"dataset", "digests"}  #: files in the folder of a dataset
 NO_RESULT_MARKS = ("OOM", "–")  #: marks in a table instead of a result: out of memory, not run
 _PRESET_K = 10  #: k of the presets whose result is in the table on the influence of k
@@ -254,16 +252,6 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _is_preset(name: str) -> bool:
-    """True if ``dataset/model`` has a preset, including those for single graphs."""
-    if name in preset_names():
-        return True
-    folder, _, model = name.partition("/")
-    return folder == SINGLE_GRAPH_PRESETS and model in shipped_names(
-        f"datasets/{SINGLE_GRAPH_PRESETS}"
-    )
-
-
 def models_with_preset(dataset: str) -> list[str]:
     """Return the models with a preset for ``dataset`` or its family."""
     owners = (f"{dataset}/", f"{dataset_family(dataset)}/")
@@ -277,7 +265,7 @@ def read_preset(dataset: str, model: str) -> Preset:
     Raises ``UsageError`` with the nearest name if there is none.
     """
     name = f"{dataset}/{model}"
-    if not _is_preset(name):
+    if name not in preset_names():
         family_name = f"{dataset_family(dataset)}/{model}"
         base_name = f"{preset_owner(dataset) or dataset}/{BASE_MODEL}"
         if family_name in preset_names():
@@ -285,7 +273,7 @@ def read_preset(dataset: str, model: str) -> Preset:
             return preset.model_copy(
                 update={"dataset": dataset, "paper": find_paper_result(dataset, model)}
             )
-        if model in known_models() and _is_preset(base_name):
+        if model in known_models() and base_name in preset_names():
             return _unpublished_preset(read_preset(dataset, BASE_MODEL), model)
         candidates = known_models() if base_name in preset_names() else models_with_preset(dataset)
         if candidates:
@@ -327,7 +315,7 @@ def _unpublished_preset(base: Preset, model: str) -> Preset:
 
 def load_preset(
     dataset: str,
-    model: str = "gps-kmip",
+    model: str | None = None,
     variant: str | None = None,
     *,
     data: str | None = None,
@@ -339,8 +327,10 @@ def load_preset(
     ----------
     dataset
         Dataset of the preset, or your own build, as a folder or by its name in ``home``. Without a
-        preset, the configuration is the one that ``kmip-data train`` uses: the preset for single
-        graphs, or the defaults.
+        preset, the configuration is the one that ``kmip-data train`` uses: the defaults for your own
+        data.
+    model
+        Network. Default: ``gps-kmip``, or the default network for your own data.
     variant
         ``code``: upstream's file. ``text``: the same except for the keys in which the paper's text
         differs. Or another variant of the preset. Default: the variant of the paper's result,
@@ -357,10 +347,11 @@ def load_preset(
     """
     home = Home.locate(home)
     if data is not None:
-        config, _ = adapt_preset_to_data(data, f"{dataset}/{model}", variant, home=home)
+        preset = f"{dataset}/{model or BASE_MODEL}"
+        config, _ = adapt_preset_to_data(data, preset, variant, home=home)
         return config
-    if dataset == SINGLE_GRAPH_PRESETS or preset_owner(dataset) is not None:
-        return _preset_config(dataset, model, variant, dataset)
+    if preset_owner(dataset) is not None:
+        return _preset_config(dataset, model or BASE_MODEL, variant, dataset)
     if dataset not in dataset_names():
         find(dataset, home=home)  # raises for an unknown name
     return config_for_data(dataset, model, variant, home=home)
@@ -394,12 +385,14 @@ def build_folder_or_none(name: str) -> Path | None:
 
 def config_for_data(
     name: str,
-    model: str = "gps-kmip",
+    model: str | None = None,
     variant: str | None = None,
     *,
     home: Home | None = None,
 ) -> RunConfig:
     """Return the preset's configuration for the dataset or build ``name``; the defaults without one.
+
+    Without a ``model``, the network is ``gps-kmip``, or the default network for your own data.
 
     A dataset may use the preset of its family. A build folder keeps its build parameters and
     default split for any seed. Names of your own builds are resolved in ``home``. Raises
@@ -427,37 +420,33 @@ def config_for_data(
         builds = matching_builds(home, name, {}) or list_builds(home, name)
         card = builds[0].card if builds else None
 
-    # 2. Use the preset of the dataset or its family, the preset for single graphs, or the defaults.
+    # 2. Use the preset of the dataset or its family, or the defaults, by the size of your own data.
     owner = preset_owner(dataset, card)
     if owner is not None:
-        config = _preset_config(owner, model, variant, dataset)
-    else:
-        if model not in known_models():
-            command = "one of these, or --plugin FILE for a model of your own"
-            raise unknown_name_error("model", model, list(known_models()), command=command)
-        labels = None if card is None else target_column(card.schema_)
-        if card is not None and labels is not None and card.counts["graphs"] == 1:
-            config = _preset_config(SINGLE_GRAPH_PRESETS, model, variant, dataset)
-            config, _ = fit_to_columns(config, card.schema_, dataset)
-            # The metric in a manifest, such as a benchmark's, takes precedence over the preset's.
-            if card.manifest in dataset_names() and load_manifest(card.manifest).metrics:
-                config = config.with_values("training", metric=None)
-            return config.with_values("data", **changes)
-        if variant not in {None, "code"}:
-            raise unknown_name_error(
-                f"variant of {dataset}",
-                str(variant),
-                ["code"],
-                command="leave out --variant",
-            )
-        values = {"data": {"dataset": name}, "model": {"name": model}}
-        config = config_from_mapping(values, "the defaults")
-        if card is not None:
-            encoders = molecule_encoders(card.schema_)
-            if config.model.edge_encoder == "none":
-                encoders.pop("model.edge_encoder", None)
-            config = apply_overrides(config, [f"{key}={name}" for key, name in encoders.items()])
+        config = _preset_config(owner, model or BASE_MODEL, variant, dataset)
+        return config.with_values("data", **changes)
+    bracket = None if card is None else find_bracket(card)
+    model = model or (BASE_MODEL if bracket is None else bracket.model)
+    if model not in known_models():
+        command = "one of these, or --plugin FILE for a model of your own"
+        raise unknown_name_error("model", model, list(known_models()), command=command)
+    if variant not in {None, "code"}:
+        raise unknown_name_error(
+            f"variant of {dataset}",
+            str(variant),
+            ["code"],
+            command="leave out --variant",
+        )
+    values = {"data": {"dataset": dataset}, "model": {"name": model}}
+    config = config_from_mapping(values, "the defaults")
+    if card is not None:
+        config = apply_overrides(config, default_settings(card.schema_, bracket, model))
     return config.with_values("data", **changes)
+
+
+def default_model(dataset: str, home: Home | None = None) -> str:
+    """Return the network that ``kmip-data train DATASET`` trains."""
+    return config_for_data(dataset, home=home).model.name
 
 
 def adapt_preset_to_data(

@@ -11,11 +11,11 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, FieldKind
 from kmip_data.format.targets import TargetType
 from kmip_data.graphs.city_columns import is_city
-from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.network import build_model
 from kmip_data.models.registries import edge_encoders, node_encoders
 from kmip_data.models.scaling import Moments, add_scaling, missing_flags, scaling_of
+from kmip_data.models.training.config.own_defaults import is_own_data
 from kmip_data.models.training.config.run_config import DataScale
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 #: Ends of the names of positions among the features of points.
 _POSITION_UNITS = (" [unit of the file]", " / room extent")
-
-
-def is_own_data(card: Card) -> bool:
-    """True if a build has the user's own data, false for published datasets and cities."""
-    return card.manifest not in dataset_names() or bool(load_manifest(card.manifest).recipe)
 
 
 def default_scale(card: Card, target_type: TargetType) -> DataScale:

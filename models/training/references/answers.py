@@ -12,9 +12,9 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import json_digest, read_model
+from kmip_data.models.training.config.own_defaults import is_own_data
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.data.scaled_columns import is_own_data
 from kmip_data.models.training.references.constant import constant_answer
 from kmip_data.models.training.references.reference import (
     Reference,

@@ -31,6 +31,18 @@ def linear_answer(
 
     The strength of its penalty is chosen by the metric on val. ``None`` if train has a single class.
     """
+    evaluated = [part for part in EVALUATED_PARTS if part in parts]
+    targets_of_parts = {part: parts[part].targets for part in evaluated}
+    return choose_on_val(task, metric, targets_of_parts, linear_fits(task, parts, features))
+
+
+def linear_fits(
+    task: Task, parts: Mapping[str, PartRows], features: Literal["own", "neighbors"]
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield a note and the outputs (N, C) on each evaluated part for each strength of the penalty.
+
+    There is none if train has a single class.
+    """
     from sklearn.preprocessing import StandardScaler
 
     # 1. Draw train rows, and standardise the columns by them.
@@ -46,20 +58,15 @@ def linear_answer(
     scaled = {part: scaler.transform(matrix) for part, matrix in matrices.items()}
     targets = train.targets[torch.from_numpy(rows)]
     if task.target_type == "classification" and len(torch.unique(targets)) < 2:
-        return None
+        return
 
-    # 2. Fit each strength, and keep the best on val.
+    # 2. Fit each strength.
     evaluated = [part for part in EVALUATED_PARTS if part in parts]
-
-    def candidates() -> Iterator[tuple[str, dict[str, Tensor]]]:
-        others = [scaled[part] for part in evaluated]
-        for strength in STRENGTHS:
-            outputs = fit_and_apply(task, strength, scaled["train"][rows], targets, others)
-            note = f"strength {strength:g}{drawn_note}"
-            yield note, dict(zip(evaluated, outputs, strict=True))
-
-    targets_of_parts = {part: parts[part].targets for part in evaluated}
-    return choose_on_val(task, metric, targets_of_parts, candidates())
+    others = [scaled[part] for part in evaluated]
+    for strength in STRENGTHS:
+        outputs = fit_and_apply(task, strength, scaled["train"][rows], targets, others)
+        note = f"strength {strength:g}{drawn_note}"
+        yield note, dict(zip(evaluated, outputs, strict=True))
 
 
 def fit_and_apply(

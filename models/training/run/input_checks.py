@@ -14,9 +14,10 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model
 from kmip_data.models.registries import edge_encoders, node_encoders
 from kmip_data.models.scaling import Moments
+from kmip_data.models.training.config.own_defaults import is_own_data
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.data.scaled_columns import is_own_data, scaled_features
+from kmip_data.models.training.data.scaled_columns import scaled_features
 from kmip_data.models.training.tasks import is_known
 from kmip_data.text import count_with_noun
 
