@@ -35,7 +35,7 @@ from kmip_data.models.training.config.presets import config_for_data, load_prese
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.metrics import LabelRows, all_metrics, is_better
+from kmip_data.models.training.metrics import LabelRows, all_metrics, is_better, is_percent
 from kmip_data.models.training.references.constant import constant_answer
 from kmip_data.models.training.references.features import read_parts
 from kmip_data.models.training.references.linear import linear_fits
@@ -47,10 +47,14 @@ from kmip_data.models.training.standard_errors import weighted_sums
 #: Processor seconds after which a run ends with an epoch.
 MOST_SECONDS = 60
 TIMED_EPOCHS = 3  #: epochs after which the time of one is known
+PATIENCE = 50
 COMMON = (
     "model.head_l2norm=false model.hidden_dim=64 model.layers=2 model.dropout=0.1 optimizer.lr=0.003"
-    " schedule.warmup_epochs=5 training.epochs=300 training.patience=50 training.batch_size=32"
+    f" schedule.warmup_epochs=5 training.epochs=300 training.patience={PATIENCE}"
+    " training.batch_size=32"
 )
+#: What one graph was trained with before, beside the preset of actor.
+BEFORE_ON_ONE_GRAPH = "model.layers=5 model.hidden_dim=256 model.dropout=0.5 optimizer.lr=0.005"
 #: Candidates: a model, and what differs from the settings in common.
 CANDIDATES = {
     "mlp": "mlp",
@@ -65,6 +69,8 @@ CANDIDATES = {
     "gated-64": "gps-none model.layers=3 training.batch_size=64",
     "gated-sum-64": "gps-none model.layers=3 training.batch_size=64 model.pooling=sum",
     "gine-sum-64": "gine-plus model.layers=3 training.batch_size=64 model.pooling=sum",
+    "sage-16": "sage training.batch_size=16",
+    "gated-16": "gps-none model.layers=3 training.batch_size=16",
     "kmip": "gps-kmip model.layers=3",
 }
 
@@ -93,8 +99,8 @@ class MeasuredSet:
         if candidate == "default":
             config = config_for_data(str(self.build), home=self.home)
         elif candidate == "before" and self.card.counts["graphs"] == 1:
-            config = load_preset("one-graph", "gps-kmip")
-            config, _ = fit_to_columns(config, schema, self.name)
+            config, _ = fit_to_columns(load_preset("actor"), schema, self.name)
+            config = apply_overrides(config, BEFORE_ON_ONE_GRAPH.split())
         else:
             model, *settings = CANDIDATES.get(candidate, "gps-kmip").split()
             values = {"data": {"dataset": str(self.build)}, "model": {"name": model}}
@@ -186,14 +192,16 @@ def outputs_of(predictions: Predictions) -> Tensor:
     return torch.as_tensor(values)
 
 
-def measure(measured: MeasuredSet, candidate: str, seed: int, stop_seconds: float) -> dict[str, Any]:
+def measure(
+    measured: MeasuredSet, candidate: str, seed: int, stop_seconds: float
+) -> dict[str, Any]:
     """Train a candidate and return a line of the results."""
     config = measured.config(candidate).with_seed(seed)
     last_epoch = config.training.last_epoch
 
     # 1. Train some epochs, and then as many as fit into the time.
     name = f"{candidate}-{seed}"
-    unfinished = measured.home.runs / measured.build.name / config.model.name / name
+    unfinished = measured.home.runs / measured.card.dataset_label / config.model.name / name
     shutil.rmtree(unfinished, ignore_errors=True)
     start = time.process_time()
     timed = min(TIMED_EPOCHS, last_epoch)
@@ -285,6 +293,71 @@ def run_candidates(
                     f" {row['difference']:+9.4f} ± {row['difference_error']:.4f}"
                     f" {row['seconds']:6.1f} s, epoch {row['best_epoch']} of {row['epochs']}"
                 )
+
+
+@main.command("table")
+@click.option("--work", type=click.Path(path_type=Path), required=True, help="Results.")
+def print_table(work: Path) -> None:
+    """Print the sets with the references, the settings before, and the default."""
+    lines = (work / "runs.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    click.echo(
+        f"| set | task | train | {' | '.join(REFERENCES)} | before | default | {DIFFERENCE} | s |"
+    )
+    click.echo("|---" * (len(REFERENCES) + 7) + "|")
+    differences = []
+    for name in SETS:
+        of_set = [row for row in rows if row["set"] == name]
+        runs = [row for row in of_set if row["candidate"] == "default"]
+        if not runs:
+            continue
+        first = runs[0]
+        references = first["references"]
+        digits = metric_digits(first)
+        cells = [name, f"{first['task']}, {first['metric']}", f"{first['items']:,}"]
+        for reference in REFERENCES:
+            value = references.get(reference)
+            cells.append("–" if value is None else digits(value))
+        before = [row for row in of_set if row["candidate"] == "before"]
+        cells.append(mean_of_runs(before, digits) if before else "–")
+        cells.append(mean_of_runs(runs, digits))
+        difference = np.mean([row["difference"] for row in runs])
+        error = np.mean([row["difference_error"] for row in runs])
+        differences.append(difference / error)
+        cells.append(f"{digits(difference, sign=True)} ± {digits(error)}")
+        cells.append(f"{np.mean([row['seconds'] for row in runs]):.0f}")
+        click.echo(f"| {' | '.join(cells)} |")
+    worse = sum(value < -2 for value in differences)
+    median = np.median(differences)
+    click.echo(f"Differences in their errors: median {median:+.2f}, {worse} below -2.")
+
+
+REFERENCES = ("constant", "linear", "with neighbours", "label propagation")
+DIFFERENCE = "default against the better linear model"
+
+
+def metric_digits(row: dict[str, Any]) -> Any:
+    """Return the format of a set's metric: percent, or four significant digits."""
+    percent = is_percent(row["metric"])
+
+    def digits(value: float, *, sign: bool = False) -> str:
+        plus = "+" if sign else ""
+        return f"{100 * value:{plus}.1f}" if percent else f"{value:{plus}.3g}"
+
+    return digits
+
+
+def mean_of_runs(runs: list[dict[str, Any]], digits: Any) -> str:
+    """Return the mean on test, its error, and the epochs of runs that had no time for all."""
+    text = digits(np.mean([row["test"] for row in runs]))
+    if runs[0]["test_error"] is not None:
+        text += f" ± {digits(np.mean([row['test_error'] for row in runs]))}"
+    if len(runs) > 1:
+        text += f" ({len(runs)} seeds)"
+    stopped = [row for row in runs if row["epochs"] < min(row["of"], row["best_epoch"] + PATIENCE)]
+    if stopped:
+        text += f" (stopped after {stopped[0]['epochs']} epochs)"
+    return text
 
 
 if __name__ == "__main__":

@@ -279,9 +279,7 @@ SETS: dict[str, Callable[[Path], Any]] = {
     "wine": lambda _: table_of("wine"),
     "breast-cancer": lambda _: table_of("breast_cancer"),
     "digits": lambda _: table_of("digits"),
-    "esol": lambda data: smiles(
-        data, "esol", "measured log solubility in mols per litre"
-    ),
+    "esol": lambda data: smiles(data, "esol", "measured log solubility in mols per litre"),
     "freesolv": lambda data: smiles(data, "freesolv", "expt"),
     "lipophilicity": lambda data: smiles(data, "lipophilicity", "exp"),
     "grid": grid,

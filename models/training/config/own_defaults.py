@@ -1,7 +1,7 @@
-"""Default network and settings for your own data, by the task and the number of train items.
+"""Default network and settings for your own data, by level of the targets and number of train items.
 
-An item is what a split divides: a graph, or a node of a single graph. The numbers were chosen on 22 sets
-(``benchmarks/own_defaults.py``, ``docs/own-data.md``, ADR 0359). Published datasets have presets instead.
+An item is what a split divides: a graph, or a node of a single graph. The numbers were chosen by val on
+22 sets (``benchmarks/own_defaults.py``, ``docs/own-data.md``). Published datasets have presets instead.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import math
 from typing import NamedTuple
 
 from kmip_data.format.card import Card
-from kmip_data.format.schema import Schema
-from kmip_data.format.targets import target_column
+from kmip_data.format.targets import eval_metric, target_column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds, known_models
 from kmip_data.models.training.config.adapt_preset import level_of_column, molecule_encoders
@@ -19,11 +18,34 @@ from kmip_data.models.training.tasks import Level
 
 
 class Bracket(NamedTuple):
-    """Settings up to a number of train items."""
+    """Default network and settings up to a number of train items."""
 
-    train_items: float
+    most_items: float
     model: str
     settings: str  #: ``section.key=value``, separated by spaces
+
+
+#: Settings of all own data. The head keeps the length of its rows, on which a number may depend.
+SHARED_SETTINGS = "model.head_l2norm=false schedule.warmup_epochs=5 training.patience=50"
+#: Brackets by level of the targets, from few to many items.
+BRACKETS: dict[Level, tuple[Bracket, ...]] = {
+    "node": (
+        Bracket(
+            math.inf,
+            "sage",
+            "model.layers=2 model.hidden_dim=64 model.dropout=0.1 optimizer.lr=0.003"
+            " training.epochs=300 training.batch_size=32",
+        ),
+    ),
+    "graph": (
+        Bracket(
+            math.inf,
+            "gps-none",
+            "model.layers=3 model.hidden_dim=64 model.dropout=0.1 optimizer.lr=0.003"
+            " training.epochs=300 training.batch_size=64",
+        ),
+    ),
+}
 
 
 def is_own_data(card: Card) -> bool:
@@ -31,35 +53,16 @@ def is_own_data(card: Card) -> bool:
     return card.manifest not in dataset_names() or bool(load_manifest(card.manifest).recipe)
 
 
-#: Settings that all own data share: the head keeps the size of a row, which a number may depend on.
-COMMON = "model.head_l2norm=false training.epochs=300 training.patience=50 training.batch_size=32"
-#: Brackets by level and type of the targets, from few to many items.
-BRACKETS: dict[Level, tuple[Bracket, ...]] = {
-    "node": (
-        Bracket(
-            math.inf,
-            "sage",
-            "model.layers=2 model.hidden_dim=64 model.dropout=0.1 optimizer.lr=0.003",
-        ),
-    ),
-    "graph": (
-        Bracket(
-            math.inf,
-            "gps-none",
-            "model.layers=3 model.hidden_dim=64 model.dropout=0.1 optimizer.lr=0.003",
-        ),
-    ),
-}
-
-
 def find_bracket(card: Card) -> Bracket | None:
-    """Return the bracket of a build; ``None`` if it is published or has no targets of rows."""
+    """Return the bracket of a build; ``None`` if it is published, or has no targets of nodes or graphs."""
     column = target_column(card.schema_)
     if column is None or not is_own_data(card):
         return None
-    brackets = BRACKETS.get(level_of_column(column), ())
     items = train_items(card)
-    return next((bracket for bracket in brackets if items <= bracket.train_items), None)
+    for bracket in BRACKETS.get(level_of_column(column), ()):
+        if items <= bracket.most_items:
+            return bracket
+    return None
 
 
 def train_items(card: Card) -> int:
@@ -72,16 +75,22 @@ def train_items(card: Card) -> int:
     return train.nodes if card.counts["graphs"] == 1 else train.graphs
 
 
-def default_settings(schema: Schema, bracket: Bracket | None, model: str) -> list[str]:
+def default_settings(card: Card, bracket: Bracket | None, model: str) -> list[str]:
     """Return the default settings of ``model``: encoders of the features, and those of a bracket."""
-    local = component_kinds("local")[known_models()[model]["local"]["kind"]]
+    # 1. Read edge features if the network can.
+    schema = card.schema_
     encoders = {}
     if bracket is not None and any(column.attribute == "edge_attr" for column in schema.columns):
         encoders["model.edge_encoder"] = "linear"
     encoders |= molecule_encoders(schema)
+    local = component_kinds("local")[known_models()[model]["local"]["kind"]]
     if not local.reads_edges:
         encoders.pop("model.edge_encoder", None)
     settings = [f"{key}={name}" for key, name in encoders.items()]
-    if bracket is not None:
-        settings += [*COMMON.split(), *bracket.settings.split()]
-    return settings
+    if bracket is None:
+        return settings
+
+    # 2. Weights of classes would lower the accuracy, which counts every item equally.
+    if eval_metric(schema, card.manifest) == "accuracy":
+        settings.append("training.loss=cross_entropy")
+    return [*settings, *SHARED_SETTINGS.split(), *bracket.settings.split()]

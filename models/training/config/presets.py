@@ -440,7 +440,7 @@ def config_for_data(
     values = {"data": {"dataset": dataset}, "model": {"name": model}}
     config = config_from_mapping(values, "the defaults")
     if card is not None:
-        config = apply_overrides(config, default_settings(card.schema_, bracket, model))
+        config = apply_overrides(config, default_settings(card, bracket, model))
     return config.with_values("data", **changes)
 
 
