@@ -64,6 +64,7 @@ CANDIDATES = {
     "sage-drop": "sage model.dropout=0.5 optimizer.weight_decay=0.1",
     "sage-unweighted": "sage training.loss=cross_entropy",
     "sage-linear": "sage model.dropout=0 model.local.residual=linear model.local.stack=gnn-plus",
+    "sage-128": "sage training.loss=cross_entropy model.hidden_dim=128 model.layers=3",
     "gine-sum": "gine model.layers=3 model.pooling=sum",
     "gated": "gps-none model.layers=3",
     "gated-64": "gps-none model.layers=3 training.batch_size=64",

@@ -336,28 +336,6 @@ def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home
     )
 
 
-def test_a_single_graph_without_a_preset_uses_the_middle_of_tuned_gnns_ranges(one_graph, home):
-    for model in ("gcn", "sage", "gat", "gps-kmip", "gine"):
-        config = compose_configuration(
-            one_graph, {}, {}, model=model, variant=None, home=Home(home)
-        )
-        network = config.model
-        assert (network.layers, network.hidden_dim, network.dropout) == (5, 256, 0.5)
-        assert config.optimizer.lr == 0.005
-        assert config.preset == f"one-graph/{model}"
-    run = expect_success("train", one_graph, "--model", "gcn", *QUICK[:4])
-    assert (
-        "preset one-graph/gcn, variant code, not the paper's: the middle of the ranges that tunedGNN"
-        in run.err
-    )
-    assert "gcn, 5 layers, hidden_dim 256" in run.err
-    kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "many", split=PARTS)
-    assert (
-        compose_configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset
-        == ""
-    )
-
-
 def test_options_that_are_keys_name_the_key(home):
     for option, key in {
         "--lr": "optimizer.lr",

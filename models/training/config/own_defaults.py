@@ -1,51 +1,32 @@
-"""Default network and settings for your own data, by level of the targets and number of train items.
+"""Default network and settings for your own data; published datasets have presets instead.
 
-An item is what a split divides: a graph, or a node of a single graph. The numbers were chosen by val on
-22 sets (``benchmarks/own_defaults.py``, ``docs/own-data.md``). Published datasets have presets instead.
+They were chosen by val on 22 sets of 48 to 16,000 train items (``benchmarks/own_defaults.py``,
+``docs/own-data.md``), where one network served nodes and graphs, few and many, numbers and classes.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 from kmip_data.format.card import Card
 from kmip_data.format.targets import eval_metric, target_column
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.models.config import component_kinds, known_models
+from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.config.adapt_preset import level_of_column, molecule_encoders
-from kmip_data.models.training.tasks import Level
 
-
-class Bracket(NamedTuple):
-    """Default network and settings up to a number of train items."""
-
-    most_items: float
-    model: str
-    settings: str  #: ``section.key=value``, separated by spaces
-
-
-#: Settings of all own data. The head keeps the length of its rows, on which a number may depend.
-SHARED_SETTINGS = "model.head_l2norm=false schedule.warmup_epochs=5 training.patience=50"
-#: Brackets by level of the targets, from few to many items.
-BRACKETS: dict[Level, tuple[Bracket, ...]] = {
-    "node": (
-        Bracket(
-            math.inf,
-            "sage",
-            "model.layers=2 model.hidden_dim=64 model.dropout=0.1 optimizer.lr=0.003"
-            " training.epochs=300 training.batch_size=32",
-        ),
-    ),
-    "graph": (
-        Bracket(
-            math.inf,
-            "gps-none",
-            "model.layers=3 model.hidden_dim=64 model.dropout=0.1 optimizer.lr=0.003"
-            " training.epochs=300 training.batch_size=64",
-        ),
-    ),
-}
+#: GraphSAGE keeps a node apart from the mean of its neighbours, as the linear models do that it must
+#: exceed.
+OWN_MODEL = "sage"
+#: Settings of any network. The head keeps the length of its rows, on which a number may depend.
+OWN_SETTINGS = (
+    "model.layers=2",
+    "model.hidden_dim=64",
+    "model.dropout=0.1",
+    "model.head_l2norm=false",
+    "optimizer.lr=0.003",
+    "schedule.warmup_epochs=5",
+    "training.epochs=300",
+    "training.patience=50",
+    "training.batch_size=32",
+)
 
 
 def is_own_data(card: Card) -> bool:
@@ -53,44 +34,30 @@ def is_own_data(card: Card) -> bool:
     return card.manifest not in dataset_names() or bool(load_manifest(card.manifest).recipe)
 
 
-def find_bracket(card: Card) -> Bracket | None:
-    """Return the bracket of a build; ``None`` if it is published, or has no targets of nodes or graphs."""
+def has_own_defaults(card: Card | None) -> bool:
+    """True for a build of your own data with targets of nodes or graphs."""
+    if card is None or not is_own_data(card):
+        return False
     column = target_column(card.schema_)
-    if column is None or not is_own_data(card):
-        return None
-    items = train_items(card)
-    for bracket in BRACKETS.get(level_of_column(column), ()):
-        if items <= bracket.most_items:
-            return bracket
-    return None
+    return column is not None and level_of_column(column) != "link"
 
 
-def train_items(card: Card) -> int:
-    """Return the number of items in train by the default split; without a split, of all items."""
-    if not card.default_split:
-        return card.split_records
-    train = card.splits[card.default_split].parts.get("train")
-    if train is None:
-        return 0
-    return train.nodes if card.counts["graphs"] == 1 else train.graphs
-
-
-def default_settings(card: Card, bracket: Bracket | None, model: str) -> list[str]:
-    """Return the default settings of ``model``: encoders of the features, and those of a bracket."""
-    # 1. Read edge features if the network can.
+def default_settings(card: Card, model: ModelConfig) -> list[str]:
+    """Return the default settings of a network on a build, ``KEY=VALUE``."""
+    # 1. Molecules have encoders of their own; other edge features are read if the network can.
     schema = card.schema_
+    is_own = has_own_defaults(card)
     encoders = {}
-    if bracket is not None and any(column.attribute == "edge_attr" for column in schema.columns):
+    if is_own and any(column.attribute == "edge_attr" for column in schema.columns):
         encoders["model.edge_encoder"] = "linear"
     encoders |= molecule_encoders(schema)
-    local = component_kinds("local")[known_models()[model]["local"]["kind"]]
-    if not local.reads_edges:
+    if not (model.local.reads_edges or model.attention.reads_edges):
         encoders.pop("model.edge_encoder", None)
     settings = [f"{key}={name}" for key, name in encoders.items()]
-    if bracket is None:
+    if not is_own:
         return settings
 
     # 2. Weights of classes would lower the accuracy, which counts every item equally.
     if eval_metric(schema, card.manifest) == "accuracy":
         settings.append("training.loss=cross_entropy")
-    return [*settings, *SHARED_SETTINGS.split(), *bracket.settings.split()]
+    return [*settings, *OWN_SETTINGS]

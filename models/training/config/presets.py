@@ -21,7 +21,11 @@ from kmip_data.models.config import component_kinds, known_models, merge_tables
 from kmip_data.models.positional_encodings import find_positional_encoding
 from kmip_data.models.training.config.adapt_preset import fit_to_columns
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.config.own_defaults import default_settings, find_bracket
+from kmip_data.models.training.config.own_defaults import (
+    OWN_MODEL,
+    default_settings,
+    has_own_defaults,
+)
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
@@ -420,13 +424,12 @@ def config_for_data(
         builds = matching_builds(home, name, {}) or list_builds(home, name)
         card = builds[0].card if builds else None
 
-    # 2. Use the preset of the dataset or its family, or the defaults, by the size of your own data.
+    # 2. Use the preset of the dataset or its family, or the defaults.
     owner = preset_owner(dataset, card)
     if owner is not None:
         config = _preset_config(owner, model or BASE_MODEL, variant, dataset)
         return config.with_values("data", **changes)
-    bracket = None if card is None else find_bracket(card)
-    model = model or (BASE_MODEL if bracket is None else bracket.model)
+    model = model or (OWN_MODEL if has_own_defaults(card) else BASE_MODEL)
     if model not in known_models():
         command = "one of these, or --plugin FILE for a model of your own"
         raise unknown_name_error("model", model, list(known_models()), command=command)
@@ -440,7 +443,7 @@ def config_for_data(
     values = {"data": {"dataset": dataset}, "model": {"name": model}}
     config = config_from_mapping(values, "the defaults")
     if card is not None:
-        config = apply_overrides(config, default_settings(card, bracket, model))
+        config = apply_overrides(config, default_settings(card, config.model))
     return config.with_values("data", **changes)
 
 

@@ -1,4 +1,4 @@
-"""Defaults of your own data: each bracket is chosen by the number of train items, and trains."""
+"""Default network and settings of your own data, which published datasets do not have."""
 
 from __future__ import annotations
 
@@ -12,17 +12,11 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.models.training.config.own_defaults import BRACKETS, find_bracket, train_items
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.own_defaults import OWN_MODEL, OWN_SETTINGS
 from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.train import train
-
-#: Brackets of nodes and graphs, each with the largest number of items of the previous one.
-CASES = [
-    (level, bracket, 0 if number == 0 else brackets[number - 1].most_items)
-    for level, brackets in BRACKETS.items()
-    for number, bracket in enumerate(brackets)
-]
 
 
 @pytest.fixture(scope="module")
@@ -34,44 +28,15 @@ def builds(tmp_path_factory):
     }
 
 
-def with_train_items(card, items: int):
-    """Return a card whose train part has a number of items."""
-    split = card.splits[card.default_split]
-    train_part = split.parts["train"].model_copy(update={"nodes": items, "graphs": items})
-    parts = {**split.parts, "train": train_part}
-    splits = {**card.splits, card.default_split: split.model_copy(update={"parts": parts})}
-    return card.model_copy(update={"splits": splits})
-
-
-@pytest.mark.parametrize(("level", "bracket", "previous"), CASES)
-def test_each_bracket_is_chosen_by_the_number_of_train_items(builds, level, bracket, previous):
-    card = builds[level].card
-    largest = int(min(bracket.most_items, 10**9))
-    for items in (int(previous) + 1, largest):
-        assert find_bracket(with_train_items(card, items)) is bracket
-    assert BRACKETS[level][-1].most_items == float("inf"), "every size has a default"
-    limits = [bracket.most_items for bracket in BRACKETS[level]]
-    assert limits == sorted(set(limits))
-
-
-@pytest.mark.parametrize("level", BRACKETS)
-def test_own_data_are_trained_with_the_default_of_their_size(builds, level, tmp_path: Path):
-    build = builds[level]
-    parts = build.card.splits[build.card.default_split].parts
-    assert train_items(build.card) == (
-        parts["train"].nodes if level == "node" else parts["train"].graphs
-    )
-    bracket = find_bracket(build.card)
-    config = config_for_data(str(build.path))
-    values = config.model_dump()
-    for setting in bracket.settings.split():
-        key, _, value = setting.partition("=")
-        section, _, name = key.partition(".")
-        assert str(values[section][name]) == value
-    assert (config.model.name, config.preset) == (bracket.model, "")
+@pytest.mark.parametrize("level", ["node", "graph"])
+def test_own_data_are_trained_with_the_default_network_and_settings(builds, level, tmp_path: Path):
+    config = config_for_data(str(builds[level].path))
+    for setting in OWN_SETTINGS:
+        assert apply_overrides(config, setting) == config, setting
+    assert (config.model.name, config.preset) == (OWN_MODEL, "")
     config = config.with_values("training", epochs=1, references=False)
     (result,) = train(config, home=Home(tmp_path), name="a", quiet=True).results
-    assert result.model == bracket.model
+    assert result.model == OWN_MODEL
 
 
 def test_another_network_has_the_same_settings(builds):
