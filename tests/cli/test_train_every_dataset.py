@@ -48,7 +48,7 @@ def has_presets(dataset: str) -> bool:
 
 
 def test_no_preset_is_left_out() -> None:
-    shared = {"gnn-plus", "one-graph"}  # only bases of others
+    shared = {"gnn-plus"}  # only bases of others
     others = {"dataset.toml", "digests.toml"}
     files = [path for path in MANIFESTS.glob("*/*.toml") if path.name not in others]
     files = [path for path in files if path.parent.name not in shared]
