@@ -177,7 +177,18 @@ def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, in_pr
     [run] = expect_success("sweep", plan, *options, "--json").json["runs"]
     assert (run["state"], run["path"]) == ("done", str(planned.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
-    words = ["--dataset", "clouds", "--epochs", "3", "--name", "loop", "-q", *settings]
+    words = [
+        "--dataset",
+        "clouds",
+        "--model",
+        "gps-kmip",
+        "--epochs",
+        "3",
+        "--name",
+        "loop",
+        "-q",
+        *settings,
+    ]
     expect_success("train", *words)
     loop = planned.folder.with_name("loop")
     both = [
