@@ -18,6 +18,7 @@ from support.own_graphs import (
 )
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import NODE_ID
 
 _LETTERS = [*"bcdfghjklmnpqrstvwxz"]
 
@@ -181,6 +182,39 @@ def test_ids_are_compared_in_one_normal_form(tmp_path):
         edges = f"one,two,size\n{other}1,b,.5\nb,{other}1,.25\n"
         got = read_files(write_files(tmp_path / f"{number}", x_csv=nodes, y_csv=edges))
         assert got.edges() == {(0, 1), (1, 0)}
+
+
+@pytest.mark.parametrize("files", ["one file", "files of one graph", "files that are graphs"])
+@pytest.mark.parametrize("form", ["{:08d}", "{:02d}", "{:.0f}.0", "{}", "+{}", "A{:03d}"])
+def test_ids_are_found_and_stored_as_they_are_written(tmp_path, form, files):
+    """Codes such as 007 are texts and A007 too; their texts neither are features nor are asked about."""
+    numbers = [7, 99, *range(100, 140)]
+    ids = [form.format(number) for number in numbers]
+    nodes = "Account,Balance,Flagged\n" + "".join(
+        f"{key},{row}.5,{'NY'[row % 2]}\n" for row, key in enumerate(ids)
+    )
+    rows = [f"{first},{ids[row - 2]},{row}.25\n" for row, first in enumerate(ids)]
+    halves = [rows] if files == "one file" else [rows[:20], rows[20:]]
+    tables = {f"m{number:02d}_csv": "u,v,w\n" + "".join(half) for number, half in enumerate(halves)}
+    folder = write_files(tmp_path / "t", **tables)
+    if files == "files that are graphs":
+        sets = [{*" ".join(half).replace(",", " ").split()} for half in halves]
+        keys = [f"m{number:02d}" for number, ends in enumerate(sets) for key in ids if key in ends]
+        rows = [key for ends in sets for key in ids if key in ends]
+        lines = "".join(f"{g};{key};{key[-1:]}.5\n" for g, key in zip(keys, rows, strict=True))
+        write_files(folder, p_tsv="period;Account;Balance\n" + lines)
+        write_files(folder, q_tsv="name\tclass\nm00\ta\nm01\tb\n")
+        got = read_files(folder, label=("class",))
+        assert [record.num_edges for record in got.records] == [20, 22]
+        return
+    got = read_files(write_files(folder, a_csv=nodes), label=("Flagged",))
+    assert got.edges() == {(row, (row - 2) % 42) for row in range(42)}
+    stored = got.first.columns[NODE_ID]
+    if stored.ndim == 2:  # UTF-8
+        stored = [bytes(row).rstrip(b"\0").decode() for row in stored]
+    is_number = form in {"{}", "{:.0f}.0", "+{}"}
+    assert [*stored] == (numbers if is_number else ids)
+    assert not [line for line in got.files["ignored"] if "Account" in line]
 
 
 def write_graph_files(folder, count):

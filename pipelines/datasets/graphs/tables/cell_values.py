@@ -421,8 +421,9 @@ def summarise_values(column: TableColumn, values: CellValues) -> ValueSummary:
 
 def summarise_cells(column: TableColumn) -> ValueSummary:
     """Return the summary of a column whose cells are ids or parts, as they are written."""
-    filled = column.cells.dropna()
-    missing = len(column.cells) - len(filled)
+    cells = column.table.id_cells(column.name)
+    filled = cells.dropna()
+    missing = len(cells) - len(filled)
     if filled.dtype.kind in "iub":
         shown = _first_distinct(filled)
         distinct = count_distinct(filled)

@@ -108,6 +108,14 @@ class Table:
             return values.to_numpy(object)
         return normal_texts(values.astype(str).to_numpy(object))
 
+    def id_cells(self, name: str) -> pd.Series:
+        """Return the cells of a column as ids are written; numbers, if none is a code such as 001."""
+        cells = self.frame[name]
+        if not (self.text and self.may_have_codes) or cells.dtype.kind not in "iuf":
+            return cells
+        written = self.as_written(name)
+        return written if written.dtype.kind == "i" else written.replace("", None)
+
     @cached_property
     def _is_ascii(self) -> bool:
         """True if the rows are a text of ASCII characters."""

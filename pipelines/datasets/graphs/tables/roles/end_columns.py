@@ -283,7 +283,7 @@ def _may_mix_two_node_types(edges: Table, ends: EndColumns) -> bool:
     """True for numbers in columns such as user_id and item_id: both may count from 1."""
     if _are_similar(*ends):
         return False
-    columns = [id_values(edges.frame[name]) for name in ends]
+    columns = [id_values(edges.id_cells(name)) for name in ends]
     are_numbers = all(ids is not None and ids.distinct.dtype.kind == "i" for ids in columns)
     return are_numbers and _count_common(columns[0], columns[1]) > 0
 
@@ -317,7 +317,7 @@ def _likely_ends(
     are not numbers that may count two kinds of nodes.
     """
     free = [name for name in names if name in free_columns(edges, params)]
-    columns = {name: id_values(edges.frame[name]) for name in free[:_COMPARED_COLUMNS]}
+    columns = {name: id_values(edges.id_cells(name)) for name in free[:_COMPARED_COLUMNS]}
     candidates = [name for name, ids in columns.items() if ids is not None and not are_years(ids)]
     if len(candidates) < 2 or any(given_ends):
         candidates = [name for name in candidates or names if name not in given_ends] or [*names]

@@ -36,8 +36,8 @@ def add_columns_of_graphs(
     forms = [*forms_of_names(names), *(column for column in texts if len({*column}) == len(column))]
     for table in tables:
         for key in table.column_names:
-            ids = id_values(table.frame[key])
-            keys = names_in_column(forms, table.frame[key])
+            ids = id_values(table.id_cells(key))
+            keys = names_in_column(forms, table.id_cells(key))
             if ids is not None and ids.is_unique and keys is not None:
                 graphs = _with_columns(graphs, table, key, keys, notices)
                 break
@@ -50,7 +50,7 @@ def _with_columns(
     graphs: Table, table: Table, key: str, keys: Sequence[str], notices: Notices
 ) -> Table:
     """Return the table of graphs with the row of ``table`` that has the key of each graph."""
-    ids = id_values(table.frame[key])
+    ids = id_values(table.id_cells(key))
     wanted = id_values(pd.Series([*keys], dtype=object))
     if ids is None or wanted is None:
         return graphs

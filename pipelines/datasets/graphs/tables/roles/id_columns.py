@@ -19,6 +19,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import graph_co
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
     ids_as_strings,
+    is_row_index,
     unknown_column_error,
 )
 
@@ -81,7 +82,7 @@ def find_node_id_column(
         matches = [
             name
             for name in complete
-            if not _is_permutation(nodes.frame[name])
+            if not _is_permutation(nodes.id_cells(name))
             and (_can_only_be_ids(nodes, name) or not numberings)
         ]
     if len(matches) > 1:
@@ -90,7 +91,7 @@ def find_node_id_column(
         return matches[0]
 
     # 2. Other numbers may be values that happen to have all ids, such as ages: ask.
-    ambiguous = [name for name in complete if not (nodes.frame[name] == nodes.frame.index).all()]
+    ambiguous = [name for name in complete if not is_row_index(nodes.id_cells(name))]
     if ambiguous:
         _add_id_question(nodes, ambiguous, numberings, notices)
         return ambiguous[0]
@@ -104,7 +105,7 @@ def find_node_id_column(
     column = named_like_ids[0]
     raise DamagedInput(
         f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
-        found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.frame[column].to_numpy())}",
+        found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.id_cells(column).to_numpy())}",
         next=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
     )
 
@@ -161,24 +162,26 @@ def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> s
     strings = {*ids_as_strings(ids)}
     matches = {}
     for name in columns:
-        if nodes.frame[name].dtype.kind == "O" or known_columns.may_be_id_name(name):
-            matches[name] = len(strings & {*ids_as_strings(nodes.frame[name].to_numpy())})
+        cells = nodes.id_cells(name)
+        if cells.dtype.kind == "O" or known_columns.may_be_id_name(name):
+            matches[name] = len(strings & {*ids_as_strings(cells.to_numpy())})
     best = max(matches, key=matches.__getitem__, default="")
     return best if best and matches[best] else ""
 
 
 def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     """Refuse an empty cell or a duplicate in a column that has the ids of all ends."""
-    values = nodes.frame[name].dropna()
+    cells = nodes.id_cells(name)
+    values = cells.dropna()
     if values.dtype.kind == "f" and (values % 1 == 0).all():  # whole numbers, or an empty cell
         values = values.astype(np.int64)
     if not {*ids_as_strings(ids)} <= {*ids_as_strings(values.to_numpy())}:
         return
     nodes.ids(name)
-    is_duplicate = nodes.frame[name].duplicated()
+    is_duplicate = cells.duplicated()
     if is_duplicate.any():
         row = int(is_duplicate.argmax())
-        problem = f"the node {nodes.frame[name][row]} occurs twice"
+        problem = f"the node {cells[row]} occurs twice"
         remedy = f"{REMEDY_OF_EQUAL_IDS}; --set node=none, if the edges number the rows from 0"
         raise nodes.error_at(row, problem, remedy)
 

@@ -84,7 +84,11 @@ class ValuesOfTables:
         """Return the values of a column; ``None`` if they are no ids."""
         key = (table, name)
         if key not in self._values:
-            self._values[key] = id_values(table.frame[name])
+            # Decimals are recognised without another parse of the text.
+            ids = id_values(table.frame[name])
+            if ids is not None and table.may_have_codes:
+                ids = id_values(table.id_cells(name))
+            self._values[key] = ids
         return self._values[key]
 
     def positions(self, table: Table, name: str, other: Table, other_name: str) -> I64 | None:
@@ -119,6 +123,13 @@ class ValuesOfTables:
                 unique.append(name)
         return unique
 
+    def _sample(self, table: Table, name: str, step: int) -> IdValues | None:
+        """Return the values of each ``step``-th row."""
+        if not table.may_have_codes:
+            return id_values(table.frame[name][::step])
+        values = self.of(table, name)
+        return None if values is None else IdValues(values.distinct, values.codes[::step])
+
     def known_rows(
         self, table: Table, names: Sequence[str], other: Table, other_names: Sequence[str]
     ) -> Bools | None:
@@ -130,7 +141,7 @@ class ValuesOfTables:
         ids = [self.of(other, name) for name in other_names]
         step = max(len(table.frame) // _SAMPLED_ROWS, 1)
         for name, own_ids in zip(names, ids, strict=True):
-            sample = id_values(table.frame[name][::step])
+            sample = self._sample(table, name, step)
             if own_ids is None or sample is None:
                 return None
             if np.mean(sample.positions_in(own_ids) >= 0) < _MIN_SAMPLED:

@@ -76,12 +76,13 @@ def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
                 f"{first.name} and {second.name} have the same rows.",
                 next="move one of them out of the folder",
             )
-    frame = pd.concat([table.frame for table in tables], ignore_index=True)
+    # Cells are parsed as written from one text, which has no column of files.
+    is_one_text = names is None and len({table.separator for table in tables}) == 1
+    frames = [table.frame if is_one_text else _with_codes(table, tables) for table in tables]
+    frame = pd.concat(frames, ignore_index=True)
     if names is not None:
         frame[FILE_COLUMN] = np.repeat(np.array(names, object), [len(t.frame) for t in tables])
     first = tables[0]
-    # Cells are parsed as written from one text, which has no column of files.
-    is_one_text = names is None and len({table.separator for table in tables}) == 1
     text = b"".join(bytes(table.text) for table in tables) if is_one_text else b""
     return replace(
         first,
@@ -91,6 +92,18 @@ def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
         may_have_codes=any(table.may_have_codes for table in tables),
         locations=_Locations(tables),
     )
+
+
+def _with_codes(table: Table, tables: Sequence[Table]) -> pd.DataFrame:
+    """Return the rows of a table, with texts in the columns in which any table has codes like 001."""
+    if not table.text:
+        return table.frame
+    columns = {
+        name: table.as_written(name).astype(str).replace("", None)
+        for name in table.column_names
+        if any(other.zero_padded_codes(name) is not None for other in tables)
+    }
+    return table.frame.assign(**columns)
 
 
 def _names_of_graphs(
@@ -103,7 +116,7 @@ def _names_of_graphs(
     values = ValuesOfTables()
     for table in others:
         for column in values.unique_columns(table, free_columns(table, params)):
-            if (names := names_in_column(forms, table.frame[column])) is not None:
+            if (names := names_in_column(forms, table.id_cells(column))) is not None:
                 return names
     return None
 
