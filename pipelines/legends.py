@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.formats.delimited import read_delimited
+from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 
 LEGEND_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
 _MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
@@ -21,13 +22,19 @@ _MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
 _ROW = re.compile(
     r'[ \t]*"?(-?\d+)"?[ \t]*([\t;,|:=]|[ \t])[ \t]*(?!-?[\d.]+[ \t])"?([^\s;,|"][^\t;,|"]*)"?[ \t]*'
 )
+_CODE = re.compile(r"-?\d{1,9}")
+_NUMBERS = re.compile(r"[-+\d.eE, ]*")
+_COLOUR = re.compile(r"#?[0-9a-fA-F]{6,8}|#[0-9a-fA-F]{3}|(rgb)?\(.*\)")
+_COLOUR_NAMES = {"r", "g", "b", "a", "red", "green", "blue", "alpha"}
+_NAME_WORDS = {"class", "label", "name"}  #: words in the name of a column with names
 
 
 def read_legend(path: Path, encoding: str = "") -> dict[int, str] | None:
     """Return the name of each code in a legend, by code; ``None`` if a file is no legend.
 
-    A legend is a table of two columns: integers and texts, each of them once, with or without names
-    of the columns. In JSON it is ``{"0": "floor", "1": "wall"}``, ``{"floor": 0, "wall": 1}`` or
+    A legend is a table with a column of integers and one of texts, each of them once, with or without
+    names of the columns. Of several texts, the name is the one called class, name or label, else the
+    first that is no colour. In JSON it is ``{"0": "floor", "1": "wall"}``, ``{"floor": 0, "wall": 1}`` or
     ``["floor", "wall"]``.
     """
     if path.suffix.lower() not in LEGEND_SUFFIXES or path.stat().st_size > _MAX_BYTES:
@@ -38,11 +45,12 @@ def read_legend(path: Path, encoding: str = "") -> dict[int, str] | None:
             pairs = _pairs_of_json(json.loads(data))
         else:
             text = bytes(read_delimited(data, path.name, encoding).data)
-            pairs = _pairs_of_text(text.decode().split("\n"))
-    except (ValueError, RecursionError, DamagedInput, UsageError):
+            lines = [line for line in text.decode().split("\n") if line.strip()]
+            pairs = _pairs_of_text(lines) or _pairs_of_table(lines)
+    except (ValueError, RecursionError, csv.Error, DamagedInput, UsageError):
         return None  # no text, or in another encoding
     names = dict(pairs)
-    has_texts = any(not re.fullmatch(r"[-+\d.eE, ]*", name) for name in names.values())
+    has_texts = not all(map(_NUMBERS.fullmatch, names.values()))
     are_distinct = len({*names.values()}) == len(names) == len(pairs)
     return dict(sorted(names.items())) if len(names) > 1 and has_texts and are_distinct else None
 
@@ -82,10 +90,9 @@ def find_legend(
     return None
 
 
-def _pairs_of_text(lines: list[str]) -> list[tuple[int, str]]:
+def _pairs_of_text(lines: Sequence[str]) -> list[tuple[int, str]]:
     """Return the code and the name in each line; nothing if a line below the first has others."""
-    rows = [line for line in lines if line.strip()]
-    matches = [_ROW.fullmatch(row) for row in rows]
+    matches = [_ROW.fullmatch(line) for line in lines]
     if matches and matches[0] is None:  # names of the columns
         del matches[0]
     pairs = []
@@ -94,6 +101,28 @@ def _pairs_of_text(lines: list[str]) -> list[tuple[int, str]]:
             return []
         pairs.append((int(match[1]), match[3].strip()))
     return pairs
+
+
+def _pairs_of_table(lines: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the code and the name in each row of a table of several columns; nothing if it has none."""
+    rows = [*split_rows(lines, guess_separator(lines))]
+    if len({*map(len, rows)}) != 1:
+        return []
+    header = [""] * len(rows[0]) if any(map(_CODE.fullmatch, rows[0])) else rows.pop(0)
+    columns = [*zip(header, zip(*rows, strict=True), strict=True)]
+    unique = [(name, column) for name, column in columns if len({*column}) == len(column)]
+    codes = [
+        column
+        for name, column in unique
+        if all(map(_CODE.fullmatch, column)) and name.lower() not in _COLOUR_NAMES
+    ]
+    texts = [(name, column) for name, column in unique if not all(map(_NUMBERS.fullmatch, column))]
+    named = [column for name, column in texts if _NAME_WORDS & {*re.split("[^a-z]+", name.lower())}]
+    others = [column for _, column in texts if not all(map(_COLOUR.fullmatch, column))]
+    chosen = [*named, *others]
+    if not codes or not chosen:
+        return []
+    return [(int(code), name) for code, name in zip(codes[0], chosen[0], strict=True)]
 
 
 def _pairs_of_json(content: object) -> list[tuple[int, str]]:

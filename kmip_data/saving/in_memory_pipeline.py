@@ -35,7 +35,11 @@ from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables, expand_lists
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import as_pandas, is_frame
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
+    as_pandas,
+    is_frame,
+    with_index_columns,
+)
 from kmip_data.pipelines.formats.typed_tables.frames import array_as_list, with_file_dtypes
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
@@ -79,7 +83,8 @@ class InMemoryTables:
         if isinstance(source, Mapping):
             for level in self._rows:
                 if (frame := source.get(f"{level}s")) is not None:
-                    self._frames[level] = with_file_dtypes(as_pandas(frame))
+                    columns = with_index_columns(as_pandas(frame), may_have_ids=level != "edge")
+                    self._frames[level] = with_file_dtypes(columns)
         else:
             for number, graph in enumerate(source):
                 add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)

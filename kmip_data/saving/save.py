@@ -88,7 +88,8 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         unless it is a list, graphs are kept in a temporary file next to ``folder``. Also accepted: a
         networkx graph or a list of them, a table of edges, or tables by name, ``{"nodes": …,
         "edges": …, "graphs": …}``, which are read like CSV files of these names. Tables are frames
-        of pandas, or, with pyarrow installed, of polars or another library that exports them.
+        of pandas, whose index is a column unless it numbers the rows, or, with pyarrow installed,
+        of polars or another library that exports them.
     folder
         A new folder, relative to the working directory. A build in ``built/`` of the home folder
         can be opened by its name from anywhere.

@@ -26,6 +26,21 @@ LEGENDS = {
     "quotes": ("classes.csv", '"0";"floor"\n"1";"high wall"\n"7";"door"\n'),
     "equals": ("classes.txt", "# classes\n0 = floor\n1 = high wall\n\n7 = door\n"),
     "colons": ("classes.txt", "0: floor\n1: high wall\n7: door\n"),
+    "commas": ("classes.csv", 'code,name\n0,floor\n1,"high wall"\n7,door\n'),
+    "colours": (
+        "classes.csv",
+        "code,class,colour\n0,floor,#aa7733\n1,high wall,#0a0\n7,door,#cc0000\n",
+    ),
+    "colours first": ("a.tsv", "(9,8,9)\tfloor\t0\n(9,7,0)\thigh wall\t1\n(8,7,0)\tdoor\t7\n"),
+    "red, green, blue": (
+        "a.csv",
+        "r,g,b,label,id\n9,8,9,floor,0\n6,7,0,high wall,1\n8,7,0,door,7\n",
+    ),
+    "words of colours": (
+        "a.csv",
+        "Colour;Class name;No\nred;floor;0\nblue;high wall;1\ngreen;door;7\n",
+    ),
+    "groups": ("a.csv", "id,group,name\n0,inner,floor\n1,inner,high wall\n7,inner,door\n"),
     "object": ("legend.json", '{"0": "floor", "1": "high wall", "7": "door"}'),
     "inverse": ("legend.json", '{"floor": 0, "high wall": 1, "door": 7}'),
 }
@@ -34,7 +49,9 @@ NO_LEGENDS = {
     "points": ("a.txt", "0 1 2\n1 2 3\n"),
     "repeated codes": ("a.csv", "0,floor\n0,wall\n"),
     "repeated names": ("a.csv", "0,floor\n1,floor\n"),
-    "three columns": ("a.csv", "0,floor,red\n1,wall,blue\n"),
+    "three columns without texts": ("a.csv", "code,class,x\n0,1,5\n1,2,6\n"),
+    "colours alone": ("a.csv", "code,size,colour\n0,1,#aa7733\n1,2,#00aa00\n"),
+    "texts of rows": ("a.csv", "x,y,z,kind\n0,1,5,tree\n1,2,6,tree\n"),
     "one row": ("a.txt", "0 floor\n"),
     "text": ("README.txt", "Two floors\nof a house.\n"),
     "nested": ("a.json", '{"0": ["floor"]}'),
@@ -51,7 +68,7 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
 
 
 @pytest.mark.parametrize("case", [*LEGENDS, *NO_LEGENDS])
-def test_a_legend_has_two_columns_of_distinct_codes_and_names(tmp_path, case):
+def test_a_legend_has_a_column_of_distinct_codes_and_one_of_names(tmp_path, case):
     name, content = {**LEGENDS, **NO_LEGENDS}[case]
     write(tmp_path, {name: content})
     assert read_legend(tmp_path / name) == (NAMES if case in LEGENDS else None)
@@ -94,6 +111,7 @@ COMPANIONS = {
     "pairs": ("t.txt", "".join(f"{n} k{n}\n" for n in range(12)), ("label", "k3")),
     "numbers with names": ("t.csv", "id,age\n" + "".join(f"{n},{n * 5}\n" for n in range(12)), ("age", 15)),
     "a part of the clouds": ("t.csv", "id,kind\n3,a\n5,b\n", ("kind", "a")),
+    "table that looks like a legend": ("t.csv", "id,name,by\n3,ash,x\n5,oak,y\n", ("name", "ash")),
     "list": ("train_list.txt", "3.txt\n5\n", "part"),
     "list of JSON": ("test.json", '["clouds/3", "clouds/5.txt"]', "part"),
     "readme": ("README.txt", "Twelve scans\nof 2019, by us.\n", "ignored"),

@@ -103,9 +103,11 @@ def find_companions(
                 )
             companions.parts |= dict.fromkeys(listed, PART_CODES[part])
         else:
-            # Two columns may be both, if the names of the items are numbers.
+            # Two columns may be both, if the names of the items are numbers; more are one of both.
             legend = read_legend(path, options.encoding)
             table = _item_table(path, name, rows, names, options)
+            if table is not None and len(rows[0]) > 2:
+                legend = None
         if legend is not None:
             companions.legends[name] = legend
         if table is not None:

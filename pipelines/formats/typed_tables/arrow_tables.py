@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -126,9 +127,26 @@ def _arrow_batches(path: Path) -> Iterator[Any]:
 
 
 def _frame_of_arrow(table: Any) -> pd.DataFrame:
-    """Return a table of pyarrow with all its columns; a named index of pandas is one of them."""
+    """Return a table of pyarrow with all its columns, and an index of pandas with a name or texts."""
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    return frame.loc[:, [not _UNNAMED_INDEX.fullmatch(str(name)) for name in frame]]
+    unnamed = [name for name in frame if _UNNAMED_INDEX.fullmatch(str(name))]
+    numbers = [name for name in unnamed if frame[name].dtype.kind in "iu"]
+    return frame.drop(columns=numbers).rename(columns=dict.fromkeys(unnamed[:1], "index"))
+
+
+def with_index_columns(frame: pd.DataFrame, *, may_have_ids: bool) -> pd.DataFrame:
+    """Return a frame of pandas with its index as columns, unless the index numbers the rows.
+
+    Integers without a name are ids only of rows that ``may_have_ids``, and if they are distinct:
+    frames that were filtered, sorted or joined have other numbers than 0, 1, 2, ….
+    """
+    existing = [name for name in frame.index.names if name in frame.columns]
+    if existing:
+        frame = frame.reset_index(level=existing, drop=True)
+    index = frame.index
+    are_numbers = [*index.names] == [None] and index.dtype.kind in "iu"
+    has_ids = may_have_ids and index.is_unique and not np.array_equal(index, range(len(index)))
+    return frame.reset_index(drop=are_numbers and not has_ids)
 
 
 def is_frame(value: object) -> bool:

@@ -13,7 +13,11 @@ from support.own_graphs import read_files, write_files
 
 import kmip_data
 from kmip_data.errors import DamagedInput, KmipDataError, MissingExtra, OutOfResources, UsageError
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import as_pandas, is_frame
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
+    as_pandas,
+    is_frame,
+    with_index_columns,
+)
 from kmip_data.pipelines.formats.typed_tables.frames import read_frames
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
@@ -109,6 +113,43 @@ def test_frames_of_any_library_are_tables(tmp_path: Path, method: str) -> None:
     assert all((first[name] == second[name]).all() for name in first)
 
 
+#: Index of a table of nodes with the ids 5, 7 and 9, or letters -> the columns that it becomes.
+INDEXES = {
+    "named": (lambda ids: pd.Index(ids, name="who"), ["who"]),
+    "without a name": (pd.Index, ["index"]),
+    "of categories": (lambda ids: pd.CategoricalIndex(ids, name="who"), ["who"]),
+    "of two levels": (
+        lambda ids: pd.MultiIndex.from_arrays([list("xyz"), ids], names=["kind", "who"]),
+        ["kind", "who"],
+    ),
+}
+
+
+@pytest.mark.parametrize("ids", [[5, 7, 9], ["b", "a", "c"]], ids=["numbers", "texts"])
+@pytest.mark.parametrize("case", INDEXES)
+def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[object]) -> None:
+    make_index, columns = INDEXES[case]
+    nodes = pd.DataFrame({"mass": [1.5, 2.5, 3.5], "kind_": list("uvu")}, index=make_index(ids))
+    got = with_index_columns(nodes, may_have_ids=True)
+    assert [*got] == [*columns, "mass", "kind_"]
+    assert [*got[columns[-1]]] == ids
+    # Filtered and sorted edges have an index of other numbers, which are no ends.
+    edges = pd.DataFrame({"w": [9.5, 1.5, 2.5], "u": [ids[0], *ids[:2]], "v": [ids[0], *ids[1:]]})
+    kmip_data.save({"nodes": nodes, "edges": edges[1:][::-1]}, tmp_path / "a", label="kind_")
+    data = kmip_data.open(tmp_path / "a")[0]
+    assert data.edge_index.tolist() == [[1, 0], [2, 1]]
+    assert data.x[:, -1].tolist() == [1.5, 2.5, 3.5]
+    assert data.edge_attr.tolist() == [[2.5], [1.5]]
+
+
+def test_an_index_that_numbers_rows_or_repeats_a_column_is_none() -> None:
+    joined = pd.concat([FRAME, FRAME])
+    for frame in (FRAME, joined, FRAME.set_index("source", drop=False)):
+        assert [*with_index_columns(frame, may_have_ids=True)] == [*FRAME]
+    pairs = FRAME.set_index(["source", "target"])
+    assert [*with_index_columns(pairs, may_have_ids=False)] == [*FRAME]
+
+
 def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
     from pyarrow import ipc
@@ -120,7 +161,7 @@ def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
             writer.write_table(table)
     frame.to_feather(tmp_path / "c.feather")
     frame.to_parquet(tmp_path / "d.parquet")
-    FRAME.drop(0).to_parquet(tmp_path / "e.parquet")  # with an index without a name
+    FRAME.drop(0).to_parquet(tmp_path / "e.parquet")  # with numbers as an index without a name
     for path in sorted(tmp_path.iterdir()):
         sizes: list[int] = []
         (read,) = read_frames(path, None, lambda size, _, sizes=sizes: sizes.append(size))
@@ -128,6 +169,9 @@ def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(read.frame[[*FRAME]], expected, check_dtype=False)
         assert len(read.frame.columns) == len(FRAME.columns)
         assert sizes
+    FRAME.set_axis(["p", "q"]).to_parquet(tmp_path / "f.parquet")
+    (read,) = read_frames(tmp_path / "f.parquet", None, lambda size, _: None)
+    assert read.frame["index"].tolist() == ["p", "q"]
 
 
 def test_parquet_needs_its_extra_and_its_size_in_memory(

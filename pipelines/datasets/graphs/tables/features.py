@@ -21,7 +21,6 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     typed_values,
     value_texts,
 )
-from kmip_data.pipelines.datasets.graphs.tables.table import is_row_index
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
 from kmip_data.text import list_names
@@ -108,8 +107,8 @@ def _reason_to_ignore_numbers(column: TableColumn, numbers: F64) -> str:
         return "empty"
     if column.name in column.params.feature:
         return ""
-    if _has_row_numbers(column):
-        return "the numbers of its rows"
+    if _is_index(column):
+        return "the index of its rows"
     return "ids or names of the rows" if _has_ids(column.name, numbers) else ""
 
 
@@ -157,11 +156,11 @@ def _are_prose_or_lists(strings: Array) -> bool:
     return bool(are_long) or all(text[0] in "[{(" for text in strings)
 
 
-def _has_row_numbers(column: TableColumn) -> bool:
-    """True for the index that pandas writes: row numbers in a column without a name, or ``index``."""
+def _is_index(column: TableColumn) -> bool:
+    """True for the index that pandas writes: distinct integers without a name, or called ``index``."""
     is_unnamed = column.name.startswith(UNNAMED_PREFIX)
     is_index = is_unnamed or known_columns.normalized_name(column.name) == "index"
-    return is_index and is_row_index(column.cells)
+    return is_index and column.cells.dtype.kind in "iu" and column.cells.is_unique
 
 
 def _has_ids(name: str, numbers: F64) -> bool:
