@@ -203,9 +203,14 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         if len(unusable) == 1:
             first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
             raise first
-        lines = [refusal.message for refusal in list(unusable.values())[:_MAX_SHOWN]]
-        if len(unusable) > _MAX_SHOWN:
-            lines.append(f"and {len(unusable) - _MAX_SHOWN:,} more")
+        # A fault that several files share is shown for the first of them.
+        messages: dict[str, str] = {}
+        for name, refusal in unusable.items():
+            messages.setdefault(refusal.message.replace(name, ""), refusal.message)
+        lines = list(messages.values())[:_MAX_SHOWN]
+        if len(lines) < len(unusable):
+            same = " with the same fault" if len(messages) == 1 else ""
+            lines.append(f"And {len(unusable) - len(lines):,} more{same}.")
         raise DamagedInput(
             f"{len(unusable):,} of {total:,} files cannot be used.",
             found=" ".join(lines),

@@ -532,6 +532,19 @@ def test_kitti_scans_are_read_with_semantic_kitti_labels(tmp_path):
     np.testing.assert_allclose(data.x[:, 3], points[:, 3])
 
 
+def test_a_fault_of_several_files_is_shown_once(tmp_path):
+    """A column whose name has the given one is advised, as for CloudCompare's ``scalar_Class``."""
+    (tmp_path / "clouds").mkdir()
+    for number in range(9):
+        rows = "".join(f"{row} {row * 7 % 5} 0 {row % 2}\n" for row in range(9))
+        (tmp_path / "clouds" / f"{number}.txt").write_text("x y z scalar_Class\n" + rows)
+    line = ("build", "points", "--name=own", f"--archive={tmp_path / 'clouds'}", "--k=4", "--quiet")
+    message = expect_refusal(*line, "--set=label=Class", f"--home={tmp_path / 'home'}", code=4)
+    assert message.count("has no column 'Class'") == 1
+    assert "And 8 more with the same fault." in message
+    assert "--set label=scalar_Class" in message.partition("next:")[2]
+
+
 def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path):
     clouds = tmp_path / "clouds"
     clouds.mkdir()

@@ -21,7 +21,7 @@ from kmip_data.pipelines.datasets.points.columns import (
     comparable_name,
     is_number_or_missing,
 )
-from kmip_data.text import list_names
+from kmip_data.text import list_names, nearest_names
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
 _MAX_EXACT_FLOAT64 = 2**53  #: float64 represents all integers up to this
@@ -163,7 +163,10 @@ def _missing_column_error(
     ]
     remedy = f"--set position={_suggest_position(columns)}"
     if key != "position":
-        candidates = duplicates or names
+        # CloudCompare writes scalar_Classification for Classification.
+        wanted = comparable_name(column_name)
+        longer = [candidate for candidate in names if wanted in comparable_name(candidate)]
+        candidates = duplicates or longer or nearest_names(column_name, names) or names
         remedy = " or ".join(f"--set {key}={shlex.quote(column)}" for column in candidates[:6])
     if key == "position" and "," not in remedy:
         remedy = "points need two or three columns of numbers"

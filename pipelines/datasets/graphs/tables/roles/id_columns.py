@@ -117,8 +117,9 @@ def _given_id_column(nodes: Table, params: GraphParams) -> str:
     if params.node in {"none", known_columns.ROWS_FROM_1}:
         return ""
     if params.node not in nodes.column_names:
-        likely = known_columns.matching_names(nodes.column_names, known_columns.NODE_ID_NAMES)
-        raise unknown_column_error([nodes], "node", params.node, [*likely, *nodes.column_names])
+        names = [name for name in nodes.column_names if name not in params.label]
+        likely = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
+        raise unknown_column_error([nodes], "node", params.node, [*likely, *names])
     return params.node
 
 
