@@ -246,10 +246,20 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
 
 
+def test_a_table_with_a_role_is_no_legend(tmp_path):
+    """Its ids are codes of the classes, too, and its names are distinct."""
+    nodes = "id,name,kind,mass\n" + "".join(f"{n},p{n},{n % 3},{n}.5\n" for n in range(12))
+    edges = "source,target\n" + "".join(f"{n},{n + 1}\n" for n in range(11))
+    folder = write_files(tmp_path / "t", nodes_csv=nodes, edges_csv=edges)
+    params, _ = build_in_memory(folder, label=("kind",))
+    assert params.inferred.class_names == ()
+
+
 @pytest.mark.parametrize(
     "legend",
     [
         {"kinds_csv": "code,title\n3,fish\n2,bird\n1,ant\n"},
+        {"kinds_csv": "code,class,colour\n3,fish,#00f\n2,bird,#0f0\n1,ant,#f00\n"},
         {"legend_txt": "1 ant\n2 bird\n3 fish\n4 cat\n"},
         {"legend_json": '{"1": "ant", "2": "bird", "3": "fish"}'},
     ],

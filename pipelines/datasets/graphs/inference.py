@@ -134,16 +134,21 @@ def infer_target_column(
 
 
 def _names_in_legend(target: InferredTarget, findings: Findings) -> tuple[str, ...]:
-    """Return the class names in the first legend that names all classes; empty if none does."""
+    """Return the class names in the first unused legend that names all classes; empty if none does."""
     classes = target.column.num_classes
     labels = target.class_names or [str(number) for number in range(classes or 0)]
     if not classes or target.column.shape or not all(map(str.isdecimal, labels)):
         return ()
     codes = [int(label) for label in labels]
-    legend = find_legend(findings.attributes.legends, {}, codes)
+    # A table of nodes or graphs may have distinct integers and texts, too.
+    ignored = findings.notices.ignored
+    legends = {
+        file: names for file, names in findings.attributes.legends.items() if file in ignored
+    }
+    legend = find_legend(legends, {}, codes)
     if legend is None:
         return ()
-    findings.notices.ignored.pop(legend.file, None)
+    del ignored[legend.file]
     return tuple(legend.names[code] for code in codes)
 
 
