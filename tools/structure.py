@@ -50,7 +50,7 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 503_200,
+    "tokens": 503_850,
     "words of docs": 65_700,
     "commands": 25,
     "options": 168,

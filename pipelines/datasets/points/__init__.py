@@ -290,11 +290,7 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         options = params.read_options._replace(names=unnamed_columns(raw.members))
         named = [name for name in raw.members if not is_annotation(name)]
         companions = find_companions(raw.path, named, list(folder.files), options)
-        files = {
-            cloud: parts
-            for cloud, parts in folder.files.items()
-            if parts[0] not in companions.files
-        }
+        files = companions.without_own_files(folder.files)
         clouds = list(files)
 
         # 2. Read the clouds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -66,6 +66,10 @@ class Companions:
         """Return the files without use, with reasons, if only this legend is used."""
         other_legends = [file for file in self.legends if file != legend]
         return {**self.ignored, **dict.fromkeys(other_legends, "no legend of the labels")}
+
+    def without_own_files(self, files: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """Return the files of each cloud that is no companion."""
+        return {cloud: parts for cloud, parts in files.items() if parts[0] not in self.files}
 
     @property
     def column_names(self) -> list[str]:
