@@ -19,7 +19,6 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import graph_co
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
     ids_as_strings,
-    is_row_index,
     unknown_column_error,
 )
 
@@ -91,7 +90,7 @@ def find_node_id_column(
         return matches[0]
 
     # 2. Other numbers may be values that happen to have all ids, such as ages: ask.
-    ambiguous = [name for name in complete if not is_row_index(nodes.id_cells(name))]
+    ambiguous = [name for name in complete if not (nodes.id_cells(name) == nodes.frame.index).all()]
     if ambiguous:
         _add_id_question(nodes, ambiguous, numberings, notices)
         return ambiguous[0]
