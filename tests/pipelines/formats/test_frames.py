@@ -119,7 +119,7 @@ INDEXES = {
     "without a name": (pd.Index, ["index"]),
     "of categories": (lambda ids: pd.CategoricalIndex(ids, name="who"), ["who"]),
     "of two levels": (
-        lambda ids: pd.MultiIndex.from_arrays([list("xyz"), ids], names=["kind", "who"]),
+        lambda ids: pd.MultiIndex.from_arrays([list("xyx"), ids], names=["kind", "who"]),
         ["kind", "who"],
     ),
 }
