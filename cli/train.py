@@ -59,7 +59,7 @@ OPTION_SECTIONS = {
 @click.option(
     "--model",
     metavar="NAME",
-    help="Model name.  [default: gps-kmip; for your own data, by the number of labelled items]",
+    help="Model name.  [default: gps-kmip; for your own data, sage]",
 )
 @click.option(
     "--variant",

@@ -21,7 +21,7 @@ def describe(
 ) -> ColumnRoles:
     """Return the use of each column of your own graphs, as ``kmip-data build graphs`` reads them.
 
-    A notebook shows the description as a table. Change it by :meth:`ColumnRoles.with_use`, and build
+    A notebook shows the description as a table. Change it by ``with_use``, and build
     with it.
 
     Parameters

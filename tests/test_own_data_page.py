@@ -1,4 +1,4 @@
-"""docs/own-data.md: each command of its first table builds small files, and its trainings run."""
+"""Pages of own data: each command of the table of files builds small ones, and the trainings run."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from kmip_data.pipelines.find import find
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 
 PAGE = ROOT / "docs" / "own-data.md"
+RULES = ROOT / "docs" / "own-data-rules.md"
 
 
 def commands() -> dict[str, str]:
     """Return the commands of the table by the name that each gives."""
-    section = PAGE.read_text("utf-8").split("## I have this file")[1].split("\n## ")[0]
+    section = RULES.read_text("utf-8").split("## I have this file")[1].split("\n## ")[0]
     lines = re.findall(r"\| `(kmip-data build [^`]+)` \|$", section, re.MULTILINE)
     return {re.search("--name (\\w+)", command)[1]: command for command in lines}
 

@@ -82,7 +82,7 @@ def test_every_file_format_has_a_row_in_the_docs():
     rows = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)[1:]
     readers = [item.read.__module__.rpartition(".")[2] for item in file_formats.FORMATS]
     assert set(readers) == set(ROWS_BY_READER), (
-        "add a row to docs/graph-files.md, a command to docs/own-data.md, and the reader to ROWS_BY_READER"
+        "add a row to docs/graph-files.md, a command to docs/own-data-rules.md, and the reader to ROWS_BY_READER"
     )
     described_rows = [row for reader in readers for row in ROWS_BY_READER[reader]]
     assert sorted(described_rows) == sorted(rows), "docs/graph-files.md has other rows"

@@ -263,7 +263,7 @@ def test_a_rule_for_values_that_no_file_has_changes_nothing(tmp_path, recipe):
         return repr(built)
 
     usual = records()
-    page = (ROOT / "docs" / "own-data.md").read_text()
+    page = (ROOT / "docs" / "own-data-rules.md").read_text()
     sentence = next(line for line in page.splitlines() if line.startswith("A rule for values"))
     for key, value in rules.items():
         assert records(**{key: value}) == usual, key
