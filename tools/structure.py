@@ -50,8 +50,8 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 503_850,
-    "words of docs": 65_700,
+    "tokens": 506_000,
+    "words of docs": 66_100,
     "commands": 25,
     "options": 168,
 }

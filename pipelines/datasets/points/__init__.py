@@ -20,6 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import (
     MAX_CLASSES,
+    LabelStatistics,
     class_codes,
 )
 from kmip_data.errors import DamagedInput
@@ -327,19 +328,8 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         inferred = InferredPoints()
         warnings = survey.warnings()
         if column is not None and statistics.points:
-            count = None if params.class_labels or not params.classes else int(params.classes)
-            found = infer_classes(
-                statistics, column, params.task, companions.legends, params.class_labels, count
-            )
-            inferred = InferredPoints(
-                label=column,
-                classes=found.classes,
-                class_names=found.class_names,
-                is_complete=not found.missing,
-                summary=found.summary(),
-            )
-            if found.suggestion and not params.classes:
-                warnings.append(found.suggestion)
+            inferred, suggestions = _infer_labels(column, statistics, companions.legends, params)
+            warnings += suggestions
         for_split = split_columns(list(positions), companions, params.group)
         inferred = inferred.model_copy(
             update={
@@ -503,6 +493,25 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
 
 
 PIPELINE = OwnPointPipeline
+
+
+def _infer_labels(
+    column: str,
+    statistics: LabelStatistics,
+    legends: Mapping[str, Mapping[int, str]],
+    params: OwnPointParams,
+) -> tuple[InferredPoints, list[str]]:
+    """Return the classes of a label column, and suggestions of what the command may lack."""
+    count = None if params.class_labels or not params.classes else int(params.classes)
+    found = infer_classes(statistics, column, params.task, legends, params.class_labels, count)
+    inferred = InferredPoints(
+        label=column,
+        classes=found.classes,
+        class_names=found.class_names,
+        is_complete=not found.missing,
+        summary=found.summary(),
+    )
+    return inferred, [found.suggestion] if found.suggestion and not params.classes else []
 
 
 def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:

@@ -27,7 +27,7 @@ def add_columns_of_graphs(
     """Return the table of graphs with the columns of tables that have a row for each graph.
 
     ``names`` are the names of the files, a row each. A column of different values must have them in
-    one form (:func:`.forms_of_names`), or the values of an attribute of all graphs. Raises
+    one form (``forms_of_names``), or the values of an attribute of all graphs. Raises
     ``DamagedInput`` if a few graphs have no row; tables without such a column are noted.
     """
     shown = [name for name in graphs.column_names if not name.startswith("\0")]
