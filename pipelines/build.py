@@ -23,7 +23,7 @@ from kmip_data.pipelines.base import AnyPipeline, Pipeline, RawNeededError, load
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
-from kmip_data.pipelines.own_pipeline import DEFAULT_MEMORY
+from kmip_data.pipelines.own_pipeline import DEFAULT_MEMORY, OwnPipeline
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams, check_params
 from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
@@ -276,8 +276,9 @@ def build_own(
     _check_name(name, home)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
     checked_source = check_params(pipeline.Source, source, recipe)
-    parameters = pipeline.parameters_like(checked_source, parameters or {}, home)
-    params = check_params(pipeline.Params, parameters, recipe)
+    if isinstance(pipeline, OwnPipeline):  # a city is like no other
+        parameters = pipeline.parameters_like(checked_source, parameters or {}, home)
+    params = check_params(pipeline.Params, parameters or {}, recipe)
     _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     require_extra(pipeline.extra, recipe)
