@@ -18,9 +18,10 @@ _MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
 _MAX_SHOWN = 20
 _MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
 #: A code and a name, each perhaps in quotes, with a separator that the name does not have. A name
-#: does not begin with another number.
+#: does not begin with another number; red, green and blue may follow.
 _ROW = re.compile(
-    r'[ \t]*"?(-?\d+)"?[ \t]*([\t;,|:=]|[ \t])[ \t]*(?!-?[\d.]+[ \t])"?([^\s;,|"][^\t;,|"]*)"?[ \t]*'
+    r'[ \t]*"?(-?\d+)"?[ \t]*([\t;,|:=]|[ \t])[ \t]*(?!-?[\d.]+[ \t])"?([^\s;,|"][^\t;,|"]*?)"?[ \t]*'
+    r"(?:(?:[\t;,| ]+\d{1,3}){3,4}[ \t]*)?"
 )
 _CODE = re.compile(r"-?\d{1,9}")
 _NUMBERS = re.compile(r"[-+\d.eE, ]*")

@@ -36,6 +36,7 @@ LEGENDS = {
         "a.csv",
         "r,g,b,label,id\n9,8,9,floor,0\n6,7,0,high wall,1\n8,7,0,door,7\n",
     ),
+    "numbers of colours": ("a.txt", "0 floor 170 119 51\n1 high wall 0 0 9\n7 door 255 0 0\n"),
     "words of colours": (
         "a.csv",
         "Colour;Class name;No\nred;floor;0\nblue;high wall;1\ngreen;door;7\n",

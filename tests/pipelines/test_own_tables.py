@@ -461,7 +461,7 @@ def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
     cases = [
         (edges, "id,mass\n7,1\n8,2\n9,3\n8,2\n", "line 5: the node 8 occurs twice", "remove"),
         (edges, "id,mass\n7,1\n,4\n8,2\n9,3\n", "line 3: 'id' is empty", "fill in"),
-        ("source,target\n68,7\n", "id,mass\n00068,1\n00007,2\n", "the node 68 is", "00068"),
+        ("source,target\n68,7a\n", "id,mass\n00068,1\n7a,2\n", "the node 68 is", "00068"),
         ("source,target\n0,1\n", "id,mass\n0,1\n1,2\n1,2\n", "the node 1 occurs", "node=none"),
     ]
     check_each(check, cases)

@@ -217,6 +217,23 @@ def test_ids_are_found_and_stored_as_they_are_written(tmp_path, form, files):
     assert not [line for line in got.files["ignored"] if "Account" in line]
 
 
+@pytest.mark.parametrize("forms", [("{:05d}", "{}"), ("{}", "{:05d}")], ids=["nodes", "edges"])
+def test_ids_that_lost_their_zeros_are_compared_as_numbers(tmp_path, forms):
+    """A spreadsheet takes them; it is said, unless two ids are the same number."""
+    of_nodes, of_edges = forms
+    rows = [(of_nodes.format(7 * row), f"{row}.5") for row in range(1, 41)]
+    ends = [of_edges.format(7 * row) for row in range(1, 41)]
+    edges = "u,v\n" + "".join(f"{ends[row]},{ends[row - 1]}\n" for row in range(40))
+    nodes = "key,mass\n" + "".join(f"{','.join(row)}\n" for row in rows)
+    folder = write_files(tmp_path / "t", a_csv=nodes, b_csv=edges)
+    got = read_files(folder)
+    assert got.edges() == {(row, (row - 1) % 40) for row in range(40)}
+    assert [line for line in got.files["warnings"] if "they differ by zeros before them" in line]
+    if of_nodes == "{:05d}":
+        write_files(folder, a_csv=nodes + "7,1.5\n")
+        assert [line for line in read_files(folder).files["ignored"] if line.startswith("a.csv")]
+
+
 def write_graph_files(folder, count):
     """Write graphs with 3 to 3 + count nodes into a folder of their own."""
     for number in range(count):

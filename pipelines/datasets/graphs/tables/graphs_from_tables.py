@@ -112,7 +112,7 @@ def graphs_from_tables(
         nodes = NodeIndices(
             tables["node"], edges, ends, node_column, groups["node"], first_row=first_row(params)
         )
-        _warn_of_nodes(tables["node"], id_uses["node"], ends, columns["node"], notices)
+        _warn_of_nodes(nodes, id_uses["node"], ends, columns["node"], notices)
 
     # 4. Graph by graph.
     targets = findings.attributes.component_names.get("y", ())
@@ -254,17 +254,18 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
 
 
 def _warn_of_nodes(
-    nodes: Table,
+    nodes: NodeIndices,
     uses: Mapping[str, Use],
     ends: Array,
     values: Mapping[str, Array],
     notices: Notices,
 ) -> None:
-    """Warn of rows that may be notes, and of a table without features."""
+    """Warn of lost zeros, of rows that may be notes, and of a table without features."""
+    notices.warnings += nodes.warnings
     id_column = next((name for name, use in uses.items() if use == "id"), "")
-    _warn_of_footnotes(nodes, id_column, ends, notices)
+    _warn_of_footnotes(nodes.table, id_column, ends, notices)
     if "node/x" not in values:
-        _warn_of_missing_features(nodes, uses, notices)
+        _warn_of_missing_features(nodes.table, uses, notices)
 
 
 def _warn_of_missing_features(nodes: Table, uses: Mapping[str, Use], notices: Notices) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_strings
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, comparable_ids
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 from kmip_data.text import count_with_noun
 
@@ -98,7 +98,7 @@ class NodeIndices:
 
         Without ``id_column``, the ids are the numbers of the rows of each graph from ``first_row``.
         """
-        self._nodes = nodes
+        self.table = nodes
         self._edges = edges
         if id_column:
             ids = nodes.ids(id_column)
@@ -106,12 +106,13 @@ class NodeIndices:
             ids = np.empty(len(nodes.frame), np.int64)
             for rows in groups.values():
                 ids[rows] = np.arange(first_row, first_row + len(rows))
-        if ids.dtype != ends.dtype:
-            ids = ids_as_strings(ids)
-            ends = ids_as_strings(ends)
-        self.ids = ids
+        node_values, end_values = comparable_ids(ids, ends)
+        codes, num_codes = _encode(np.concatenate([node_values, end_values.reshape(-1)]))
+        # A table has lost zeros such as those of 007.
+        lacks_zeros = node_values.dtype.kind == "i" and ids.dtype != ends.dtype
+        self.warnings = [_zeros_warning(nodes, edges)] if lacks_zeros else []
+        self.ids = ids if lacks_zeros else node_values
         self._ends = ends
-        codes, num_codes = _encode(np.concatenate([ids, ends.reshape(-1)]))
         self._node_codes = codes[: len(ids)]
         self._end_codes = codes[len(ids) :].reshape(ends.shape)
         self._index_by_code = np.full(num_codes, -1)  #: -1 outside the current graph
@@ -131,7 +132,7 @@ class NodeIndices:
         if not is_last.all():
             row = node_rows[pd.Index(codes).duplicated().argmax()]
             problem = f"the node {self.ids[row]} occurs twice"
-            raise self._nodes.error_at(row, problem, REMEDY_OF_EQUAL_IDS)
+            raise self.table.error_at(row, problem, REMEDY_OF_EQUAL_IDS)
         edges = self._index_by_code[self._end_codes[:, edge_rows]]
         self._index_by_code[codes] = -1
         unknown = np.argwhere(edges.T < 0)
@@ -149,18 +150,22 @@ class NodeIndices:
         if others:
             problem += f", nor are {count_with_noun(others, 'other end')} of edges"
         remedy = (
-            f"add a line for the node to {self._nodes.name}; if its ids are in another column, "
+            f"add a line for the node to {self.table.name}; if its ids are in another column, "
             "--set node=COLUMN"
         )
         # Rows with their own locations come from a format without columns to choose.
-        if self._nodes.locations:
+        if self.table.locations:
             remedy = "add the node to its graph, or correct the edge"
         similar = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
         if similar:
             remedy = (
-                f"write ids alike in both files: {name} here is {similar[0]} in {self._nodes.name}"
+                f"write ids alike in both files: {name} here is {similar[0]} in {self.table.name}"
             )
         return self._edges.error_at(row, problem, remedy)
+
+
+def _zeros_warning(nodes: Table, edges: Table) -> str:
+    return f"ids of {nodes.name} and {edges.name} are compared as numbers: they differ by zeros before them"
 
 
 def are_row_numbers(ids: Array) -> bool:

@@ -14,7 +14,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import RowsByGraph
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, ids_as_strings
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, comparable_ids
 from kmip_data.text import count_with_noun
 
 _SHOWN_GRAPHS = 5  #: graphs that an error names
@@ -67,9 +67,7 @@ def _graphs_of_sources(
     nodes = tables["node"]
     ids = nodes.ids(node_column)
     sources = ends[0]
-    if ids.dtype != sources.dtype:
-        ids = ids_as_strings(ids)
-        sources = ids_as_strings(sources)
+    ids, sources = comparable_ids(ids, sources)
     is_twice = pd.Index(ids).duplicated()
     if is_twice.any():
         problem = f"the node {ids[is_twice.argmax()]} occurs twice"

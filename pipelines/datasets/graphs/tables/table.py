@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +32,7 @@ from kmip_data.text import is_likely_typo, list_names, nearest_name
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
 _BLOCK_BYTES = 2**20
 _SAMPLED_CELLS = 100  #: cells that tell a column of numbers from one of texts
+_CODE = re.compile("[0-9]{1,18}")
 #: Strings that programs write for a missing id.
 MISSING_IDS = ("nan", "NaN", "NA", "null", "None")
 
@@ -244,6 +246,30 @@ def _is_number_or_quantity(string: str) -> bool:
 def ids_as_strings(ids: Array) -> Array:
     """Return ids (n,) as an object array: fixed-width strings would all be as long as the longest."""
     return ids if ids.dtype == object else ids.astype(str).astype(object)
+
+
+def comparable_ids(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return two arrays of ids, (n, …) each, in one form: as strings if their types differ.
+
+    Integers and codes such as 007 have one value if no two codes do: a program has lost the zeros.
+    """
+    if first.dtype == second.dtype:
+        return first, second
+    first_values = _values_of_codes(first)
+    second_values = _values_of_codes(second)
+    if first_values is None or second_values is None:
+        return ids_as_strings(first), ids_as_strings(second)
+    return first_values, second_values
+
+
+def _values_of_codes(ids: Array) -> I64 | None:
+    """Return ids as integers; ``None`` if they are no integers, or two texts have one value."""
+    if ids.dtype.kind == "i":
+        return ids
+    codes = pd.unique(ids.reshape(-1))
+    if ids.dtype != object or not all(map(_CODE.fullmatch, codes)):
+        return None
+    return ids.astype(np.int64) if len({*map(int, codes)}) == len(codes) else None
 
 
 def check_column_options(

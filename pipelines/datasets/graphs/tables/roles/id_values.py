@@ -15,7 +15,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
-    ids_as_strings,
+    comparable_ids,
     normal_texts,
     whole_numbers,
 )
@@ -38,11 +38,7 @@ class IdValues(NamedTuple):
 
     def positions_of_distinct(self, ids: IdValues) -> I64:
         """Return the position of each distinct value among other ``ids``; -1 if it is not one."""
-        values = self.distinct
-        others = ids.distinct
-        if values.dtype != others.dtype:
-            values = ids_as_strings(values)
-            others = ids_as_strings(others)
+        values, others = comparable_ids(self.distinct, ids.distinct)
         return pd.Index(others).get_indexer(pd.Index(values))
 
     def positions_in(self, ids: IdValues) -> I64:

@@ -148,7 +148,7 @@ def names_in_column(forms: Sequence[Sequence[str]], cells: pd.Series) -> Sequenc
         names = id_values(pd.Series(form, dtype=object))
         if names is None:
             continue
-        are_numbers = names.distinct.dtype.kind == "i"
+        are_numbers = "i" in {names.distinct.dtype.kind, column.distinct.dtype.kind}
         if are_numbers and len(form) < MIN_COVERAGE * len(column.distinct):
             continue
         positions = names.positions_in(column)
