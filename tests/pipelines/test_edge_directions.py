@@ -6,11 +6,17 @@ import re
 from collections import Counter
 
 import numpy as np
+import pytest
 from support.cli import kmip
 from support.graph_files import build_files, npz_bytes, write_files
+from support.own_graphs import number_folders, read_files
 
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs import edge_directions
+from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
+    in_direction,
+    names_give_direction,
+)
 
 
 def test_edges_that_go_one_way_are_a_warning(tmp_path):
@@ -152,3 +158,62 @@ def test_directions_of_a_large_graph_are_estimated_from_a_sample(monkeypatch):
         assert abs(counts.with_reverse / counts.checked_edges - expected) < (
             0.05 if share == 0.5 else 1e-9
         )
+
+
+#: Source and target of edges, as people call them.
+_NAMED_ENDS = """
+    From,To  From plant,To plant  from_id,to_id  source,target  Source node,Target node
+    Sender,Receiver  sender_account,receiver_account  citing,cited  citing paper,cited paper
+    origin airport,destination airport  start_station,end_station  src_ip,dst_ip  caller,callee
+    follower,followee  follower_id,followed_id  Seller,Buyer  dep,arr  payerAccount,payeeAccount
+    pre_root_id,post_root_id  Quelle,Ziel  von,nach  Absender,Empfänger  seit wer,seit wem
+    gare de départ,gare d'arrivée  ville d'origine,ville de destination  expéditeur,destinataire
+    estación de origen,estación de destino  remitente,destinatario  desde,hasta
+    mittente,destinatario  nodo di partenza,nodo di arrivo  estação de partida,estação de chegada
+"""
+#: Names without a direction, or with the same one.
+_OTHER_ENDS = """
+    a,b  child,parent  stop_a,stop_b  Paid,Torque  fromage,tomato  to_a,to_b  sender,source
+    department,arrangement  bank,account
+"""
+
+
+@pytest.mark.parametrize("spelling", [str, str.upper, str.title, str.lower])
+def test_words_of_names_say_where_an_edge_begins(spelling):
+    pairs = [tuple(pair.split(",")) for pair in re.split(r"\s{2,}", _NAMED_ENDS.strip())]
+    for pair in pairs:
+        glued = spelling is not str and "payerAccount" in pair
+        ends = tuple(map(str if glued else spelling, pair))
+        assert in_direction(*ends) == in_direction(*ends[::-1]) == ends
+        assert names_give_direction(*ends)
+
+
+def test_other_names_keep_their_order():
+    pairs = [tuple(pair.split(",")) for pair in re.split(r"\s{2,}", _OTHER_ENDS.strip())]
+    for pair in [*pairs, *(pair[::-1] for pair in pairs)]:
+        assert in_direction(*pair) == pair
+        assert not names_give_direction(*pair)
+
+
+def test_the_summary_has_the_direction_and_the_options_that_swap_it(tmp_path):
+    """The order of columns matters only where nothing else decides and edges go one way."""
+    rows = "P1,P0,0.5\nP2,P0,1.5\nP3,P1,2.5\n"
+    nodes = "plant,power\nP0,0.5\nP1,1.5\nP2,2.5\nP3,0.1\n"
+    by_position = ", by position; to swap: --set source=B --set target=A"
+    cases = [
+        ("To plant,From plant", {}, "from 'From plant' to 'To plant'"),
+        ("to,from", {}, "from 'from' to 'to'"),
+        ("A,B", {}, f"from 'A' to 'B'{by_position}"),
+        ("A,B", {"undirected": True}, "from 'A' to 'B'"),
+        ("A,B", {"source": "B", "target": "A"}, "from 'B' to 'A'"),
+        ("A,B", {"source": "B"}, "from 'B' to 'A'"),
+        ("To plant,From plant", {"target": "From plant"}, "from 'To plant' to 'From plant'"),
+    ]
+    folders = number_folders(tmp_path)
+    for header, options, expected in cases:
+        # Without a table of nodes, one given end does not say which column is the other.
+        files = {"nodes_csv": nodes} if {*options} & {"source", "target"} else {}
+        folder = write_files(next(folders), edges_csv=f"{header},flow\n{rows}", **files)
+        assert read_files(folder, **options).files["direction"] == expected
+    folder = write_files(next(folders), x_csv=f"To plant,From plant,flow\n{rows}", y_csv=nodes)
+    assert read_files(folder).files["direction"] == cases[0][2]

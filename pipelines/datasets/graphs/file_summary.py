@@ -37,6 +37,12 @@ def summarise_files(
     summary: dict[str, Any] = {}
     if findings.tables.key_column:
         summary["key"] = findings.tables.key_column
+    if findings.tables.direction is not None:
+        columns_of_ends, remedy = findings.tables.direction
+        # The order of ends makes no difference to edges that go both ways.
+        if remedy and edge_summary["directed"].startswith("yes"):
+            columns_of_ends += f", {remedy}"
+        summary["direction"] = columns_of_ends
     summary |= edge_summary
     summary |= {
         "given_splits": given_splits,

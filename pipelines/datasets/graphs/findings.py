@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,6 +90,13 @@ class Notices:
             raise OpenQuestions(self.questions)
 
 
+class Direction(NamedTuple):
+    """Columns of sources and targets, for the summary."""
+
+    columns: str
+    remedy: str  #: options that swap the columns if only their order decided; empty otherwise
+
+
 @dataclass
 class Tables:
     """Levels of the tables, the column of their graph keys, and the numbering of their nodes."""
@@ -96,6 +104,9 @@ class Tables:
     levels: dict[str, Level] = field(default_factory=dict)  #: table -> level of its rows
     key_column: str = ""  #: column with the graph keys; empty if graphs are numbered by row
     numbering: Numbering | None = None  #: numbering of nodes whose table has no ids
+    direction: Direction | None = (
+        None  #: ends of the edges; ``None`` if the files have no columns of ends
+    )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,10 @@ from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     encode_ids,
     index_ends,
 )
-from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import read_ends
+from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import (
+    direction_of_edges,
+    read_ends,
+)
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import (
     find_node_id_column,
     first_row,
@@ -67,10 +70,10 @@ def graphs_from_tables(
     edges = tables["edge"]
     check_column_options([*tables.values()], options, left_out=notices.ignored)
     id_columns = find_columns(tables, params, notices, values, is_only_table=is_only_table)
+    findings.tables.direction = direction_of_edges(id_columns.ends, params)
     graph_columns = id_columns.graphs
-    ends = paged_copy(
-        read_ends(edges, id_columns.ends, params, is_only_table=is_only_table), options.workdir
-    )
+    ends = read_ends(edges, id_columns.ends, params, is_only_table=is_only_table)
+    ends = paged_copy(ends, options.workdir)
     has_many_graphs = "graph" in tables or any(graph_columns.values())
     node_column = ""
     if "node" in tables:

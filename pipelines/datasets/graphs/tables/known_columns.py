@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 
 from kmip_data.columns.column_roles import Level
@@ -23,6 +24,38 @@ END_NAMES = (
     ("start", "end"),
     ("id1", "id2"),
     ("node1", "node2"),
+)
+#: Words in names of the end at which an edge begins: en, de, fr, es, it, pt.
+_SOURCE_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    source src from origin orig start begin sender payer citing caller departure dep seller supplier
+    exporter lender donor follower predecessor upstream pickup pre presynaptic subject initiator
+    von aus quelle quellknoten start startknoten anfang beginn absender herkunft ursprung abfahrt
+    abflug zahler auftraggeber anrufer verkäufer verkaeufer lieferant wer
+    de depuis origine départ depart début debut expéditeur expediteur émetteur emetteur payeur vendeur
+    desde origen inicio salida remitente emisor pagador vendedor
+    da partenza inizio sorgente mittente pagante venditore
+    origem início partida saída saida remetente emissor
+    """,
+    )
+)
+#: Words in names of the end to which an edge leads.
+_TARGET_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    target tgt dst dest destination to into toward towards end receiver recipient beneficiary payee
+    cited callee arrival arr buyer importer borrower followed followee successor downstream dropoff
+    post postsynaptic object
+    nach zu bis ziel zielknoten ende empfänger empfaenger ankunft begünstigter käufer kaeufer wem wen
+    vers à arrivée arrivee fin destinataire bénéficiaire beneficiaire acheteur
+    hacia hasta destino llegada destinatario receptor beneficiario comprador
+    verso destinazione arrivo fine ricevente acquirente compratore
+    para até chegada fim destinatário beneficiário recebedor
+    """,
+    )
 )
 NODE_ID_NAMES = ("id", "node", "name", "nodeid")
 GRAPH_ID_NAMES = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
@@ -70,8 +103,42 @@ def may_be_id_name(name: str) -> bool:
 
 def _outer_words(name: str) -> set[str]:
     """Return the first and the last word of a name, in lower case."""
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
-    return {word.lower() for word in (*words[:1], *words[-1:])}
+    words = _words(name)
+    return {*words[:1], *words[-1:]}
+
+
+_UPPER = "A-ZÀ-ÖØ-Þ"  #: capital letters of the languages of the words above
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name, such as ``from``, ``node`` and ``id`` of ``fromNode_id``."""
+    composed = unicodedata.normalize("NFC", name)
+    words = re.findall(
+        f"[{_UPPER}]?[^\\W\\d_{_UPPER}]+|[{_UPPER}]+(?![^\\W\\d_{_UPPER}])", composed
+    )
+    return [word.casefold() for word in words]
+
+
+def names_give_direction(source: str, target: str) -> bool:
+    """True if words of two names say that edges go from ``source`` to ``target``."""
+    return (_named_end(source), _named_end(target)) == ("source", "target")
+
+
+def in_direction(first: str, second: str) -> tuple[str, str]:
+    """Return two ends of an edge, the source first if words of their names tell them apart."""
+    if names_give_direction(second, first):
+        return second, first
+    return first, second
+
+
+def _named_end(name: str) -> str:
+    """Return the end that the last such word of a name means, as in ``ville de destination``."""
+    for word in reversed(_words(name)):
+        if word in _SOURCE_WORDS:
+            return "source"
+        if word in _TARGET_WORDS:
+            return "target"
+    return ""
 
 
 #: Names that show that a line is a header; data rarely has them.

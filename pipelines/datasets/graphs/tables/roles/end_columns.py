@@ -2,7 +2,8 @@
 
 An option names them, or the first of these rules that finds a pair: known names; columns that have
 the ids of the table of nodes, those with the most ids; without a table of nodes, the first two
-columns. A further column that may be an end as well is asked about.
+columns. A further column that may be an end as well is asked about. Words in the names of a pair, or
+else the order of its columns, say which one is the source.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.findings import Direction, Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
@@ -128,13 +129,26 @@ def find_end_columns(
         _refuse_single_column(edges, names, params)
         if len(names) == 2 or not edges.has_names:
             _refuse_unnamed_columns(edges, params)
-            return names[0], names[1]
+            return known_columns.in_direction(names[0], names[1])
     likely = _likely_ends(edges, names, given_ends, params)
     if likely.is_certain and not pairs and not any(given_ends):
         return likely.ends
     if is_only_table and not pairs and not likely.common:
         _refuse_node_table(edges, names)
     raise _ambiguous_ends_error(edges, pairs, likely, given_ends)
+
+
+def direction_of_edges(ends: EndColumns, params: GraphParams) -> Direction | None:
+    """Return the columns of sources and targets for the summary; ``None`` if a reader made them."""
+    if known_columns.SOURCE_KEY in ends:
+        return None
+    is_certain = (
+        bool(params.source or params.target)
+        or bool(known_columns.matching_end_pairs(ends))
+        or known_columns.names_give_direction(*ends)
+    )
+    remedy = "" if is_certain else f"by position; to swap: {end_options((ends[1], ends[0]))}"
+    return Direction(f"from {ends[0]!r} to {ends[1]!r}", remedy)
 
 
 def _columns_behind_index(edges: Table) -> tuple[str, ...]:
@@ -336,7 +350,7 @@ def _likely_ends(
         and not any(_is_in_both(columns[name], ends, columns) for name in candidates[2:])
         and not _may_mix_two_node_types(edges, ends)
     )
-    return LikelyEnds(ends, common[best], is_certain)
+    return LikelyEnds(known_columns.in_direction(*ends), common[best], is_certain)
 
 
 def _count_common(first: IdValues | None, second: IdValues | None) -> int:

@@ -50,9 +50,10 @@ class SharedIds:
         given = [self.columns.index(name) for name in given_ends if name in self.columns]
         others = [column for column in by_count if column not in given]
         first, second = sorted([*given, *others][:2])
-        if given and self.columns[second] == given_ends[0]:
-            return self.columns[second], self.columns[first]
-        return self.columns[first], self.columns[second]
+        source, target = known_columns.in_direction(self.columns[first], self.columns[second])
+        if given_ends[0] == target or given_ends[1] == source:
+            return target, source
+        return source, target
 
     def rivals(self, ends: EndColumns) -> list[str]:
         """Return other columns that may be an end: no years, and with at least 1 % of the ids."""
