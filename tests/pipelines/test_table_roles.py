@@ -247,19 +247,26 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     write_graph_files(tmp_path / "t", 6)
     rows = [f"{key.format(number)},{'xyz'[number % 3]},{number}.5" for number in (3, 1, 5, 0, 2, 4)]
     table = ["program,kind,size", *rows, f"{key.format(99)},x,1.5"]
+    table += [f"{key.format(100 + number)},x,0.5" for number in range(20)] + [",z,7.5"]
     write_files(tmp_path / "t", list_csv="\n".join(table))
     names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))
     params, records = build_in_memory(tmp_path / "t", *names, label=("kind",))
     assert params.inferred.class_names == ("x", "y", "z")
     found = {record.num_nodes: int(record.columns["graph/y"]) for record in records}
     assert found == {number + 3: number % 3 for number in range(6)}
-    assert "rows of list.csv: 1 row without a file" in params.inferred.summary["ignored"]
+    assert "rows of list.csv: 22 rows without a file" in params.inferred.summary["ignored"]
 
     write_graph_files(tmp_path / "t", 25)
     rows = [f"{key.format(number)},{'xyz'[number % 3]}" for number in range(24)]
     write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows]))
     names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))
     with pytest.raises(DamagedInput, match=r"list.csv has no row for 1 graph of 25: .*024"):
+        build_in_memory(tmp_path / "t", *names, label=("kind",))
+
+    rows.append(f"{key.format(24)},z")
+    write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows, f"{key.format(4)},z"]))
+    problem = r"line 27: 'APP' is also in the 'program' of list.csv, line 6, with kind 'y' and 'z'"
+    with pytest.raises(DamagedInput, match=problem.replace("APP", key.format(4))):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
 
 

@@ -95,7 +95,7 @@ def read(
 
     size = 0
     formats = set()
-    shown = list_names(files, 200)
+    shown = list_names(files, 60)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     other_tables: list[Table] = []
     file_of_graph: list[str] = []

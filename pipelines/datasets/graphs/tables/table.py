@@ -409,6 +409,7 @@ def unknown_column_error(
 
     It suggests the ``likely`` name closest to ``name``, or the first one.
     """
+    likely = [other for other in likely if not other.startswith("\0")]
     close = nearest_name(name, likely)
     hint = f" Did you mean {close!r}?" if close else ""
     problem = f"No table has a column {name!r}.{hint}"

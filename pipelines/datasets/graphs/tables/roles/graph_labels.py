@@ -10,7 +10,11 @@ import pandas as pd
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
-from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import id_values
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
+    MIN_COVERAGE,
+    IdValues,
+    id_values,
+)
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
     forms_of_names,
     names_in_column,
@@ -28,7 +32,7 @@ def add_columns_of_graphs(
 
     ``names`` are the names of the files, a row each. A column of different values must have them in
     one form (``forms_of_names``), or the values of an attribute of all graphs. Raises
-    ``DamagedInput`` if a few graphs have no row; tables without such a column are noted.
+    ``DamagedInput`` if a few graphs have no row, or two; tables without such a column are noted.
     """
     shown = [name for name in graphs.column_names if not name.startswith("\0")]
     attributes = [graphs.frame[name] for name in shown]
@@ -38,12 +42,36 @@ def add_columns_of_graphs(
         for key in table.column_names:
             ids = id_values(table.id_cells(key))
             keys = names_in_column(forms, table.id_cells(key))
-            if ids is not None and ids.is_unique and keys is not None:
+            if ids is None or keys is None:
+                continue
+            if len(ids.distinct) >= MIN_COVERAGE * len(ids.codes):
+                _refuse_repeated_key(table, key, ids)
                 graphs = _with_columns(graphs, table, key, keys, notices)
                 break
         else:
             notices.ignored[table.name] = "no column has the names of the graph files"
     return graphs
+
+
+def _refuse_repeated_key(table: Table, key: str, ids: IdValues) -> None:
+    """Refuse two rows of one graph; show the cells in which they differ."""
+    is_repeated = pd.Series(ids.codes).duplicated() & (ids.codes >= 0)
+    if not is_repeated.any():
+        return
+    second = int(is_repeated.argmax())
+    first = int((ids.codes == ids.codes[second]).argmax())
+    rows = table.frame.iloc[[first, second]].drop(columns=key).astype(str)
+    differences = [
+        f"{name} {rows[name].iloc[0]!r} and {rows[name].iloc[1]!r}"
+        for name in rows
+        if len({*rows[name]}) > 1
+    ]
+    found = ", ".join(differences[:_MAX_SHOWN]) or "equal rows"
+    raise table.error_at(
+        second,
+        f"{table.frame[key].iloc[second]!r} is also in the {key!r} of {table.location(first)}, with {found}",
+        f"leave one of the two rows out of {table.name}",
+    )
 
 
 def _with_columns(
@@ -55,7 +83,8 @@ def _with_columns(
     if ids is None or wanted is None:
         return graphs
     row_of_id = np.empty(len(ids.distinct), np.int64)
-    row_of_id[ids.codes] = np.arange(len(ids.codes))
+    with_key = np.flatnonzero(ids.codes >= 0)
+    row_of_id[ids.codes[with_key]] = with_key
     positions = wanted.positions_in(ids)
     is_missing = positions < 0
     if is_missing.any():
