@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -234,17 +236,22 @@ def test_ids_that_lost_their_zeros_are_compared_as_numbers(tmp_path, forms):
         assert [line for line in read_files(folder).files["ignored"] if line.startswith("a.csv")]
 
 
-def write_graph_files(folder, count):
+def write_graph_files(folder, count, suffix="dot"):
     """Write graphs with 3 to 3 + count nodes into a folder of their own."""
     for number in range(count):
-        edges = " ".join(f"{node} -> {node + 1};" for node in range(2 + number))
-        write_files(folder / "nets", **{f"app_{number:03d}_dot": f"digraph {{ {edges} }}"})
+        text = f"digraph {{ {' '.join(f'{n} -> {n + 1};' for n in range(2 + number))} }}"
+        if suffix == "json":
+            text = json.dumps(nx.node_link_data(nx.path_graph(3 + number), edges="links"))
+        write_files(folder / "nets", **{f"app_{number:03d}_{suffix}": text})
 
 
-@pytest.mark.parametrize("key", ["app_{:03d}", "app_{:03d}.dot", "nets/app_{:03d}.dot"])
+@pytest.mark.parametrize(
+    "key", ["app_{:03d}", "app_{:03d}.dot", "nets/app_{:03d}.dot", "app_{:03d}.json"]
+)
 def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     """Its rows are in another order, and one has no file; one row less than files is an error."""
-    write_graph_files(tmp_path / "t", 6)
+    suffix = "json" if key.endswith("json") else "dot"
+    write_graph_files(tmp_path / "t", 6, suffix)
     rows = [f"{key.format(number)},{'xyz'[number % 3]},{number}.5" for number in (3, 1, 5, 0, 2, 4)]
     table = ["program,kind,size", *rows, f"{key.format(99)},x,1.5"]
     table += [f"{key.format(100 + number)},x,0.5" for number in range(20)] + [",z,7.5"]
@@ -256,7 +263,7 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     assert found == {number + 3: number % 3 for number in range(6)}
     assert "rows of list.csv: 22 rows without a file" in params.inferred.summary["ignored"]
 
-    write_graph_files(tmp_path / "t", 25)
+    write_graph_files(tmp_path / "t", 25, suffix)
     rows = [f"{key.format(number)},{'xyz'[number % 3]}" for number in range(24)]
     write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows]))
     names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))

@@ -53,6 +53,8 @@ _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
 #: Direction of an edge in GraphML and GEXF -> True if it is directed.
+#: Key of a graph of networkx or Cytoscape, which indices of features do not have.
+_JSON_GRAPH = re.compile(rb'"(nodes|links|edges|adjacency|elements)"\s*:')
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
 #: Suffix of a Pajek file with a value for each vertex -> its content.
@@ -66,11 +68,20 @@ _DOT = re.compile(
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if a file is XML, GML, DOT or Pajek, or if all are JSON, which may also lie next to tables."""
+    """True if a file is XML, GML, DOT, Pajek or a graph in JSON, or if all are JSON.
+
+    JSON with indices of features also lies next to tables of edges.
+    """
     formats = {
         _detect_format(head) for name, head in heads.items() if not is_frame_file(name, head)
     }
-    return bool(formats - {"", "JSON"}) or formats == {"JSON"}
+    is_graph = any(
+        _detect_format(head) == "JSON"
+        and _JSON_GRAPH.search(head)
+        and not is_frame_file(name, head)
+        for name, head in heads.items()
+    )
+    return is_graph or bool(formats - {"", "JSON"}) or formats == {"JSON"}
 
 
 def _detect_format(head: bytes) -> str:
