@@ -50,8 +50,19 @@ NOT_STORED = "not stored: "  #: begins the notes about columns that are left out
 
 
 def as_arguments(text: str) -> str:
-    """Replace the options of ``kmip-data build`` in a text by arguments of ``kmip_data.save``."""
-    return re.sub(r"--set (\w+)=([\w.-]*)", r'save(…, \1="\2")', text)
+    """Replace the options of ``kmip-data build`` in a text by arguments of ``kmip_data.save``.
+
+    >>> as_arguments("--set source='atom 1' --set target=b, if it is one")
+    'save(…, source="atom 1", target="b"), if it is one'
+    """
+    option = r"--set \w+=(?:'[^']*'|[\w.-]*)"
+
+    def as_call(options: re.Match[str]) -> str:
+        settings = re.findall(r"--set (\w+)=(?:'([^']*)'|([\w.-]*))", options[0])
+        arguments = [f'{key}="{quoted or bare}"' for key, quoted, bare in settings]
+        return f"save(…, {', '.join(arguments)})"
+
+    return re.sub(f"{option}(?: {option})*", as_call, text)
 
 
 @dataclass(frozen=True)

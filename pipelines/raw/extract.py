@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,10 +91,14 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
         del complete[1:]
     if len(complete) > 1:
         folders = list_names(ascii(selection.root or "./") for selection in complete)
+        remedy = f"unpack {archive.name}, and give --archive the folder that is meant"
+        if archive.is_dir():
+            largest = max(complete, key=lambda selection: len(selection.members))
+            remedy = f"--archive {shlex.quote(str(archive / largest.root))}"
         wanted = "files" if "*" in content.anchor else content.anchor
         raise UsageError(
             f"{archive} has {wanted} in {len(complete)} folders: {folders}.",
-            next="give --archive the folder that is meant",
+            next=remedy,
         )
     if not complete:
         raise _not_recognised_error(archive, as_member, entries, content, counts)

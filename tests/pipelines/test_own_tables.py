@@ -211,7 +211,8 @@ def test_a_choice_about_the_first_line_names_the_ends_too(tmp_path):
     def answers(folder):
         with pytest.raises(DamagedInput, match="line 1 may be names") as caught:
             read_files(folder)
-        advice = re.fullmatch(r"(.*) for names, (.*) for data", caught.value.next)
+        advice = re.fullmatch(r".*: (--set.*) for names, (.*) for data", caught.value.message)
+        assert caught.value.next == advice[1]
         options = [re.findall(r"--set (\w+)=(\S+)", answer) for answer in advice.groups()]
         return [{key: value.strip("'") for key, value in answer} for answer in options]
 
@@ -473,7 +474,7 @@ def test_edges_between_two_kinds_of_nodes_are_no_single_count(tmp_path):
     folder = write_files(tmp_path / "t", ratings_csv=table.to_csv(index=False))
     with pytest.raises(DamagedInput, match="no columns named like the ends") as caught:
         read_files(folder)
-    command = re.search(r"table\[.*?\.astype\(str\)", caught.value.next)
+    command = re.search(r"table\[.*?\.astype\(str\)", caught.value.message)
     exec(command.group(), {"table": table})
     folder = write_files(tmp_path / "u", ratings_csv=table.to_csv(index=False))
     assert read_files(folder, source="user_id", target="item_id").first.num_nodes == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -154,7 +155,7 @@ def infer_pictures(
             raise UsageError(
                 f"No table beside the pictures has a column {params.label!r}.",
                 found=", ".join(companions.column_names) or "no such table",
-                next="--set label=none, or another column",
+                next=f"--set label={shlex.quote([*companions.column_names, NO_LABEL][0])}",
             )
         return inferred, values, {}
     class_labels: tuple[int | str, ...] = ()

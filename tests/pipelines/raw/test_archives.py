@@ -206,8 +206,10 @@ def test_data_in_two_folders_are_named_in_words(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / "mine" / folder).mkdir(parents=True)
         (tmp_path / "mine" / folder / "nodes.csv").write_bytes(b"x")
-    with pytest.raises(UsageError, match=r"mine has files in 2 folders: 'a/', 'b/'\."):
+    (tmp_path / "mine/b/edges.csv").write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"mine has files in 2 folders: 'a/', 'b/'\.") as caught:
         recognise_dataset(tmp_path / "mine", content)
+    assert caught.value.next == f"--archive {tmp_path}/mine/b"
 
 
 def test_a_folder_that_holds_the_others_is_the_folder_of_the_data(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import OpenQuestions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import options_after_header
@@ -32,7 +32,7 @@ def first_line_has_names(
     *,
     is_only_table: bool,
 ) -> bool:
-    """True if the first line has column names; raise ``DamagedInput`` if it is ambiguous."""
+    """True if the first line has column names; raise ``OpenQuestions`` if it is ambiguous."""
     if params.header and is_only_table:
         return params.header == "yes"
 
@@ -88,7 +88,9 @@ def first_line_has_names(
             frame = parse_rest().set_axis(names, axis=1)
             answered = replace(table, frame=frame, has_names=answer == "yes")
             options[answer] = options_after_header(answered, params, is_only_table=is_only_table)
-    raise DamagedInput(
-        f"{table.name}, line 1 may be names of columns or data: {list_names(first_cells, 200)}.",
-        next=f"--set header=yes{options['yes']} for names, --set header=no{options['no']} for data",
+    answers = {answer: f"--set header={answer}{needed}" for answer, needed in options.items()}
+    question = (
+        f"{table.name}, line 1 may be names of columns or data: {list_names(first_cells, 200)}: "
+        f"{answers['yes']} for names, {answers['no']} for data"
     )
+    raise OpenQuestions({question: answers["yes"]})

@@ -279,17 +279,16 @@ def _ambiguous_ends_error(
             f"{edges.name} has no columns named like the ends of an edge, and {first!r} and "
             f"{second!r} have {likely.common:,} values in common."
         )
-    remedy = end_options(guess)
-    if graph := _likely_graph_column(edges, guess):
-        remedy += f" --set graph={shlex.quote(graph)}"
     if not pairs and not any(given_ends) and _may_mix_two_node_types(edges, guess):
         # Otherwise user 3 and item 3 would be one node.
         first = guess[0]
-        remedy += (
-            f", if {guess[0]} and {guess[1]} count one kind of nodes; if they count two kinds, "
-            f"write different ids before, in pandas table[{first!r}] = {first[:1]!r} + "
-            f"table[{first!r}].astype(str)"
+        problem += (
+            f" If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
+            f"{first[:1]!r} + table[{first!r}].astype(str)."
         )
+    remedy = end_options(guess)
+    if graph := _likely_graph_column(edges, guess):
+        remedy += f" --set graph={shlex.quote(graph)}"
     return DamagedInput(problem, found=edges.column_list, next=remedy)
 
 
@@ -334,9 +333,10 @@ def _likely_ends(
     columns = {name: id_values(edges.id_cells(name)) for name in free[:_COMPARED_COLUMNS]}
     candidates = [name for name, ids in columns.items() if ids is not None and not are_years(ids)]
     if len(candidates) < 2 or any(given_ends):
-        candidates = [name for name in candidates or names if name not in given_ends] or [*names]
+        candidates = [*dict.fromkeys([*candidates, *names])]
+        candidates = [name for name in candidates if name not in given_ends] or [*names]
         first = given_ends[0] or candidates[0]
-        second = given_ends[1] or candidates[0 if given_ends[0] else -1]
+        second = given_ends[1] or candidates[0 if given_ends[0] else 1]
         return LikelyEnds((first, second), 0, is_certain=False)
     pairs = list(combinations(candidates, 2))
     common = [_count_common(columns[first], columns[second]) for first, second in pairs]
