@@ -18,7 +18,7 @@ from support.own_graphs import (
 )
 
 import kmip_data
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, OpenQuestions
 
 
 def test_thousands_separators_need_a_choice(tmp_path):
@@ -682,3 +682,20 @@ def test_labels_of_a_tudataset_are_named_as_in_its_files(tmp_path, labels):
     assert fields == tuple(
         f"label 0 is {value}" for value in range(ascending[0], ascending[-1] + 1)
     )
+
+
+@pytest.mark.parametrize(("others", "is_asked"), [(("low", "high"), True), (("low", ""), False)])
+def test_a_label_none_is_asked_about_unless_other_cells_are_missing(tmp_path, others, is_asked):
+    labels = [*others, "None", "None"]
+    nodes = "key,size,group\n" + "".join(f"n{row},0.{row},{labels[row % 4]}\n" for row in range(12))
+    edges = "source,target\n" + "".join(f"n{row},n{row - 1}\n" for row in range(1, 12))
+    folder = write_files(tmp_path / "t", edges_csv=edges, nodes_csv=nodes)
+    if not is_asked:
+        assert read_files(folder, label=("group",)).files["missing_labels"] == ["group: 9"]
+        return
+    with pytest.raises(OpenQuestions, match="'None' in 6 rows") as caught:
+        read_files(folder, label=("group",))
+    as_class = read_files(folder, label=("group",), **parse_remedy(caught.value)).files
+    assert "missing_labels" not in as_class
+    as_missing = read_files(folder, label=("group",), missing=("None",)).files
+    assert as_missing["missing_labels"] == ["group: 6"]

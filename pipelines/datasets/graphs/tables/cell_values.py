@@ -32,6 +32,7 @@ from kmip_data.text import count_with_noun
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 _PLAIN_INTEGER = re.compile(r"[+-]?\d+")
 _IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
+_MIN_OF_CLASS = 0.05  #: fraction of labels from which None may be a class
 _LISTED_STRINGS = 100  #: strings among numbers that a question lists
 _SHOWN_VALUES = 3
 _SAMPLED_ROWS = 100  #: first rows in which the shown values are looked for
@@ -133,9 +134,24 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
         numbers = _replace_missing(numbers, "f", params)
         _ask_about_sentinel(column, numbers)
         return CellValues(numbers, np.where(np.isnan(numbers), "", filled), unit)
+    if is_target and not user_missing:
+        _ask_about_none(column, strings)
     if is_target or user_missing:
         strings[np.isin(strings, list(missing_among_strings))] = ""
     return CellValues(None, strings)
+
+
+def _ask_about_none(column: TableColumn, strings: Array) -> None:
+    """Ask whether None is a class, as in High, Low and None, if nothing else marks missing labels."""
+    count = int((strings == "None").sum())
+    others = [*MISSING_WORDS - {"None"}, ""]
+    if count < _MIN_OF_CLASS * len(strings) or not count or np.isin(strings, others).any():
+        return
+    column.add_question(
+        f"{column.table.name}: {column.name!r} has 'None' in {count:,} rows, a class or a missing label: "
+        "--set missing=none for a class, --set missing=None for a missing label",
+        "--set missing=none",
+    )
 
 
 def is_boolean_column(column: TableColumn) -> bool:
