@@ -276,7 +276,7 @@ def compare_runs_over_k(
             "No finished runs differ only in k.",
             expected="runs of k-MIP attention with several k",
             found="; ".join(notes) or f"{len(runs)} runs",
-            next="kmip-data sweep --dataset NAME --set model.attention.k=2,5,10",
+            next="kmip-data sweep --dataset NAME --model gps-kmip --set model.attention.k=2,5,10",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += left_out

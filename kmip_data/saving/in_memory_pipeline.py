@@ -193,6 +193,8 @@ class InMemoryPipeline(OwnGraphsPipeline):
                 f"group={params.group!r} is for a random split, but split= gives the parts.",
                 next="leave out one of the two",
             )
+        if params.group:
+            return [GraphSplitParams()]
         if self._split is None:
             return self.default_splits(params)
         columns = {np.shape(rows)[1] for rows in self._split.values() if np.ndim(rows) == 2}

@@ -381,8 +381,8 @@ def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
     assert f"--output {tmp_path / 'x.npz'}\n" in message
 
     # A dataset without its option, which is also the beginning of the run.
-    message = expect_refusal("predict", "clouds/gps-kmip/r", "clouds", "--home", home)
-    assert f"next: kmip-data predict clouds/gps-kmip/r --dataset clouds --home {home}\n" in message
+    message = expect_refusal("predict", "clouds/sage/r", "clouds", "--home", home)
+    assert f"next: kmip-data predict clouds/sage/r --dataset clouds --home {home}\n" in message
     expect_success(*shlex.split(message.partition("next: kmip-data ")[2]))
 
     message = expect_refusal(

@@ -45,12 +45,15 @@ from kmip_data.reading.dataset import ShardedDataset
         ("build city --name a --archive assay.csv", "info city"),
         ("bench attention --methods zzzz", "bench attention --help"),
         ("build graphs --archive assay.csv", "build graphs --archive assay.csv --name assay-2"),
-        ("train assay --set zzzz=1", "info assay --model gps-kmip"),
-        ("train assay --set model.attention.zzzz=1", "train assay --set model.attention.k=1"),
+        ("train assay --set zzzz=1", "info assay --model sage"),
+        (
+            "train assay --model gps-kmip --set model.attention.zzzz=1",
+            "train assay --model gps-kmip --set model.attention.k=1",
+        ),
         ("train assay --model zzzz", ""),
         ("train assay --preset zzzz/gcn", ""),
         ("train assay --preset cora/zzzz", ""),
-        ("train assay --set model.attention.search=zzzz", "doctor"),
+        ("train assay --model gps-kmip --set model.attention.search=zzzz", "doctor"),
         ("report small-cities", "sweep small-cities"),
         ("encode assay zzzz", "encode --help"),
         ("sweep", ""),
@@ -165,10 +168,6 @@ def _damage_weights(user: Path) -> None:
     (user / "home/runs/assay/gcn/one/model.safetensors").write_bytes(b"x")
 
 
-def _save_without_split(user: Path) -> None:
-    kmip_data.save(list(kmip_data.open("assay", split=None)), user / "loose")
-
-
 def _empty_home(user: Path) -> None:
     shutil.rmtree(user / "home")
 
@@ -192,8 +191,6 @@ def _remove_card(user: Path) -> None:
         (None, "train assay --epochs 3 --stop-after 5", ""),
         (None, "info assay/gcn", "train assay --model gcn"),
         (None, "evaluate assay", "evaluate assay/gcn/one"),
-        (_save_without_split, "evaluate assay/gcn/one --dataset loose", "predict"),
-        (_save_without_split, "predict assay/gcn/one --dataset loose --split val", "predict"),
         (_damage_shard, "verify assay", "verify"),
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --format parquet --output out", "verify"),

@@ -59,7 +59,11 @@ def _write_plan(user: Path) -> None:
     ("change", "line", "advised"),
     [
         (None, "preview cora/gcn", "train assay --preset cora/gcn"),
-        (None, "train assay --set model.attention.k=1,2", "sweep --dataset assay"),
+        (
+            None,
+            "train assay --model gps-kmip --set model.attention.k=1,2,3",
+            "sweep --model gps-kmip --dataset assay",
+        ),
         (
             None,
             "train assay --model gcn --set optimizer.lr=0.1,0.2 --set training.batch_size=4,8",

@@ -169,9 +169,10 @@ def cytoscape(graph: Graph, folder: Path) -> Graph:
     (folder / "a.json").write_text(json.dumps(nx.cytoscape_data(graph.networkx())), "utf-8")
     back = nx.cytoscape_graph(json.loads((folder / "a.json").read_text()))
     for _, row in back.nodes(data=True):  # copies of the id
-        del row["value"], row["name"]
-    for _, _, row in back.edges(data=True):  # and of the ends
+        del row["id"], row["value"], row["name"]
+    for _, _, row in back.edges(data=True):  # and of the ends; networkx counts equal edges by key
         del row["source"], row["target"]
+        row.pop("key", None)
     return _back(back)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cli import expect_refusal, expect_success
+from support.graph_files import csv_gz, write_ogb
 
 import kmip_data
 
@@ -32,37 +32,6 @@ def build(archive: Path, *options: str, name: str = "own") -> kmip_data.ShardedD
     return kmip_data.open(name)
 
 
-def lines(values: np.ndarray) -> bytes:
-    rows = np.asarray(values).reshape(len(values), -1).tolist()
-    return gzip.compress("".join(",".join(map(str, row)) + "\n" for row in rows).encode(), mtime=0)
-
-
-def write_ogb(folder: Path) -> list[dict[str, np.ndarray]]:
-    """Write twelve graphs as OGB does, and return their arrays."""
-    rng = np.random.default_rng(3)
-    graphs = []
-    for number in range(12):
-        nodes = int(rng.integers(2, 6))
-        graphs.append(
-            {
-                "edge": rng.integers(0, nodes, (number % 4, 2)),
-                "node-feat": rng.integers(0, 9, (nodes, 2)) / 4,
-                "edge-feat": rng.integers(0, 9, (number % 4, 1)),
-                "graph-label": np.array([number % 2]),
-            }
-        )
-    files = {f"raw/{name}": np.concatenate([graph[name] for graph in graphs]) for name in graphs[0]}
-    files["raw/num-node-list"] = np.array([len(graph["node-feat"]) for graph in graphs])
-    files["raw/num-edge-list"] = np.array([len(graph["edge"]) for graph in graphs])
-    for part, numbers in {"train": [0, 5, 3, 8], "valid": [1, 2], "test": [4, 11]}.items():
-        files[f"split/scaffold/{part}"] = np.array(numbers)
-    for name, values in files.items():
-        path = folder / f"{name}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(lines(values))
-    return graphs
-
-
 def test_raw_files_of_ogb_give_graphs_and_their_split(tmp_path):
     graphs = write_ogb(tmp_path / "ogb")
     data = build(tmp_path / "ogb")
@@ -77,11 +46,11 @@ def test_raw_files_of_ogb_give_graphs_and_their_split(tmp_path):
     # An edge that leaves its graph, and lists of other rows.
     path = tmp_path / "ogb/raw/edge.csv.gz"
     content = path.read_bytes()
-    path.write_bytes(lines(np.full((18, 2), 5)))
+    path.write_bytes(csv_gz(np.full((18, 2), 5)))
     words = ("build", "graphs", "--name=bad", "--archive", tmp_path / "ogb")
     assert "line 1: an edge leads out of its graph" in expect_refusal(*words, code=4)
     path.write_bytes(content)
-    (tmp_path / "ogb/split/scaffold/test.csv.gz").write_bytes(lines(np.array([12])))
+    (tmp_path / "ogb/split/scaffold/test.csv.gz").write_bytes(csv_gz(np.array([12])))
     assert "lists numbers that are no rows, 0 to 11" in expect_refusal(*words, code=4)
 
 
@@ -95,7 +64,7 @@ def test_nodes_of_one_graph_of_ogb_have_labels_and_parts(tmp_path):
     for name, values in files.items():
         path = tmp_path / "ogb" / f"{name}.csv.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(lines(values))
+        path.write_bytes(csv_gz(values))
     item = build(tmp_path / "ogb")[0]
     assert item.y.tolist() == [0, 1, 1, 0]
     assert item.train_mask.tolist() == [True, True, False, False]

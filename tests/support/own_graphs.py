@@ -71,7 +71,8 @@ def build_in_memory(
 
     ``names`` are the raw files, by default all files of the folder.
     """
-    names = names or tuple(sorted(file.name for file in folder.iterdir()))
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    names = names or tuple(file.relative_to(folder).as_posix() for file in files)
     raw = RawCopy(folder, dict.fromkeys(names, ""), ())
     params = pipeline.resolve(pipeline.Params(**parameters), raw)
     with tempfile.TemporaryDirectory() as work:

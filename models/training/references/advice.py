@@ -31,7 +31,10 @@ def commands_to_try(runs: Sequence[Path], results: Sequence[RunResult]) -> list[
     if config.data.scale == "none":
         scale = "both" if first.targets.target_type == "regression" else "features"
         settings.append(f"data.scale={scale}")
-    words = [word for setting in settings for word in ("--set", setting)]
+    words = []
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        words += ["--epochs", value] if key == "training.epochs" else ["--set", setting]
     for option, values in {
         "--seeds": [result.seed for result in results],
         "--folds": [result.split.parameters.get("fold", 0) for result in results],

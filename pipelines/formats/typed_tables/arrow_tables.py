@@ -131,7 +131,8 @@ def _frame_of_arrow(table: Any) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     unnamed = [name for name in frame if _UNNAMED_INDEX.fullmatch(str(name))]
     numbers = [name for name in unnamed if frame[name].dtype.kind in "iu"]
-    return frame.drop(columns=numbers).rename(columns=dict.fromkeys(unnamed[:1], "index"))
+    frame = frame.drop(columns=numbers)
+    return frame.set_axis(["index" if name in unnamed[:1] else name for name in frame], axis=1)
 
 
 def with_index_columns(frame: pd.DataFrame, *, may_have_ids: bool) -> pd.DataFrame:
