@@ -303,8 +303,9 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
 
 
 def _train(build: Build, home: Path) -> list[str]:
-    """Command that trains on a build on the CPU."""
+    """Command that trains the paper's network on a build on the CPU."""
     command = [sys.executable, "-m", "kmip_data", "train", "--device", "cpu"]
+    command += ["--model", "gps-kmip"]
     return [*command, "--dataset", str(build.path), "--home", str(home)]
 
 

@@ -227,6 +227,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path: Path) 
     )
     words = ["train", "--dataset", str(build.path), "--home", str(tmp_path), "--devices", "2"]
     words += ["--device", "cpu", "--epochs", "2", "--name", "two", "--json"]
+    words += ["--model", "gps-kmip"]
     words += [word for key in keys for word in ("--set", key)]
     printed = tmp_path / "printed.json"
 
