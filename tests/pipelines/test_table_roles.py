@@ -130,7 +130,7 @@ def test_a_column_that_may_be_an_end_as_well_is_asked_about_with_counts(tmp_path
 ALONE = {
     "person,friend,since\nann,bob,3\nbob,cem,4\ncem,ann,5\n": {(0, 1), (1, 2), (2, 0)},
     "weight,node a,node b\n.5,3,4\n.25,4,5\n": {(0, 1), (1, 2)},
-    "user,film,stars\n1,2,5\n2,1,4\n": "source=user --set target=film, if user and film count",
+    "user,film,stars\n1,2,5\n2,1,4\n": "source=user --set target=film",
     "line,caller,called\nL1,ann,bob\nL2,bob,ann\n": "source=caller --set target=called",
     "town,year,size\nUlm,1999,5\nBonn,2000,6\n": "--set source=",
 }

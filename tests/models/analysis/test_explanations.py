@@ -37,7 +37,14 @@ def run(tmp_path_factory):
     """A short run on clouds of 40 to 42 points."""
     folder = tmp_path_factory.mktemp("home")
     build = learnable_build(folder / "build", graphs=8, nodes=40)
-    heads = ["--model", "gps-kmip", "--set", f"model.attention.heads={HEADS}", "--set", f"model.attention.k={K}"]
+    heads = [
+        "--model",
+        "gps-kmip",
+        "--set",
+        f"model.attention.heads={HEADS}",
+        "--set",
+        f"model.attention.k={K}",
+    ]
     done = kmip(
         "train", "--dataset", build.path, "--epochs", 2, *TINY_RUN, *heads, "--home", folder
     )
