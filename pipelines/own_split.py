@@ -105,10 +105,7 @@ def own_split(
     fold = params.fold
     if rule != FOLDER_RULE:
         check_fold(dataset, fold, folds, drawn=codes is None)
-    # Without labels, too, it is the nodes of a single graph that are divided.
-    label_level = "node" if codes is None and divides_nodes else level
-    if records.label_column:
-        label_level = records.label_column.level
+    label_level = records.label_column.level if records.label_column else level
     divides_nodes = divides_nodes and label_level == "node"
     is_labelled = _labelled_mask(records, divides_nodes=divides_nodes)
     group_column = _group_column(records, divides_nodes=divides_nodes)

@@ -187,7 +187,10 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
     def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
-        """Return the user's split, one per column of its masks; by default those of ``build graphs``."""
+        """Return the user's split, one per column of its masks; by default those of ``build graphs``.
+
+        A single graph without targets has none: only a run decides whether nodes are predicted.
+        """
         if params.group and self._split is not None:
             raise UsageError(
                 f"group={params.group!r} is for a random split, but split= gives the parts.",
@@ -196,7 +199,9 @@ class InMemoryPipeline(OwnGraphsPipeline):
         if params.group:
             return [GraphSplitParams()]
         if self._split is None:
-            return self.default_splits(params)
+            is_undecided = params.inferred.target is None and params.inferred.counts[0] == 1
+            has_split = isinstance(self._graphs, InMemoryTables) or params.masks is not None
+            return self.default_splits(params) if has_split or not is_undecided else []
         columns = {np.shape(rows)[1] for rows in self._split.values() if np.ndim(rows) == 2}
         if len(columns) > 1:
             raise UsageError(f"The masks have different numbers of columns: {sorted(columns)}.")

@@ -115,6 +115,10 @@ def _refuse_data_as_names(
 ) -> None:
     """Refuse a first row of numbers, and texts that also occur below: the sheet may have no names."""
     filled = [cell for cell in first if cell is not None]
+    for column, name in enumerate(first):
+        values = {type(row[column]) for row in rows if row[column] is not None}
+        if isinstance(name, str) and values and values <= {int, float}:
+            return  # a name above numbers
     texts = {cell for row in rows for cell in row if isinstance(cell, str)}
     are_numbers = all(isinstance(cell, int | float) for cell in filled)
     if are_numbers or not texts.isdisjoint(filter(None, names)):

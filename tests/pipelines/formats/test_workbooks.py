@@ -248,3 +248,6 @@ def test_a_first_row_of_data_is_no_row_of_names(tmp_path: Path, rows: Rows) -> N
         read(path)
     named = write_workbook(tmp_path / "named.xlsx", Pairs=[["from", "to"], *rows])
     assert len(read(named)[0].frame) == 2
+    rows = [["Author 1", "Author 2", "papers"], ["Author 2", "Author 1", 3]]
+    named = write_workbook(tmp_path / "authors.xlsx", Pairs=rows)
+    assert list(read(named)[0].frame) == rows[0]
