@@ -204,7 +204,7 @@ def _print_dry_run(
     """Print the description and the summary of the build that would result."""
     from kmip_data.columns.column_roles import COLUMN_TITLES, column_roles_on_card
     from kmip_data.pipelines.added_splits import ensure_split
-    from kmip_data.pipelines.datasets.points.described_parameters import described_parameters
+    from kmip_data.pipelines.described_parameters import described_parameters
 
     step = build_command_after_dry_run(recipe, parameters, archives, home, description=describe)
     with build_in_temporary_home(recipe, parameters, archives, home=home, **options) as build:

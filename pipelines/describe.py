@@ -29,7 +29,7 @@ def describe(
     path
         File, folder or archive of graphs.
     like
-        Description of which only the values are to be read anew.
+        Earlier description, with the uses and classes that the files must fit.
     parameters
         Parameters of the recipe, such as ``{"label": ["group"]}``.
 

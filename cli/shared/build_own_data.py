@@ -144,7 +144,7 @@ def write_description(build: Build, path: Path, command: str) -> None:
     """
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.pipelines.datasets.points.described_parameters import (
+    from kmip_data.pipelines.described_parameters import (
         described_parameters,
         description_as_toml,
     )

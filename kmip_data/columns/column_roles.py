@@ -161,11 +161,21 @@ class ColumnRoles(StrictModel):
         return self.model_copy(update={**no_classes, "columns": tuple(columns)})
 
     def with_use(self, column: str, use: Use, *, level: Level | None = None) -> ColumnRoles:
-        """Return the description with another use of a column; ``level`` if several levels have it.
+        """Return a copy of the description with another use of a column.
 
-        The categories of a new category are those that the files have.
+        Parameters
+        ----------
+        column
+            Name of the column.
+        use
+            New use, such as ``"category"``, whose categories are then those in the files.
+        level
+            ``"node"``, ``"edge"`` or ``"graph"``, if columns of several levels have this name.
 
-        Raises ``UsageError`` for a column that does not exist, or exists at several levels.
+        Raises
+        ------
+        UsageError
+            If no column has the name, or columns of several levels have it.
         """
         levels = [role.level for role in self.columns if role.column == column]
         if level is None and len(levels) == 1:
@@ -212,16 +222,16 @@ class ColumnRoles(StrictModel):
         lines = ["# Edit use, classes, categories and nullable."]
         if command:
             lines.append(f"# Then: {command}")
-        lines += [f"{key} = {_toml_value(value)}" for key, value in values.items()]
+        lines += [f"{key} = {toml_value(value)}" for key, value in values.items()]
         for column in columns:
             lines += ["", "[[columns]]"]
             lines += [
-                f"{key} = {_toml_value(value)}"
+                f"{key} = {toml_value(value)}"
                 for key, value in column.items()
                 if key not in _VALUE_FIELDS
             ]
             if "values" in column:
-                examples = ", ".join(map(_toml_value, column["values"]))
+                examples = ", ".join(map(toml_value, column["values"]))
                 counts = (
                     f"{column.get('distinct', 0):,} values, {column.get('missing', 0):,} missing"
                 )
@@ -246,6 +256,6 @@ def column_roles_on_card(statistics: Mapping[str, Any]) -> ColumnRoles | None:
     return None if fields is None else ColumnRoles.model_validate(fields)
 
 
-def _toml_value(value: object) -> str:
+def toml_value(value: object) -> str:
     """Format a string, number, boolean or list as TOML, which has the escapes of JSON except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -34,7 +34,6 @@ from kmip_data.pipelines.datasets.points.companions import (
     COMPANION_SUFFIXES,
     find_companions,
 )
-from kmip_data.pipelines.datasets.points.described_parameters import parameters_like
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
     LABEL_SUFFIXES,
@@ -51,6 +50,7 @@ from kmip_data.pipelines.datasets.points.item_columns import (
     split_columns,
 )
 from kmip_data.pipelines.datasets.points.layouts import find_clouds, unnamed_columns
+from kmip_data.pipelines.described_parameters import parameters_like
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
     KnnParams,
@@ -503,15 +503,20 @@ def _infer_labels(
 ) -> tuple[InferredPoints, list[str]]:
     """Return the classes of a label column, and suggestions of what the command may lack."""
     count = None if params.class_labels or not params.classes else int(params.classes)
-    found = infer_classes(statistics, column, params.task, legends, params.class_labels, count)
+    inferred_classes = infer_classes(
+        statistics, column, params.task, legends, params.class_labels, count
+    )
     inferred = InferredPoints(
         label=column,
-        classes=found.classes,
-        class_names=found.class_names,
-        is_complete=not found.missing,
-        summary=found.summary(),
+        classes=inferred_classes.classes,
+        class_names=inferred_classes.class_names,
+        is_complete=not inferred_classes.missing,
+        summary=inferred_classes.summary(),
     )
-    return inferred, [found.suggestion] if found.suggestion and not params.classes else []
+    suggestions = (
+        [inferred_classes.suggestion] if inferred_classes.suggestion and not params.classes else []
+    )
+    return inferred, suggestions
 
 
 def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-
-import numpy as np
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.split_files import PART_CODES, PARTS, part_name
@@ -252,9 +251,10 @@ def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColum
 
 def _text_of_id(value: object) -> str:
     """Return an id as its item is written: ``7`` for 7.0."""
-    return f"{value:.0f}" if isinstance(value, float) and value == value else str(value)  # noqa: PLR0124
+    is_number = isinstance(value, float) and not math.isnan(value)
+    return f"{value:.0f}" if is_number else str(value)
 
 
 def _present(value: object) -> object:
     """Return a value, or ``None`` for a number that is missing."""
-    return None if isinstance(value, float) and np.isnan(value) else value
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -67,11 +67,11 @@ def labels_of_items(
     """
     if label == NO_LABEL:
         return None
-    found = None
+    in_table = None
     if label != FOLDER_LABEL:
-        found = companions.find_column(_LABEL_NAMES if label is None else [label])
-    if found is not None:
-        file, column, values = found
+        in_table = companions.find_column(_LABEL_NAMES if label is None else [label])
+    if in_table is not None:
+        file, column, values = in_table
         return ItemLabels(
             column, f"the column {column!r} of {file}", {item: values.get(item) for item in items}
         )

@@ -31,7 +31,6 @@ from kmip_data.pipelines.datasets.points.companions import (
     COMPANION_SUFFIXES,
     find_companions,
 )
-from kmip_data.pipelines.datasets.points.described_parameters import parameters_like
 from kmip_data.pipelines.datasets.points.item_columns import (
     label_column,
     label_row,
@@ -43,6 +42,7 @@ from kmip_data.pipelines.datasets.superpixels.parameters import (
     OwnSuperpixelParams,
     infer_pictures,
 )
+from kmip_data.pipelines.described_parameters import parameters_like
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.legends import read_legend
@@ -119,8 +119,8 @@ class SuperpixelSource(StrictModel):
             and path.suffix.lower() in COMPANION_SUFFIXES
             and path.stat().st_size <= _MAX_BYTES_BESIDE
         ]
-        found = find_companions(parent, names, pictures, CloudOptions())
-        useful = found.files - found.ignored.keys()
+        companions = find_companions(parent, names, pictures, CloudOptions())
+        useful = companions.files - companions.ignored.keys()
         return {f"beside/{name}": parent / name for name in sorted(useful)}
 
     @property

@@ -163,17 +163,17 @@ def infer_pictures(
     if params.classes != type(params).model_fields["classes"].default:
         class_labels = parse_class_values(params.classes)
         count = None if class_labels else int(params.classes)
-    found = infer_classes(
+    inferred_classes = infer_classes(
         labels.statistics(), labels.name, params.task, companions.legends, class_labels, count
     )
     values["graph/y"] = dict(labels.values)
-    summary = found.summary()
+    summary = inferred_classes.summary()
     if params.label is None:
         summary["labels"] = f"{labels.source}, by its name; none: --set label=none"
     changes = {
         "label": labels.name,
-        "classes": found.classes,
-        "class_names": found.class_names,
-        "is_complete": not found.missing,
+        "classes": inferred_classes.classes,
+        "class_names": inferred_classes.class_names,
+        "is_complete": not inferred_classes.missing,
     }
     return inferred.model_copy(update=changes), values, summary

@@ -21,7 +21,12 @@ _CYTOSCAPE_COLUMNS = {"SUID", "shared_name", "shared name", "shared_interaction"
 def is_list_of_records(head: bytes) -> bool:
     """True for the first bytes of a list of objects that are rows of a table, and not graphs."""
     text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
-    return bool(re.match(rb"\[\s*\{", text)) and not _GRAPH_KEY.search(text)
+    return bool(re.match(rb"\[\s*\{", text)) and not may_be_graph(text)
+
+
+def may_be_graph(head: bytes) -> bool:
+    """True if the first bytes of JSON have a key of a graph, which rows and indices have not."""
+    return bool(_GRAPH_KEY.search(head))
 
 
 def parse_json_graphs(data: bytes) -> list[Any]:

@@ -72,11 +72,13 @@ def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> li
         sheets = read_sheets(path, memory, check_memory)
         return [_frame_of_sheet(path, sheet) for sheet in sheets]
     numbers_without_row: list[int] = []
-    row_word, first_number = ("row", 0)
+    row_word = "row"
+    first_number = 0
     if is_arrow_file(path.name):
         frame = read_arrow_file(path, check_memory)
     elif path.name.lower().removesuffix(".gz").endswith(_JSON_LINES):
-        row_word, first_number = ("line", 1)
+        row_word = "line"
+        first_number = 1
         frame = pd.DataFrame(list(_json_objects(path, numbers_without_row, check_memory)))
     else:
         frame = pd.DataFrame(_json_records(path, check_memory))

@@ -34,7 +34,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_ta
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, read_checked
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
 from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
-from kmip_data.pipelines.formats.graph_texts.json_graphs import parse_json_graphs
+from kmip_data.pipelines.formats.graph_texts.json_graphs import may_be_graph, parse_json_graphs
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file
@@ -53,8 +53,6 @@ _HEAD_BYTES = 1 << 16  #: bytes searched for a document type
 #: Beginning of a GML file: lines such as ``Creator "…"``, comments, and then the graph.
 _GML = re.compile(rb"((#|[a-z_]+[ \t])[^\n]*\n\s*)*graph\s*\[", re.IGNORECASE)
 #: Direction of an edge in GraphML and GEXF -> True if it is directed.
-#: Key of a graph of networkx or Cytoscape, which indices of features do not have.
-_JSON_GRAPH = re.compile(rb'"(nodes|links|edges|adjacency|elements)"\s*:')
 _DIRECTED = {"true": True, "false": False, "directed": True, "undirected": False, "mutual": False}
 _PAJEK = re.compile(rb"(%[^\n]*\n\s*)*\*(vertices|network)\b", re.IGNORECASE)
 #: Suffix of a Pajek file with a value for each vertex -> its content.
@@ -72,16 +70,13 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
 
     JSON with indices of features also lies next to tables of edges.
     """
-    formats = {
-        _detect_format(head) for name, head in heads.items() if not is_frame_file(name, head)
-    }
-    is_graph = any(
-        _detect_format(head) == "JSON"
-        and _JSON_GRAPH.search(head)
-        and not is_frame_file(name, head)
-        for name, head in heads.items()
+    others = [head for name, head in heads.items() if not is_frame_file(name, head)]
+    formats = [_detect_format(head) for head in others]
+    if {*formats} - {"", "JSON"} or {*formats} == {"JSON"}:
+        return True
+    return any(
+        name == "JSON" and may_be_graph(head) for name, head in zip(formats, others, strict=True)
     )
-    return is_graph or bool(formats - {"", "JSON"}) or formats == {"JSON"}
 
 
 def _detect_format(head: bytes) -> str:

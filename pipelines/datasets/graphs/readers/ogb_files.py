@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
 
 _EXPECTED = "OGB's raw files (edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz, …)"
+_REMEDY = "correct the file, or download the files of the dataset again"
 _EDGES = "edge"
 _SIZES: dict[Level, str] = {"node": "num-node-list", "edge": "num-edge-list"}
 _FEATURES: dict[Level, str] = {"node": "node-feat", "edge": "edge-feat"}
@@ -59,7 +60,9 @@ def read(
     graph_of = {level: np.repeat(np.arange(graphs), counts) for level, counts in sizes.items()}
     ends = dataset.frame(_EDGES, rows["edge"]).to_numpy()
     if ends.shape[1:] != (2,) or ends.dtype.kind != "i":
-        raise DamagedInput("edge.csv has no two columns of numbers.", expected=_EXPECTED)
+        raise DamagedInput(
+            "edge.csv is not two columns of integers.", expected=_EXPECTED, next=_REMEDY
+        )
     size = sizes["node"][graph_of["edge"]]
     is_outside = ((ends < 0) | (ends >= size[:, None])).any(axis=1)
     if is_outside.any():
@@ -68,6 +71,7 @@ def read(
             f"edge.csv, line {row + 1}: an edge leads out of its graph.",
             expected=f"numbers below {size[row]}, the nodes of graph {graph_of['edge'][row]}",
             found=f"{ends[row, 0]}, {ends[row, 1]}",
+            next=_REMEDY,
         )
     first_nodes = np.cumsum(sizes["node"]) - sizes["node"]
     ends = ends + first_nodes[graph_of["edge"], None]
@@ -117,7 +121,7 @@ class _Files:
         self.read_files.add(name)
         table = self._read(name)
         if rows not in {None, len(table.frame)}:
-            raise DamagedInput(f"{name} has {len(table.frame):,} rows, not {rows:,}.")
+            raise DamagedInput(f"{name} has {len(table.frame):,} rows, not {rows:,}.", next=_REMEDY)
         return table.frame.add_prefix(prefix)
 
     def _read(self, name: str) -> Table:
@@ -132,7 +136,9 @@ class _Files:
         frame = self.frame(stem)
         numbers = frame.to_numpy()
         if numbers.shape[1:] != (1,) or numbers.dtype.kind != "i" or (numbers < 0).any():
-            raise DamagedInput(f"{stem}.csv is no column of sizes.", expected=_EXPECTED)
+            raise DamagedInput(
+                f"{stem}.csv is not a column of sizes.", expected=_EXPECTED, next=_REMEDY
+            )
         return numbers.reshape(-1).astype(np.int64)
 
     def parts(self, rows: int) -> list[str] | None:
@@ -152,7 +158,9 @@ class _Files:
             self.read_files.add(name)
             listed = self._read(name).frame.to_numpy().reshape(-1)
             if listed.dtype.kind != "i" or ((listed < 0) | (listed >= rows)).any():
-                raise DamagedInput(f"{name} lists numbers that are no rows, 0 to {rows - 1:,}.")
+                raise DamagedInput(
+                    f"{name} lists numbers that are no rows, 0 to {rows - 1:,}.", next=_REMEDY
+                )
             parts[listed] = part
         return [*parts]
 

@@ -186,12 +186,12 @@ def _numbered_through(edges: Table, graphs: I64, options: ReadOptions, notices: 
         (after[:, 0] == before[:, 0]) & (after[:, 1] > before[:, 1])
     )
     graph_of_edge = np.concatenate([[0], np.cumsum(~follows)])
-    found = int(graph_of_edge[-1]) + 1
-    if found != len(sizes) or (ends > sizes[graph_of_edge, None]).any():
+    runs = int(graph_of_edge[-1]) + 1
+    if runs != len(sizes) or (ends > sizes[graph_of_edge, None]).any():
         raise DamagedInput(
             f"{edges.name} does not show where a graph ends.",
             expected=f"{len(sizes):,} graphs with edges, each sorted by source and target",
-            found=f"{found:,} runs of sorted edges",
+            found=f"{runs:,} runs of sorted edges",
             next="number the nodes through all graphs, as TUDataset does",
         )
     first_nodes = np.concatenate([[0], np.cumsum(sizes)[:-1]])

@@ -32,7 +32,7 @@ _SOURCE_WORDS = frozenset(
         """
     source src from origin orig start begin sender payer citing caller departure dep seller supplier
     exporter lender donor follower predecessor upstream pickup pre presynaptic subject initiator
-    von aus quelle quellknoten start startknoten anfang beginn absender herkunft ursprung abfahrt
+    von aus quelle quellknoten startknoten anfang beginn absender herkunft ursprung abfahrt
     abflug zahler auftraggeber anrufer verkäufer verkaeufer lieferant wer
     de depuis origine départ depart début debut expéditeur expediteur émetteur emetteur payeur vendeur
     desde origen inicio salida remitente emisor pagador vendedor

@@ -21,9 +21,8 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table
 #: Names of two columns: source and target of an edge; empty for an end that is not given.
 EndColumns = tuple[str, str]
 _YEARS = (1_800, 2_100)
-MIN_RIVAL_IDS = (
-    0.01  #: fraction of the ids that a column beside the ends must have to be asked about
-)
+#: Fraction of the ids that a column beside the ends must have to be asked about.
+MIN_RIVAL_IDS = 0.01
 
 
 @dataclass(frozen=True)

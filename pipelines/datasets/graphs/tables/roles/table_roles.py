@@ -41,9 +41,8 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK
 
-_SIMILAR_FRACTION = (
-    0.5  #: fraction of the best pair's share of ids from which another pair is asked about
-)
+#: Fraction of the best pair's share of ids from which another pair is asked about.
+_SIMILAR_FRACTION = 0.5
 
 
 @dataclass(frozen=True)
@@ -280,9 +279,9 @@ def find_columns(
         pairs = sorted(shared_ids(edges, nodes, links, params, values), key=_rank, reverse=True)
     best = pairs[0] if pairs else None
     if "graph" in tables and not all(graphs.values()):
-        found = _graph_key(tables["graph"], edges, best, params, values)
-        if found is not None:
-            graphs |= dict(zip(("graph", "edge", "node"), found, strict=True))
+        keys = _graph_key(tables["graph"], edges, best, params, values)
+        if keys is not None:
+            graphs |= dict(zip(("graph", "edge", "node"), keys, strict=True))
     ends = find_end_columns(edges, best, params, notices, is_only_table=is_only_table)
     id_columns = [
         pair.id_column

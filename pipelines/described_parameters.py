@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
+from kmip_data.columns.column_roles import toml_value
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.card import Card
 from kmip_data.pipelines.find import find
 
-_MAX_BYTES = 2**23
+_MAX_BYTES = 2**23  #: largest description
 #: Parameters that describe the labels; another label has others.
 _LABEL_PARAMETERS = {"label", "label_optional", "task", "classes", "class_name"}
 
@@ -62,7 +62,5 @@ def parameters_like(
 def description_as_toml(parameters: Mapping[str, object], command: str) -> str:
     """Return parameters as TOML, with the ``command`` that builds with them in a comment."""
     lines = ["# Parameters of the build, as of --set.", f"# Then: {command}"]
-    for name, value in parameters.items():
-        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-        lines.append(f"{name} = {text}")
+    lines += [f"{name} = {toml_value(value)}" for name, value in parameters.items()]
     return "\n".join([*lines, ""])
