@@ -1,8 +1,7 @@
 """Generated graphs in the layouts of benchmarking-gnns.
 
-A picture is a coloured shape on a coloured background, cut into cells of a jittered grid. The class
-determines colour and shape, with some noise. Like upstream's superpixels, each cell has eight edges
-to the cells with the nearest centres.
+The cells of a jittered grid stand for the superpixels of a picture, and its class determines their
+colour. Like upstream's superpixels, each cell has eight edges to the cells with the nearest centres.
 
 Stochastic block graphs have more edges within blocks than between them. In ``pattern`` the task is
 to find one block; in ``cluster`` one node of each block is labelled.
@@ -18,6 +17,7 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.sample_drawings import draw_superpixels
 from kmip_data.pipelines.sample_writers import part_sizes, write_torch_file
 
 DEFAULT_GRAPHS = 120
@@ -70,51 +70,24 @@ def _draw_block_graph(is_pattern: bool, rng: Generator) -> dict[str, Array]:
 
 
 def _draw_picture(label: int, is_grey: bool, rng: Generator) -> dict[str, Array]:
-    pos = _draw_centres(7 if is_grey else 10, rng)
-    colour = _paint_cells(pos, label, rng)
-    if is_grey:
-        colour = colour[:, :1]
+    """Draw a picture in 5 to 9 rows and columns of cells, or 9 to 13 if coloured."""
+    side = 5 if is_grey else 9
+    rows, columns = rng.integers(side, side + 5, 2).tolist()
+    picture = draw_superpixels(rows, columns, label / PICTURE_CLASSES, rng)
 
     # Drop one of the nine most similar cells, like upstream.
-    similarity = _cell_similarity(pos)
+    similarity = _cell_similarity(picture.pos)
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : DEGREE + 1]
-    dropped = int(rng.integers(DEGREE + 1))
-    neighbours = np.delete(nearest, dropped, axis=1)
-    source = np.repeat(np.arange(len(pos)), DEGREE)
+    neighbours = np.delete(nearest, int(rng.integers(DEGREE + 1)), axis=1)
+    source = np.repeat(np.arange(len(nearest)), DEGREE)
     target = np.sort(neighbours, axis=1).reshape(-1)
     return {
-        "x": _round_to_half(np.clip(colour, 0, 1)),
+        "x": _round_to_half(picture.colour[:, : 1 if is_grey else 3]),
         "edge_index": np.stack([source, target]).astype(np.int64),
         "edge_attr": _round_to_half(similarity[source, target]),
         "y": np.array([label], np.int64),
-        "pos": _round_to_half(pos),
+        "pos": _round_to_half(picture.pos),
     }
-
-
-def _draw_centres(min_side: int, rng: Generator) -> F64:
-    """Draw the centres of cells (N, 2): 90 % of the points of a jittered grid, shuffled."""
-    side = int(rng.integers(min_side, min_side + 3))
-    row, column = np.divmod(np.arange(side * side), side)
-    middle = (np.column_stack([row, column]) + 0.5) / side
-    jitter = rng.normal(0, 0.15 / side, middle.shape)
-    pos = np.clip(middle + jitter, 0, 1)
-    is_cell = rng.random(len(pos)) < 0.9
-    return rng.permutation(pos[is_cell])
-
-
-def _paint_cells(pos: F64, label: int, rng: Generator) -> F64:
-    """Paint a square or a disc, by class, in a colour on its complement, (N, 3)."""
-    centre = 0.5 + rng.normal(0, 0.06, 2)
-    size = 0.28 + 0.02 * (label % 5)
-    offset = np.abs(pos - centre)
-    distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
-    inside = distance < size
-
-    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / PICTURE_CLASSES
-    phases = np.array([0.0, 2.1, 4.2])  # phases of red, green, blue
-    front = 0.5 + 0.35 * np.cos(hue + phases)
-    noise = rng.normal(0, 0.06, (len(pos), 3))
-    return np.where(inside[:, None], front, 1 - front) + noise
 
 
 def _round_to_half(values: F64) -> F32:

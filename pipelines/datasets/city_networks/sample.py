@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from kmip_data.arrays import F64, I64, Array
+from kmip_data.arrays import F64, Array
 from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.pipelines.domains.cities import (
     mean_over_incoming_edges,
@@ -15,14 +15,10 @@ from kmip_data.pipelines.domains.cities import (
     symmetrise_streets,
 )
 from kmip_data.pipelines.domains.city_splits import TEST, TRAIN, VAL, random_part_codes
-from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
+from kmip_data.pipelines.sample_drawings import draw_streets
 from kmip_data.pipelines.sample_writers import write_torch_file
 
 DEFAULT_NODES = 2_000
-WEST = 10.0  #: corner of the city, degrees
-SOUTH = 50.0
-STEP_DEGREES = 0.001  #: distance between crossings
-STREET_FRACTION = 0.67  #: fraction of the grid edges that are streets
 METRES_PER_DEGREE = np.array([71_500.0, 111_200.0])  #: per degree of longitude and latitude
 CATEGORY_COUNTS = (2, 9, 3, 9)  #: categories of oneway, lanes, reversed, highway
 
@@ -39,7 +35,7 @@ def write_sample(
     """
     n = max(30, DEFAULT_NODES if limit is None else limit)
     rng = Generator(PCG64(seed))
-    lon_lat, streets = bent_grid(n, rng)
+    lon_lat, streets = draw_streets(n, rng)
     difference = lon_lat[streets[0]] - lon_lat[streets[1]]
     length = np.linalg.norm(difference * METRES_PER_DEGREE, axis=1)
     columns = [
@@ -70,50 +66,6 @@ def write_sample(
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in files.items():
         write_torch_file(folder / f"{name}.pt", array)
-
-
-def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
-    """Return coordinates (n, 2) and streets (2, S) of a connected part of a grid, shuffled."""
-    # Use a larger grid, because missing streets disconnect some crossings.
-    side = int(np.ceil(np.sqrt(1.7 * n))) + 3
-    number = np.arange(side * side).reshape(side, side)
-    horizontal = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
-    vertical = np.stack([number[:-1].ravel(), number[1:].ravel()])
-    grid_streets = np.concatenate([horizontal, vertical], axis=1)
-    grid_streets = grid_streets[:, rng.random(grid_streets.shape[1]) < STREET_FRACTION]
-
-    crossings = _connected_crossings(grid_streets, side, n)
-    new_number = np.full(side * side, -1)
-    new_number[crossings] = rng.permutation(len(crossings))
-    streets = new_number[grid_streets]
-
-    # Shift crossings off the grid.
-    column, row = np.divmod(crossings, side)
-    east = column + 0.02 * column**2  # streets get longer
-    shift = rng.uniform(-0.2, 0.2, (len(crossings), 2))
-    positions = np.column_stack([east, row]) + shift
-    lon_lat = np.empty((len(crossings), 2))
-    lon_lat[new_number[crossings]] = np.array([WEST, SOUTH]) + STEP_DEGREES * positions
-    return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
-
-
-def _connected_crossings(streets: I64, side: int, n: int) -> I64:
-    """Return ``n`` connected crossings, breadth-first from the middle."""
-    from scipy import sparse
-
-    count = side * side
-    source, target = interleave_reverse_edges(streets.T)
-    order = np.argsort(source, kind="stable")
-    begins = np.searchsorted(source[order], np.arange(count + 1))
-    arrays = (np.ones(len(order)), target[order], begins)
-    graph = sparse.csr_array(arrays, (count, count))
-    component = np.empty(0, np.int64)
-    # Try starts until the component is large enough.
-    for start in range(count // 2, count):
-        component = sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[:n]
-        if len(component) == n:
-            break
-    return component
 
 
 def _one_hot(rng: Generator, rows: int, categories: int) -> F64:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.format.split_files import PARTS
-from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
+from kmip_data.pipelines.sample_drawings import draw_part_codes, draw_streets
 from kmip_data.pipelines.sample_writers import write_lines
 
 DEFAULT_STREETS = 2_000
@@ -45,7 +45,7 @@ def write_sample(
 
     n = max(30, limit or DEFAULT_STREETS)
     rng = Generator(PCG64(seed))
-    _, streets = bent_grid(n, rng)
+    _, streets = draw_streets(n, rng)
     both_ways = rng.random(streets.shape[1]) < 0.3
     edges = np.concatenate([streets, streets[::-1, both_ways]], axis=1)
 
@@ -72,9 +72,8 @@ def write_sample(
         },
         "targets": {"sample_speed": speed},
     }
-    for rule, (train, val) in SPLIT_FRACTIONS.items():
-        draw = rng.permutation(n) / n
-        part = (draw >= train).astype(int) + (draw >= train + val)
+    for rule, fractions in SPLIT_FRACTIONS.items():
+        part = draw_part_codes(n, fractions, rng)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
     for name, table in tables.items():
         path = folder / f"{name}.csv"

@@ -8,6 +8,12 @@ import numpy as np
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.sample_drawings import (
+    draw_classes,
+    draw_edges,
+    draw_features,
+    draw_part_codes,
+)
 
 DEFAULT_NODES = 200
 MIN_NODES = 30
@@ -26,26 +32,17 @@ def write_sample(
     features = layout.columns["node/x"]
     classes = layout.columns["node/y"].classes or 2
     rng = np.random.Generator(np.random.PCG64(seed))
-    y = rng.permutation(np.arange(n) % classes)
-
-    # Each class raises one feature within the column's bounds.
-    x = rng.random((n, *features.shape), dtype=np.float32)
-    x[np.arange(n), y % features.shape[0]] += 1
+    y = draw_classes(n, classes, rng)
+    x = draw_features(y, features.shape[0], rng)
     if features.stored == "uint8":
         x = (x > 0.9).astype(np.float32)
-
-    ends = rng.integers(0, n, (6 * n, 2))
-    ends = np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1), axis=0)
-    masks = np.zeros((len(PARTS), layout.folds, n), bool)
-    for fold in range(layout.folds):
-        order = rng.permutation(n)
-        cuts = np.cumsum([round(fraction * n) for fraction in PART_FRACTIONS])
-        for part, nodes in enumerate(np.split(order, cuts)):
-            masks[part, fold, nodes] = True
+    # Each undirected edge is listed once.
+    ends = np.unique(np.sort(draw_edges(y, rng), axis=1), axis=0)
+    folds = [draw_part_codes(n, PART_FRACTIONS, rng) for _ in range(layout.folds)]
     np.savez_compressed(
         folder / manifest.content.anchor,
         node_features=x,
         node_labels=y,
         edges=ends,
-        **{f"{part}_masks": masks[number] for number, part in enumerate(PARTS)},
+        **{f"{part}_masks": np.array(folds) == number for number, part in enumerate(PARTS)},
     )

@@ -17,9 +17,16 @@ from kmip_data.arrays import I64, Array
 from kmip_data.files.small_files import csv_bytes
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.long_range import tree_edges
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import LIST_NAMES, published_rule
 from kmip_data.pipelines.datasets.ogb.papers import NUM_FEATURES
 from kmip_data.pipelines.datasets.ogb.pcqm4m import PUBLISHED_PARTS, SPLIT_FILE, TABLE_FILE
+from kmip_data.pipelines.sample_drawings import (
+    SAME_CLASS_FRACTION,
+    draw_classes,
+    draw_edges,
+    draw_features,
+)
 from kmip_data.pipelines.sample_writers import (
     cut_into_parts,
     gzip_bytes,
@@ -33,8 +40,6 @@ PART_WEIGHTS = {"train": 8, "val": 1, "test": 1}
 ELEMENTS = (5, 6, 7, 8, 15, 16)  #: carbon and others, numbered from 0
 UNKNOWN_FRACTION = 0.2  #: unknown labels, for molecules with more than one
 DEFAULT_NUM_NODES = 2_000
-EDGES_PER_NODE = 6
-SAME_CLASS_FRACTION = 0.7  #: edges and citations within a class
 #: Split rule of a graph -> percentage of each part.
 NODE_PART_WEIGHTS = {
     "time": {"train": 54, "val": 18, "test": 28},
@@ -96,24 +101,11 @@ def write_graph(
     (features,) = columns["node/x"].shape
     classes = columns["node/y"].classes or 2
     rule = published_rule(manifest)
-    label = rng.permutation(np.arange(count) % classes)
-    centres = rng.normal(size=(classes, features))
-    x = np.round(centres[label] + 2 * rng.normal(size=(count, features)), 6)
-
-    # Draw most targets from the nodes of the source's class, contiguous in ``by_class``.
-    by_class = np.argsort(label, kind="stable")
-    size = np.bincount(label)
-    start = np.cumsum(size) - size
-    source = np.repeat(np.arange(count), EDGES_PER_NODE)
-    target = rng.integers(0, count, len(source))
-    same_class = rng.random(len(source)) < SAME_CLASS_FRACTION
-    source_class = label[source[same_class]]
-    target[same_class] = by_class[start[source_class] + rng.integers(0, size[source_class])]
-    edges = np.stack([source, target], axis=1)[source != target]
-
+    label = draw_classes(count, classes, rng)
+    edges = draw_edges(label, rng)
     files: dict[str, Array] = {
         "edge": edges,
-        "node-feat": x,
+        "node-feat": draw_features(label, features, rng),
         "node-label": label,
         "num-edge-list": np.array([len(edges)]),
         "num-node-list": np.array([count]),
@@ -178,10 +170,8 @@ def write_table(path: Path, values: Array) -> None:
 
 
 def _draw_bonds(size: int, rng: Generator) -> I64:
-    """Draw the bonds (B, 2) of a tree, binding each atom to one of the previous three; or a ring."""
-    atom = np.arange(1, size)
-    previous = np.maximum(0, atom - rng.integers(1, 4, size - 1))
-    pairs = np.stack([previous, atom], axis=1)
+    """Draw the bonds (B, 2) of a tree of atoms, or of a tree and a ring."""
+    pairs = tree_edges(size, rng).T
     if size > 5 and rng.random() < 0.5:
         pairs = np.concatenate([pairs, [[0, size - 1]]])
     return pairs

@@ -12,10 +12,10 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.sample_drawings import draw_edges, draw_words
 from kmip_data.pipelines.sample_writers import write_lines
 
 MIN_NODES = 1_700  #: the public split has 1,500 nodes in addition to the train nodes
-WORDS_PER_NODE = 12  #: half of which depend on the class
 
 
 def write_sample(
@@ -34,19 +34,14 @@ def write_sample(
     train = 20 * classes
 
     x = np.zeros((n, width), np.float32)
-    for node in range(n):
-        class_words = (
-            rng.choice(width // classes, WORDS_PER_NODE // 2, replace=False) * classes + label[node]
-        )
-        x[node, [*class_words, *rng.integers(0, width, WORDS_PER_NODE // 2)]] = 1
+    np.put_along_axis(x, draw_words(label, width, rng), 1, axis=1)
     y = np.eye(classes, dtype=np.int32)[label]
 
-    # Most links are within a class; both ends list them, as published.
+    # Both ends list a link, as published.
     neighbours: list[list[int]] = [[] for _ in range(n)]
-    for first, second in rng.integers(0, n, (6 * n, 2)).tolist():
-        if label[first] == label[second] or rng.random() < 0.1:
-            neighbours[first].append(second)
-            neighbours[second].append(first)
+    for first, second in draw_edges(label, rng).tolist():
+        neighbours[first].append(second)
+        neighbours[second].append(first)
 
     stem = f"ind.{manifest.name}"
     for suffix, rows in (

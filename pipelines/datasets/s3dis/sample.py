@@ -1,6 +1,6 @@
 """Generated rooms in the layout of ``indoor3d_sem_seg_hdf5_data``.
 
-Rooms have surfaces (floor, ceiling, walls, beams, furniture) coloured by class, scanned with
+Rooms have a floor, a ceiling, walls and boxes at random places, coloured by class and scanned with
 millimetre noise. Blocks are cut and normalised by upstream's procedure (pointnet
 ``sem_seg/indoor3d_util.py``, ``gen_indoor3d_h5.py``): 1 m windows at stride 0.5 m with at least 100
 points, from which 4,096 points are drawn, with duplicates if there are fewer.
@@ -24,6 +24,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     sample_points,
     window_corners,
 )
+from kmip_data.pipelines.sample_drawings import box_areas, draw_box_points
 from kmip_data.pipelines.sample_writers import write_lines
 from kmip_data.strict_model import read_shipped
 
@@ -123,7 +124,7 @@ def _cut_windows(
 ) -> Iterator[tuple[F32, U8]]:
     """Cut windows out of a room (P, 6) and normalise them to (4096, 9), with labels (4096,)."""
     top = cloud[:, :3].max(axis=0)
-    # Sort draw_offset x to make the points of a strip contiguous.
+    # Sort by x to make the points of a strip contiguous.
     by_x = np.argsort(cloud[:, 0], kind="stable")
     cloud = cloud[by_x]
     label = label[by_x]
@@ -140,117 +141,45 @@ def _cut_windows(
         yield np.hstack([centred, colour, fraction_of_room]), label[rows]
 
 
-Vector = tuple[float, float, float]
-
-
-#: Rectangle: corner, two edges, class.
-Face = tuple[Vector, Vector, Vector, str]
-
-
-def _add_box(faces: list[Face], label: str, low: Vector, size: Vector) -> None:
-    """Add the faces of a box; a size of 0 draw_offset one axis gives one face."""
-    x, y, z = low
-    dx, dy, dz = size
-    ex = (dx, 0.0, 0.0)
-    ey = (0.0, dy, 0.0)
-    ez = (0.0, 0.0, dz)
-    for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
-        if max(u) == 0 or max(v) == 0:
-            continue
-        nx, ny, nz = normal
-        shifts = (0.0, 1.0) if max(normal) > 0 else (0.0,)
-        for shift in shifts:
-            corner = (x + shift * nx, y + shift * ny, z + shift * nz)
-            faces.append((corner, u, v, label))
+Box = tuple[str, tuple[float, float, float], F64]  #: class, corner, sides
 
 
 def draw_room(rng: Generator) -> tuple[F64, U8, F64]:
     """Make a room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), extent."""
-    width = rng.uniform(3.5, 7.0)
-    depth = rng.uniform(3.5, 7.0)
-    height = rng.uniform(2.5, 3.2)
-    extent = np.array([width, depth, height])
-    *ends, names = zip(*_furnish_room(extent, rng), strict=True)
-    corner, u, v = np.array(ends)
+    extent = rng.uniform([3.5, 3.5, 2.5], [7.0, 7.0, 3.2])
+    names, corner, size = zip(*_place_boxes(extent, rng), strict=True)
     label = np.array([CLASSES.index(name) for name in names], np.uint8)
 
     # Vary the points per square metre, so that blocks have more or fewer than 4,096 points.
-    areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     density = rng.uniform(700, 1_800)
-    counts = np.ceil(areas * density).astype(int)
-    face = np.repeat(np.arange(len(counts)), counts)
-    along_u = rng.random((len(face), 1)) * u[face]
-    along_v = rng.random((len(face), 1)) * v[face]
-    xyz = corner[face] + along_u + along_v
+    sides = np.array(size)
+    counts = np.ceil(box_areas(sides).sum(axis=1) * density).astype(int)
+    position, _, box = draw_box_points(sides, counts, rng)
+    xyz = (np.array(corner) + sides / 2)[box] + position
     # Add a scanner's error, and round to millimetres.
     error = rng.normal(0.0, 0.004, xyz.shape)
     xyz = np.clip(xyz + error, 0.0, extent)
     xyz = np.round(xyz - xyz.min(axis=0), 3)
 
-    # Add a tint per room, a shade per face, and noise per point.
+    # Add a tint per room, and noise per point.
     tint = rng.normal(0.0, 8.0, 3)
-    shade = rng.normal(0.0, 10.0, (len(counts), 3))
     noise = rng.normal(0.0, 6.0, xyz.shape)
-    rgb = COLORS[label][face] + tint + shade[face] + noise
-    rgb = np.clip(np.round(rgb), 0, 255) / 255.0
-    return np.concatenate([xyz, rgb], axis=1), label[face], extent
+    rgb = np.clip(np.round(COLORS[label][box] + tint + noise), 0, 255) / 255.0
+    return np.concatenate([xyz, rgb], axis=1), label[box], extent
 
 
-def _furnish_room(extent: F64, rng: Generator) -> list[Face]:
-    """Place the shell and the furniture of a room; any class may be missing."""
+def _place_boxes(extent: F64, rng: Generator) -> list[Box]:
+    """Return class, corner and sides of the floor, ceiling, walls and boxes of a room."""
     x, y, z = (float(size) for size in extent)
-    faces: list[Face] = []
-    _add_box(faces, "floor", (0, 0, 0), (x, y, 0))
-    _add_box(faces, "ceiling", (0, 0, z), (x, y, 0))
-    _add_box(faces, "wall", (0, 0, 0), (x, 0, z))
-    _add_box(faces, "wall", (0, y, 0), (x, 0, z))
-    _add_box(faces, "wall", (0, 0, 0), (0, y, z))
-    _add_box(faces, "wall", (x, 0, 0), (0, y, z))
-
-    def draw_offset(length: float, size: float) -> float:
-        last = max(0.25, length - size - 0.2)
-        return float(rng.uniform(0.2, last))
-
-    # Place these a few centimetres before the walls to hide the points behind them.
-    _add_box(faces, "door", (draw_offset(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
-    _add_box(faces, "window", (draw_offset(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
-    _add_box(faces, "board", (0.03, draw_offset(y, 1.8), 0.9), (0, 1.8, 1.1))
-    _add_box(faces, "bookcase", (x - 0.35, draw_offset(y, 1.4), 0), (0.33, 1.4, 1.9))
-    _add_box(faces, "column", (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
-
-    for _ in range(int(rng.integers(1, 3))):
-        _add_box(faces, "beam", (0, draw_offset(y, 0.3), z - 0.3), (x, 0.3, 0.28))
-    if rng.random() < 0.8:
-        left = draw_offset(x, 1.7)
-        front = draw_offset(y, 0.85)
-        _add_box(faces, "sofa", (left, front, 0.0), (1.7, 0.85, 0.42))
-        _add_box(faces, "sofa", (left, front, 0.42), (1.7, 0.2, 0.4))
-    for _ in range(int(rng.integers(1, 4))):
-        _add_table(faces, draw_offset(x, 1.5), draw_offset(y, 0.8), rng)
-    for _ in range(int(rng.integers(1, 4))):
-        dx, dy, dz = rng.uniform(0.2, 0.6, 3).tolist()
-        left = draw_offset(x, 0.6)
-        front = draw_offset(y, 0.6)
-        _add_box(faces, "clutter", (left, front, 0.0), (dx, dy, dz))
-    return faces
-
-
-def _add_table(
-    faces: list[Face],
-    left: float,
-    front: float,
-    rng: Generator,
-) -> None:
-    """Add a table on four legs with clutter on it, and one or two chairs."""
-    _add_box(faces, "table", (left, front, 0.70), (1.5, 0.8, 0.04))
-    for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
-        _add_box(faces, "table", (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
-    height = float(rng.uniform(0.1, 0.4))
-    _add_box(faces, "clutter", (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
-
-    for side in range(int(rng.integers(1, 3))):
-        x = left + 0.2 + 0.7 * side
-        y = front - 0.35
-        _add_box(faces, "chair", (x, y, 0.42), (0.45, 0.45, 0.06))
-        _add_box(faces, "chair", (x, y, 0.48), (0.45, 0.05, 0.42))
-        _add_box(faces, "chair", (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))
+    boxes: list[Box] = [
+        ("floor", (0, 0, 0), np.array([x, y, 0])),
+        ("ceiling", (0, 0, z), np.array([x, y, 0])),
+        ("wall", (0, 0, 0), np.array([x, 0, z])),
+        ("wall", (0, y, 0), np.array([x, 0, z])),
+        ("wall", (0, 0, 0), np.array([0, y, z])),
+        ("wall", (x, 0, 0), np.array([0, y, z])),
+    ]
+    for name, *sides, above_floor in _ROOMS["boxes"]:
+        left, front = rng.uniform(0, extent[:2] - sides[:2])
+        boxes.append((name, (left, front, above_floor), np.array(sides)))
+    return boxes

@@ -1,7 +1,7 @@
 """Generated superpixel graphs in the layout of PascalVOC-SP and COCO-SP.
 
-A picture has one or two objects on a background, coloured by class. The cells of a jittered grid
-stand for superpixels, with upstream's features and edges.
+A picture has an object on a background, coloured by its class. The cells of a jittered grid stand for
+superpixels, with upstream's features and edges.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kmip_data.graphs.split_rules import majority_classes, stratified_draw
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
+from kmip_data.pipelines.sample_drawings import draw_superpixels
 from kmip_data.pipelines.sample_writers import PickledTensor, write_pickle
 
 DEFAULT_PICTURES = 90
@@ -80,41 +81,26 @@ def draw_picture_graph(
     Picture number 1 is a single superpixel. ``side`` has the minimum and maximum cells along a side
     of the grid.
     """
-    columns = 1
-    rows = 1
-    if number != 1:
-        columns, rows = rng.integers(*side, 2, endpoint=True).tolist()
-    cells = np.column_stack(np.divmod(np.arange(rows * columns), columns))
-    shift = rng.uniform(-0.2, 0.2, cells.shape)
-    height_width = np.array(PICTURE_SIZE[::-1])
-    # Shift centres, in pixels, by up to a fifth of a cell.
-    centre = (cells + 0.5 + shift) * height_width / (rows, columns)
+    rows, columns = rng.integers(*side, 2, endpoint=True).tolist() if number != 1 else (1, 1)
+    # The object has the picture's number as class, so that all classes occur.
+    object_class = number % (classes - 1) + 1
+    picture = draw_superpixels(rows, columns, object_class / classes, rng)
+    y = object_class * picture.is_object
 
-    # Objects are discs. The first has the picture's number as class, so that all classes occur.
-    y = np.zeros(len(cells), np.int64)
-    for index in range(1 + int(rng.random() < 0.3)):
-        object_class = number if index == 0 else int(rng.integers(classes))
-        middle = rng.uniform(0.3, 0.7, 2) * PICTURE_SIZE[::-1]
-        distance = np.linalg.norm((centre - middle) / PICTURE_SIZE[::-1], axis=1)
-        radius = rng.uniform(0.15, 0.3)
-        y[distance < radius] = object_class % (classes - 1) + 1
-
-    hue = 2 * np.pi * y[:, None] / classes + np.array([0.0, 2.1, 4.2])
-    colour = 0.35 * np.cos(hue) * (y > 0)[:, None]  # the background is grey
-    noise = rng.normal(0, 0.05, hue.shape)
-    mean = np.clip(0.5 + colour + noise, 0, 1)
+    mean = picture.colour
     spread = rng.uniform(0.01, 0.1, mean.shape)
     brightest = np.clip(mean + 3 * spread, 0, 1)
     darkest = np.clip(mean - 3 * spread, 0, 1)
+    centre = picture.pos * PICTURE_SIZE[::-1]
     x = np.hstack([mean, spread, brightest, darkest, centre])
 
-    is_single = len(cells) == 1
+    is_single = len(mean) == 1
     # A single superpixel has a self-loop with zero features.
     edges = np.zeros((2, 1), np.int64) if is_single else _grid_edges(rows, columns)
     difference = mean[edges[0]] - mean[edges[1]]
     strength = np.linalg.norm(difference, axis=1) / 4
     # Draw a length per node; both directions of an edge take the length of its smaller end.
-    lengths = rng.integers(1, 60, len(cells))
+    lengths = rng.integers(1, 60, len(mean))
     length = lengths[edges.min(axis=0)]
     attr = np.stack([strength, length], axis=1) * (not is_single)
     return x.astype(np.float16), attr.astype(np.float32), edges, y

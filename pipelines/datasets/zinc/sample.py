@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.long_range import tree_edges
 from kmip_data.pipelines.datasets.zinc import ATOM_TYPE, BOND_TYPE, TARGET
 from kmip_data.pipelines.sample_writers import PickledTensor, part_sizes, write_pickle
 
@@ -45,11 +46,8 @@ def _draw_molecule(rng: Generator) -> dict[str, Any]:
     count = int(rng.integers(9, 31))
     atoms = rng.choice(len(_ATOM_FRACTIONS), count, p=_ATOM_FRACTIONS)
     bonds = np.zeros((count, count), np.int8)
-    # Bind each atom to one of the previous three.
-    for atom in range(1, count):
-        bonds[atom, rng.integers(max(atom - 3, 0), atom)] = rng.choice(
-            [1, 2, 3], p=[0.75, 0.2, 0.05]
-        )
+    earlier, later = tree_edges(count, rng)
+    bonds[later, earlier] = rng.choice([1, 2, 3], count - 1, p=[0.75, 0.2, 0.05])
     rings = int(rng.integers(3))
     for ring in range(rings):
         bonds[6 + ring, ring] = 1

@@ -29,8 +29,8 @@ from kmip_data.pipelines.datasets.ogb.sample import (
     NUM_NOISE_ROWS,
     RANK_MULTIPLIER,
     RANK_POWER,
-    SAME_CLASS_FRACTION,
 )
+from kmip_data.pipelines.sample_drawings import SAME_CLASS_FRACTION
 from kmip_data.pipelines.sample_writers import gzip_bytes, lines_bytes
 
 PUBLISHED = 111_059_956  #: nodes
