@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,6 +11,8 @@ import numpy as np
 from kmip_data.arrays import I64
 
 Items = TypeVar("Items", I64, list[I64])
+#: Part of an epoch on one number of ranks: this number, and the batches that each rank yielded.
+Stretch = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,13 @@ class BatchRule:
         epoch: int,
         rank: int = 0,
         world_size: int = 1,
+        earlier: Sequence[Stretch] = (),
     ) -> list[I64]:
         """Return the positions of the graphs in each batch of ``rank``, given their sizes (G,).
 
         The batches of all ranks are disjoint and cover all graphs, except with ``drop_last`` or
-        ``even``. The n-th batches of all ranks have similar sizes.
+        ``even``. The n-th batches of all ranks have similar sizes. Graphs of ``earlier`` stretches
+        of the epoch are left out, so that it is continued on another number of ranks.
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
 
@@ -51,16 +56,29 @@ class BatchRule:
                 by_size = np.argsort(nodes[window], kind="stable")
                 window[:] = window[by_size]
 
-        # 3. Cut into groups of one batch per rank.
+        # 3. Leave out what earlier stretches yielded, and keep the order of the rest.
+        if earlier:
+            order = order[~np.isin(order, self._yielded(nodes, epoch, earlier))]
+
+        # 4. Cut into groups of one batch per rank.
         if self.max_nodes is None:
             groups = self._groups_by_count(order, world_size)
         else:
             groups = self._groups_by_nodes(order, nodes, world_size, self.max_nodes)
 
-        # 4. Sorted windows would train on small graphs first: shuffle the groups.
+        # 5. Sorted windows would train on small graphs first: shuffle the groups.
         if self.bucket is not None and self.shuffle:
             groups = [groups[i] for i in generator.permutation(len(groups))]
         return [group[rank] for group in groups if len(group[rank])]
+
+    def _yielded(self, nodes: I64, epoch: int, stretches: Sequence[Stretch]) -> I64:
+        """Return the positions of the graphs that all ranks yielded in stretches of an epoch."""
+        positions = [np.empty(0, np.int64)]
+        for number, (world_size, batches) in enumerate(stretches):
+            for rank in range(world_size):
+                of_rank = self.batches(nodes, epoch, rank, world_size, stretches[:number])
+                positions += of_rank[:batches]
+        return np.concatenate(positions)
 
     def _groups_by_count(self, order: I64, world_size: int) -> list[list[I64]]:
         """Cut into groups of one batch per rank; ranks take turns drawing the graphs of a group."""

@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.arrays import I64
 from kmip_data.errors import UsageError, answer_unknown_keywords
 from kmip_data.reading.assemble import Assembler
-from kmip_data.reading.batch_rule import BatchRule, cut_by_nodes
+from kmip_data.reading.batch_rule import BatchRule, Stretch, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.samplers import (
@@ -41,6 +41,7 @@ class LoaderState(TypedDict):
     epoch: int
     position: int  #: batches yielded
     batches: int | None  #: batches of the epoch; ``None`` if unknown
+    earlier: Sequence[Stretch]  #: earlier parts of the epoch, on other numbers of ranks
     depends_on: dict[str, object]  #: settings that determine the order
 
 
@@ -271,21 +272,34 @@ class GraphLoader(DataLoader[Data]):
             "epoch": epoch,
             "position": position,
             "batches": batches,
+            "earlier": sampler.earlier_stretches(epoch),
             "depends_on": self._fingerprint(),
         }
 
     def load_state_dict(self, state: LoaderState) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
 
-        All ranks have the same state. A ``sampler`` must yield the previous batches again; they are
-        skipped. A state from between two epochs fits a loader of any order, for example on more
-        GPUs. Raises ``UsageError`` for a state from within an epoch if the order differs (other
-        data, batch size, seed, ranks …).
+        All ranks have the same state. On another number of ranks, the graphs of the epoch that no
+        rank has yielded are divided anew, each to one rank (``even`` may repeat some, ``drop_last``
+        may drop some, once more). A ``sampler`` must yield the previous batches again; they are
+        skipped. A state from between two epochs fits a loader of any order. Raises ``UsageError``
+        for a state from within an epoch if the order differs (other data, batch size, seed …), or
+        if the number of ranks differs and the order is the user's.
         """
         fingerprint = self._fingerprint()
-        has_same_order = state.get("depends_on") == fingerprint
+        depends_on = state.get("depends_on", {})
+        has_same_order = depends_on == fingerprint
         epoch = state["epoch"]
         position = state["position"]
+        earlier = state.get("earlier", ())
+        is_within_epoch = position not in {0, state["batches"]}
+        if is_within_epoch and not has_same_order and not self._has_user_sampler:
+            # The n-th batches of all ranks were yielded: what they left is cut by the new number.
+            ranks = depends_on.get("world_size")
+            if depends_on == {**fingerprint, "world_size": ranks} and isinstance(ranks, int):
+                earlier = (*earlier, (ranks, position))
+                position = 0
+                has_same_order = True
         if not has_same_order and position not in {0, state["batches"]}:
             raise UsageError(
                 "The loader's state does not fit this loader.",
@@ -299,6 +313,7 @@ class GraphLoader(DataLoader[Data]):
         sampler.epoch = epoch
         sampler.progress = None
         sampler.position = position
+        sampler.earlier = (epoch, earlier)
         self._has_new_epoch = True
 
     def _fingerprint(self) -> dict[str, object]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.utils.data import DistributedSampler, Sampler
 
 from kmip_data.arrays import I64
-from kmip_data.reading.batch_rule import BatchRule
+from kmip_data.reading.batch_rule import BatchRule, Stretch
 
 
 class EpochSampler(Sampler[int]):
@@ -45,6 +45,8 @@ class EpochSampler(Sampler[int]):
         self._yields_shard = yields_shard
         self.epoch = 0  #: epoch of the next iteration
         self.position = 0  #: number of its batches to skip
+        #: an epoch, and its stretches on other numbers of ranks, whose graphs are left out
+        self.earlier: tuple[int, Sequence[Stretch]] = (0, ())
         #: epoch and number of yielded batches of the latest iteration; ``None`` once it has ended
         self.progress: list[int] | None = None
 
@@ -53,6 +55,7 @@ class EpochSampler(Sampler[int]):
         if epoch != self.epoch:
             self.epoch = epoch
             self.position = 0
+            self.earlier = (epoch, ())
         self.progress = None
 
     def begin_epoch(self) -> list[int]:
@@ -73,7 +76,12 @@ class EpochSampler(Sampler[int]):
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the positions of the graphs in each batch of this rank."""
-        return self.rule.batches(self._nodes, epoch, *self.rank_and_world_size())
+        earlier = self.earlier_stretches(epoch)
+        return self.rule.batches(self._nodes, epoch, *self.rank_and_world_size(), earlier)
+
+    def earlier_stretches(self, epoch: int) -> Sequence[Stretch]:
+        """Return the stretches of an epoch before it was resumed on this number of ranks."""
+        return self.earlier[1] if self.earlier[0] == epoch else ()
 
     def batches_for_other_libraries(self, epoch: int) -> list[I64]:
         """Return the batches that other libraries read and shard."""

@@ -1,5 +1,6 @@
 """GraphLoader (kernel: gather) against PyTorch Geometric's DataLoader, bit for bit, and its order."""
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -257,7 +258,7 @@ def test_a_state_of_another_order_is_refused(numbers):
         GraphLoader(numbers, 5, shuffle=True),
         GraphLoader(numbers, 4, shuffle=True, seed=1),
         GraphLoader(numbers[:40], 4, shuffle=True),
-        GraphLoader(numbers, 4, shuffle=True, rank=0, world_size=2),
+        GraphLoader(numbers, 4, shuffle=True, even=True),
     ):
         with pytest.raises(UsageError, match="set_epoch"):
             other.load_state_dict(within)
@@ -270,6 +271,67 @@ def test_a_state_of_another_order_is_refused(numbers):
     # Batches ahead and columns do not change the order.
     other = GraphLoader(numbers, 4, shuffle=True, prefetch=0, exclude_keys=["number"])
     other.load_state_dict(within)
+
+
+RULES = {
+    "batches": {"batch_size": 3},
+    "divided": {"batch_size": 6, "divide": True},
+    "buckets": {"batch_size": 2, "bucket": 11},
+    "nodes": {"max_nodes": 40},
+    "full": {"batch_size": 3, "drop_last": True},
+    "even": {"batch_size": 3, "even": True},
+}
+
+
+@pytest.mark.parametrize("options", RULES.values(), ids=RULES)
+def test_an_epoch_is_resumed_on_other_numbers_of_ranks(numbers, options):
+    """Each graph once over three numbers of ranks, but those that drop_last or even concern."""
+
+    def loaders(ranks):
+        return [
+            GraphLoader(numbers, shuffle=True, seed=2, rank=rank, world_size=ranks, **options)
+            for rank in range(ranks)
+        ]
+
+    rng = np.random.default_rng(0)
+    for first, second, third in itertools.product((1, 2, 3, 5), (1, 2, 4), (1, 3)):
+        yielded = []
+        state = None
+        for ranks, is_last in ((first, False), (second, False), (third, True)):
+            stop = None if is_last else int(rng.integers(1, 3))
+            states = []
+            for loader in loaders(ranks):
+                if state is not None:
+                    loader.load_state_dict(state)
+                iterator = iter(loader)
+                if stop is not None:
+                    stop = max(1, min(stop, len(loader) - 1))  # a whole epoch has no rest
+                for batch in itertools.islice(iterator, stop):
+                    yielded += batch.number.tolist()
+                states.append(loader.state_dict())
+                iterator.close()
+            assert is_last or len({state["position"] for state in states}) == 1
+            state = pickle.loads(pickle.dumps(states[0]))
+
+        lost = len(numbers) - len(set(yielded))
+        repeated = len(yielded) - len(set(yielded))
+        assert repeated < third if options.get("even") else not repeated
+        # The second stretch may end the epoch, with what it dropped.
+        assert lost < 3 * max(second, third) if options.get("drop_last") else not lost
+
+
+def test_a_resumed_epoch_is_followed_by_a_whole_one(numbers):
+    two = GraphLoader(numbers, 4, shuffle=True, rank=0, world_size=2)
+    iterator = iter(two)
+    next(iterator)
+    iterator.close()
+    one = GraphLoader(numbers, 4, shuffle=True)
+    whole = [numbers_of(one) for _ in range(2)]
+    one.load_state_dict(two.state_dict())
+    assert sorted(flat(numbers_of(one))) == sorted(flat(whole[0][2:]))
+    assert numbers_of(one) == whole[1]
+    one.set_epoch(0)
+    assert numbers_of(one) == whole[0]
 
 
 def test_workers_are_one_thread_ahead(numbers):
