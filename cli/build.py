@@ -204,7 +204,7 @@ def _print_dry_run(
     """Print the description and the summary of the build that would result."""
     from kmip_data.columns.column_roles import COLUMN_TITLES, column_roles_on_card
     from kmip_data.pipelines.added_splits import ensure_split
-    from kmip_data.pipelines.described_parameters import described_parameters
+    from kmip_data.pipelines.described_parameters import DescribedParameters
 
     step = build_command_after_dry_run(recipe, parameters, archives, home, description=describe)
     with build_in_temporary_home(recipe, parameters, archives, home=home, **options) as build:
@@ -216,7 +216,8 @@ def _print_dry_run(
         if description is not None:
             columns = format_table(COLUMN_TITLES, description.table_rows())
         else:
-            rows = [[key, str(value)] for key, value in described_parameters(build.card).items()]
+            described = DescribedParameters.from_card(build.card).table_rows()
+            rows = [[name, str(value)] for name, value in described]
             columns = format_table(["parameter", "value"], rows)
         summary = summary_of_build(build, split, parameters, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}

@@ -11,23 +11,32 @@ from kmip_data.builds.home import Home
 from kmip_data.columns.column_roles import ColumnRoles, column_roles_on_card
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.build import build_own
+from kmip_data.pipelines.described_parameters import DescribedParameters
+
+Description = ColumnRoles | DescribedParameters
 
 
 def describe(
     path: str | os.PathLike[str],
+    recipe: str = "graphs",
     *,
-    like: ColumnRoles | None = None,
+    masks: str | os.PathLike[str] | None = None,
+    like: Description | None = None,
     parameters: Mapping[str, object] | None = None,
-) -> ColumnRoles:
-    """Return the use of each column of your own graphs, as ``kmip-data build graphs`` reads them.
+) -> Description:
+    """Return how ``kmip-data build`` reads your own graphs, clouds or pictures.
 
-    A notebook shows the description as a table. Change it by ``with_use``, and build
-    with it.
+    A notebook shows the description as a table: the use of each column of graphs, or the parameters
+    of clouds and pictures. Change it by ``with_use`` or ``with_parameters``, and build with it.
 
     Parameters
     ----------
     path
-        File, folder or archive of graphs.
+        File, folder or archive of graphs, or folder of clouds or pictures.
+    recipe
+        ``"graphs"``, ``"points"`` or ``"superpixels"``.
+    masks
+        Folder of masks, for superpixels.
     like
         Earlier description, with the uses and classes that the files must fit.
     parameters
@@ -48,16 +57,22 @@ def describe(
     >>> source = {"path": "friends", "like": description}  # doctest: +SKIP
     >>> build = kmip_data.build_own("graphs", "friends", source)  # doctest: +SKIP
     """
-    source = {"path": path, "like": like or ""}
+    source: dict[str, object] = {"like": like or ""}
+    if recipe == "superpixels":
+        source |= {"images": path, "masks": masks}
+    else:
+        source["path"] = path
     with tempfile.TemporaryDirectory() as folder:
         build = build_own(
-            "graphs",
+            recipe,
             "described",
             source,
             parameters=parameters,
             home=Home(Path(folder)),
             quiet=True,
         )
+        if recipe != "graphs":
+            return DescribedParameters.from_card(build.card)
         description = column_roles_on_card(build.card.statistics)
     if description is None:
         raise UsageError(

@@ -4,63 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
+
+from pydantic import Field, InstanceOf, PrivateAttr
 
 from kmip_data.builds.home import Home
-from kmip_data.columns.column_roles import toml_value
+from kmip_data.columns.column_roles import html_table, toml_value
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.card import Card
 from kmip_data.pipelines.find import find
+from kmip_data.pipelines.own_pipeline import OwnParams, OwnPipeline
+from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description
 #: Parameters that describe the labels; another label has others.
 _LABEL_PARAMETERS = {"label", "label_optional", "task", "classes", "class_name"}
 
 
-def described_parameters(card: Card) -> dict[str, Any]:
-    """Return the parameters on the card of a build of clouds or pictures; nothing for other data."""
-    files = card.statistics.get("files") or {}
-    return dict(files.get("parameters") or {})
+class DescribedParameters(StrictModel):
+    """Parameters with which a recipe read clouds or pictures."""
+
+    recipe: str
+    parameters: dict[str, Any]  #: JSON values by name; classes are in the order of their codes
+
+    @classmethod
+    def from_card(cls, card: Card) -> Self:
+        """Return the parameters on the card of a build; none for other data."""
+        files = card.statistics.get("files") or {}
+        return cls(recipe=card.manifest, parameters=files.get("parameters") or {})
+
+    def with_parameters(self, **changes: object) -> Self:
+        """Return the description with other values of some parameters."""
+        return self.model_copy(update={"parameters": {**self.parameters, **changes}})
+
+    def table_rows(self) -> list[list[object]]:
+        """Return a row for each parameter: name and value."""
+        return [[name, value] for name, value in self.parameters.items()]
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        return html_table([["parameter", "value"], *self.table_rows()])
+
+    def to_toml(self, command: str = "") -> str:
+        """Return the parameters as TOML, with the ``command`` that builds with them in a comment."""
+        lines = ["# Parameters of the build, as of --set.", f"# Then: {command}"]
+        lines += [f"{name} = {toml_value(value)}" for name, value in self.parameters.items()]
+        return "\n".join([*lines, ""])
 
 
-def parameters_like(
-    like: str, recipe: str, typed: Mapping[str, object], home: Home
-) -> dict[str, object]:
-    """Return the ``typed`` parameters, and those of an earlier build or a description for others.
+class DescribedSource(StrictModel):
+    """Files that can be read like those of an earlier build."""
 
-    ``like`` is a file of ``--describe``, or the name of a build of the same recipe. Labels may be
-    missing in all files, because a trained model predicts them.
-    """
-    if not like:
-        return dict(typed)
-    path = Path(like).expanduser()
-    if path.is_file():
-        try:
-            described: dict[str, Any] = read_toml(path, _MAX_BYTES)
-        except (OSError, ValueError) as error:
-            raise DamagedInput(
-                f"{path.name} is not a description of {recipe}: {first_problem(error)}.",
-                next="write one with --dry-run --describe FILE",
-            ) from error
+    like: str | InstanceOf[DescribedParameters] = Field(
+        default="",
+        description="earlier build or run with the parameters and classes to use, or a file of --describe",
+    )
+    _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def ignored_files(self) -> dict[str, str]:
+        """Reason for each file that is not copied."""
+        return self._ignored_files
+
+
+P = TypeVar("P", bound=OwnParams)
+
+
+class DescribedPipeline(OwnPipeline[P]):
+    """Pipeline whose builds are described by their parameters."""
+
+    def parameters_like(
+        self, source: DescribedSource, typed: Mapping[str, object], home: Home
+    ) -> Mapping[str, object]:
+        """Return the ``typed`` parameters, with those that ``source`` is like for others.
+
+        Labels may be missing in all files, because a trained model predicts them.
+        """
+        if not source.like:
+            return typed
+        described = _parameters_for_like(source.like, self.manifest.pipeline, home)
+        described["label_optional"] = True
+        if "label" in typed and typed["label"] != described.get("label"):
+            for name in _LABEL_PARAMETERS:
+                described.pop(name, None)
+        return {**described, **typed}
+
+
+def _parameters_for_like(
+    like: str | DescribedParameters, recipe: str, home: Home
+) -> dict[str, Any]:
+    """Return the parameters of a description, a file of ``--describe`` or a build of the recipe."""
+    if isinstance(like, str):
+        path = Path(like).expanduser()
+        if path.is_file():
+            try:
+                return read_toml(path, _MAX_BYTES)
+            except (OSError, ValueError) as error:
+                raise DamagedInput(
+                    f"{path.name} is not a description of {recipe}: {first_problem(error)}.",
+                    next="write one with --dry-run --describe FILE",
+                ) from error
+        card = find(like, home=home).card
+        name = card.dataset
+        like = DescribedParameters.from_card(card)
     else:
-        build = find(like, home=home)
-        if build.card.manifest != recipe:
-            raise UsageError(
-                f"{build.card.dataset} was not built by {recipe!r}.",
-                expected=f"a build of {recipe!r}, or a file of --describe",
-                next=f"kmip-data info {recipe}",
-            )
-        described = described_parameters(build.card)
-    described["label_optional"] = True
-    if "label" in typed and typed["label"] != described.get("label"):
-        for name in _LABEL_PARAMETERS:
-            described.pop(name, None)
-    return {**described, **typed}
-
-
-def description_as_toml(parameters: Mapping[str, object], command: str) -> str:
-    """Return parameters as TOML, with the ``command`` that builds with them in a comment."""
-    lines = ["# Parameters of the build, as of --set.", f"# Then: {command}"]
-    lines += [f"{name} = {toml_value(value)}" for name, value in parameters.items()]
-    return "\n".join([*lines, ""])
+        name = "The description"
+    if like.recipe != recipe:
+        raise UsageError(
+            f"{name} was not built by {recipe!r}.",
+            expected=f"a build of {recipe!r}, or a file of --describe",
+            next=f"kmip-data info {recipe}",
+        )
+    return {**like.parameters}

@@ -16,7 +16,7 @@ from kmip_data.pipelines.formats.delimited import guess_separator, read_delimite
 LEGEND_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
 _MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
 _MAX_SHOWN = 20
-_MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
+MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
 #: A code and a name, each perhaps in quotes, with a separator that the name does not have. A name
 #: does not begin with another number; red, green and blue may follow.
 _ROW = re.compile(
@@ -38,14 +38,20 @@ def read_legend(path: Path, encoding: str = "") -> dict[int, str] | None:
     first that is no colour. In JSON it is ``{"0": "floor", "1": "wall"}``, ``{"floor": 0, "wall": 1}`` or
     ``["floor", "wall"]``.
     """
-    if path.suffix.lower() not in LEGEND_SUFFIXES or path.stat().st_size > _MAX_BYTES:
+    if path.suffix.lower() not in LEGEND_SUFFIXES or path.stat().st_size > MAX_BYTES:
         return None
-    data = path.read_bytes()
+    return legend_of_text(path.read_bytes(), path.name, encoding)
+
+
+def legend_of_text(data: bytes, name: str, encoding: str = "") -> dict[int, str] | None:
+    """Return the legend in the content of a file, as ``read_legend``."""
+    if len(data) > MAX_BYTES:
+        return None
     try:
-        if path.suffix.lower() == ".json":
+        if name.lower().endswith(".json"):
             pairs = _pairs_of_json(json.loads(data))
         else:
-            text = bytes(read_delimited(data, path.name, encoding).data)
+            text = bytes(read_delimited(data, name, encoding).data)
             lines = [line for line in text.decode().split("\n") if line.strip()]
             pairs = _pairs_of_text(lines) or _pairs_of_table(lines)
     except (ValueError, RecursionError, csv.Error, DamagedInput, UsageError):

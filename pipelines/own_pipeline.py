@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 from pydantic import Field, field_validator
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
 from kmip_data.files.path_errors import (
     absent_file_error,
     absolute_path,
@@ -189,9 +189,21 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def stop_or_skip_all(
         self, unusable: Mapping[str, DamagedInput], total: int, params: OwnParams
     ) -> None:
-        """Raise an error that names the unusable files, out of ``total``, unless they are skipped."""
+        """Raise an error that names the unusable files, out of ``total``, unless they are skipped.
+
+        Questions about files come before their faults, because answers may change these.
+        """
         if not unusable or params.on_error == "skip":
             return
+        questions: dict[
+            str, str
+        ] = {}  # options of the likeliest answer -> question about a first file
+        for error in unusable.values():
+            if isinstance(error, OpenQuestions):
+                for question, answer in error.questions.items():
+                    questions.setdefault(answer, question)
+        if questions:
+            raise OpenQuestions({question: answer for answer, question in questions.items()})
         first = next(iter(unusable.values()))
         skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
         remedies = list(dict.fromkeys(refusal.next for refusal in unusable.values()))

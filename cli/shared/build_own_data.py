@@ -144,17 +144,11 @@ def write_description(build: Build, path: Path, command: str) -> None:
     """
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.files.atomic_writes import write_output
-    from kmip_data.pipelines.described_parameters import (
-        described_parameters,
-        description_as_toml,
-    )
+    from kmip_data.pipelines.described_parameters import DescribedParameters
 
-    description = column_roles_on_card(build.card.statistics)
-    if description is not None:
-        text = description.to_toml(command)
-    else:
-        text = description_as_toml(described_parameters(build.card), command)
-    write_output(path, text.encode())
+    columns = column_roles_on_card(build.card.statistics)
+    description = columns or DescribedParameters.from_card(build.card)
+    write_output(path, description.to_toml(command).encode())
 
 
 def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:

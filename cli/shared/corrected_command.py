@@ -12,7 +12,8 @@ import click
 from kmip_data.errors import KmipDataError
 from kmip_data.text import strip_secrets
 
-_VALUE = r"(?:'[^']*'|[^\s,;'-][^\s,;']*)"
+#: A word of a shell, perhaps with quotes and with commas inside.
+_VALUE = r"(?!-)(?:'[^']*'|[^\s,;']|,(?=[^\s,;]))+"
 _OPTION = rf"--[a-z-]+(?: {_VALUE})?"
 _STEP_END = r"(?=$|[,;:] | \()"
 #: Options at the beginning of a step, such as ``--set header=yes``, to be added to the line.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -197,9 +197,7 @@ class ColumnRoles(StrictModel):
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        rows: list[list[object]] = [[*COLUMN_TITLES], *self.table_rows()]
-        cells = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        return html_table([[*COLUMN_TITLES], *self.table_rows()])
 
     def table_rows(self) -> list[list[object]]:
         """Return a row per column: level, name, use, values, distinct, missing, reason."""
@@ -254,6 +252,12 @@ def column_roles_on_card(statistics: Mapping[str, Any]) -> ColumnRoles | None:
     """Return the description in the statistics of a card, or ``None`` if it has none."""
     fields = (statistics.get("files") or {}).get("columns")
     return None if fields is None else ColumnRoles.model_validate(fields)
+
+
+def html_table(rows: Sequence[Sequence[object]]) -> str:
+    """Return rows of cells as a table of HTML."""
+    cells = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def toml_value(value: object) -> str:

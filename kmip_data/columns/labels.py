@@ -17,7 +17,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.columns.column_statistics import narrowest_integer_dtype
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.schema import Column
 from kmip_data.text import count_with_noun
 
@@ -169,7 +169,7 @@ def infer_task(labels: LabelStatistics, names: str, axes: int = 1) -> TaskName |
 
     Strings are classes, and fractions are a regression. One integer a row is a class, several of 0
     and 1 are a multi-label classification. Return ``None`` for several labels of -1, 0 and 1, which
-    may be numbers, or labels with missing ones. Raises ``DamagedInput`` if most values of a single
+    may be numbers, or labels with missing ones. Raises ``OpenQuestions`` if most values of a single
     label have one or two rows each: such integers may be a count, a price or a year.
     """
     if labels.non_integer is not None and not labels.has_strings:
@@ -185,17 +185,17 @@ def infer_task(labels: LabelStatistics, names: str, axes: int = 1) -> TaskName |
     rows = labels.points - labels.missing - labels.counts[NO_CLASS]
     has_few_rows_per_value = len(values) > _CERTAIN_CLASSES and rows < _ROWS_PER_CLASS * len(values)
     if labels.has_strings and has_few_rows_per_value:
-        raise DamagedInput(
-            f"{count_with_noun(len(values), 'different text')} in {rows:,} rows of {names} may be "
-            "classes or names.",
-            next="--set task=classification, if they are classes; or other labels, or none",
+        question = (
+            f"{count_with_noun(len(values), 'different text')} in {rows:,} rows of {names} may be classes "
+            "or names: --set task=classification, or --set label= and another column, or none"
         )
+        raise OpenQuestions({question: "--set task=classification"})
     if has_few_rows_per_value and low >= NO_CLASS and high < MAX_CLASSES:
-        raise DamagedInput(
-            f"{count_with_noun(len(values), 'different integer')} in {rows:,} rows of {names} "
-            "may be classes or numbers.",
-            next="--set task=regression for numbers, or --set task=classification",
+        question = (
+            f"{count_with_noun(len(values), 'different integer')} in {rows:,} rows of {names} may be "
+            "classes or numbers: --set task=regression for numbers, or --set task=classification"
         )
+        raise OpenQuestions({question: "--set task=regression"})
     return "classification"
 
 
@@ -269,18 +269,18 @@ def _class_names_of_integers(y: Array, lowest: int) -> tuple[str, ...]:
 def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -> Array:
     """Return the position of the 1 in each one-hot row (n, C), or other targets unchanged.
 
-    Raises ``DamagedInput`` if the task is not given: such rows may also be several labels.
+    Raises ``OpenQuestions`` if the task is not given: such rows may also be several labels.
     """
     if task in {"multilabel", "regression"} or y.ndim < 2 or y.shape[1] < 2:
         return y
     if not (np.isin(y, (0, 1)).all(axis=1) & (y.sum(axis=1) == 1)).all():
         return y
     if task is None:
-        raise DamagedInput(
-            f"Each row of the labels {', '.join(names)} has a single 1.",
-            expected="one class, or several labels",
-            next="--set task=classification, where its position is the class; else --set task=multilabel",
+        question = (
+            f"Each row of the labels {', '.join(names)} has a single 1: --set task=classification, where its "
+            "position is the class, or --set task=multilabel for several labels"
         )
+        raise OpenQuestions({question: "--set task=classification"})
     classes: Array = y.argmax(axis=1).astype(np.float64)
     return classes
 
@@ -437,17 +437,18 @@ class LabelStatistics:
         )
 
 
-def _void_error(numbers: Sequence[int], column: str) -> DamagedInput:
-    """Return the error for a largest label that may mark points without a class."""
+def _void_error(numbers: Sequence[int], column: str) -> OpenQuestions:
+    """Return the question about a largest label that may mark points without a class."""
     *others, last = map(str, numbers)
+    question = (
+        f"The labels in {column!r} are {_list_values(numbers)}: {last} may be a class, or mark points "
+        "without one: "
+    )
     remedy = f"--set classes={','.join([*others, last])}"
     if len(others) > 1:
-        remedy = f"--set classes={','.join(others)} if it marks no class, else {remedy}"
-    return DamagedInput(
-        f"The labels in {column!r} are {_list_values(numbers)}: {last} may be a class, or mark points "
-        "without one.",
-        next=remedy,
-    )
+        question += f"{remedy}, or "
+        remedy = f"--set classes={','.join(others)}"
+    return OpenQuestions({question + remedy: remedy})
 
 
 def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:

@@ -12,7 +12,7 @@ from kmip_data.files.small_files import open_gzip
 
 _GZIP = b"\x1f\x8b"
 _BLOCK_BYTES = 2**20
-_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
 def decompressed_head(path: Path, max_bytes: int = 4_096) -> bytes:
@@ -56,4 +56,4 @@ def read_checked(path: Path, check_size: Callable[[int], None]) -> bytes:
 
 def is_workbook(name: str) -> bool:
     """Return True for the name of a workbook of Excel or OpenDocument."""
-    return name.lower().endswith(_WORKBOOKS)
+    return name.lower().endswith(WORKBOOK_SUFFIXES)

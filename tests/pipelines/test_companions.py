@@ -9,13 +9,14 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.cli import expect_refusal, expect_success, kmip
 
 import kmip_data
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.columns import CloudOptions
-from kmip_data.pipelines.datasets.points.companions import ItemNames, find_companions
+from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, find_companions
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.legends import find_legend, read_legend
 
 NAMES = {0: "floor", 1: "high wall", 7: "door"}
@@ -141,9 +142,61 @@ def test_a_file_next_to_clouds_is_what_its_values_say(tmp_path, case):
     elif expected == "part":
         assert companions.parts == dict.fromkeys(["3.txt", "5.txt"], 0 if "train" in name else 2)
     elif expected == "ignored":
-        assert companions.ignored == {name: "no rows of numbers"}
+        assert companions.ignored == {name: NO_TABLE}
     elif expected == "legend":
         assert companions.legends == {name: {0: "floor", 1: "wall"}}
+
+
+FORMS = {
+    "CSV": lambda frame, path: frame.to_csv(f"{path}.csv", index=False),
+    "CSV with semicolons": lambda frame, path: frame.to_csv(f"{path}.csv", index=False, sep=";"),
+    "JSON": lambda frame, path: frame.to_json(f"{path}.json", orient="records"),
+    "workbook": lambda frame, path: frame.to_excel(f"{path}.xlsx", index=False),
+    "Parquet": lambda frame, path: frame.to_parquet(f"{path}.parquet"),
+    "Feather": lambda frame, path: frame.to_feather(f"{path}.feather"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_of_any_format_say_the_same(tmp_path, form):
+    """Clouds are called 000, 001, …; their table has the numbers, in any order."""
+    clouds = [f"{number:03}.txt" for number in range(12)]
+    write(tmp_path, dict.fromkeys(clouds, POINTS))
+    rng = np.random.default_rng(len(form))
+    numbers = rng.permutation(12)
+    table = pd.DataFrame(
+        {"id": numbers, "kind": [f"k{n % 3}" for n in numbers], "age": numbers / 4}
+    )
+    table.loc[2, "age"] = np.nan
+    FORMS[form](table, tmp_path / "t")
+    FORMS[form](pd.DataFrame({"code": [0, 2], "name": ["floor", "high wall"]}), tmp_path / "legend")
+    FORMS[form](pd.DataFrame({"file": clouds[:5]}), tmp_path / "train")
+    files = sorted(path.name for path in tmp_path.iterdir())
+    companions = find_companions(tmp_path, files, clouds, CloudOptions())
+    assert companions.files == {*files} - {*clouds}
+    assert not companions.ignored
+    assert [*companions.legends.values()] == [{0: "floor", 2: "high wall"}]
+    assert companions.parts == dict.fromkeys(clouds[:5], 0)
+    _, _, kinds = companions.find_column(["kind"])
+    assert kinds == {f"{n:03}.txt": f"k{n % 3}" for n in numbers}
+    _, _, ages = companions.find_column(["age"])
+    assert ages == {f"{n:03}.txt": None if n == numbers[2] else n / 4 for n in numbers}
+
+
+def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
+    write(tmp_path, {**CLOUDS, "~$t.xlsx": b"lock"})
+    with pd.ExcelWriter(tmp_path / "t.xlsx") as book:
+        pd.DataFrame({"file": range(12), "kind": [*"ab"] * 6}).to_excel(
+            book, sheet_name="kinds", index=False
+        )
+        pd.DataFrame({"a": [1.5], "b": [2.5]}).to_excel(book, sheet_name="sums", index=False)
+    files = [*CLOUDS, "t.xlsx", "~$t.xlsx"]
+    companions = find_companions(tmp_path, files, [*CLOUDS], CloudOptions())
+    assert companions.ignored == {"t.xlsx, sheet sums": NO_TABLE, "~$t.xlsx": NO_TABLE}
+    assert companions.find_column(["kind"])[2]["3.txt"] == "b"
+    pd.DataFrame({"file": [3, 3, 4], "kind": [*"aba"]}).to_csv(tmp_path / "t.csv", index=False)
+    (reason,) = find_companions(tmp_path, ["t.csv"], [*CLOUDS], CloudOptions()).ignored.values()
+    assert reason == "'file' names 2 files in 3 rows"
 
 
 def test_without_a_cloud_no_file_is_a_companion(tmp_path):
@@ -186,7 +239,7 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert len(data) == 12
     assert tuple(data.card.class_names) == ("floor", "wall", "door")
     assert data[5].y.tolist() == [0, 1, 2] * 4
-    assert "README.txt: no rows of numbers" in done.out
+    assert f"README.txt: {NO_TABLE}" in done.out
     assert "the column 'Classification', by its name; none: --set label=none" in done.out
 
     # Labels and groups of clouds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import kmip_data
@@ -45,3 +46,38 @@ def test_what_cannot_be_described(files):
     with pytest.raises(OpenQuestions) as caught:
         kmip_data.describe(files, parameters={"label": ["group"]})
     assert list(caught.value.questions.values()) == ["--set missing=none"]
+
+
+def test_clouds_and_pictures_are_described_and_built_with(tmp_path):
+    """A changed description of clouds is built with, and one of pictures is not for clouds."""
+    pytest.importorskip("skimage")
+    image = pytest.importorskip("PIL.Image")
+    for number in range(4):
+        kind = ["oak", "elm"][number % 2]
+        for folder in ("clouds", "pictures"):
+            (tmp_path / folder / kind).mkdir(parents=True, exist_ok=True)
+        rows = np.random.default_rng(number).random((9, 3)).round(3)
+        np.savetxt(tmp_path / "clouds" / kind / f"{number}.txt", rows)
+        pixels = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+        image.fromarray(pixels).save(tmp_path / "pictures" / kind / f"{number}.png")
+    described = {
+        "points": kmip_data.describe(tmp_path / "clouds", "points", parameters={"k": 3}),
+        "superpixels": kmip_data.describe(
+            tmp_path / "pictures", "superpixels", parameters={"superpixels": 4}
+        ),
+    }
+    for recipe, field, folder in (
+        ("points", "path", "clouds"),
+        ("superpixels", "images", "pictures"),
+    ):
+        description = described[recipe]
+        assert "<td>classes</td><td>elm,oak</td>" in description._repr_html_()
+        edited = description.with_parameters(classes="oak,elm", class_name=["oak", "elm"])
+        source = {field: tmp_path / folder, "like": edited}
+        build = kmip_data.build_own(recipe, folder, source, root=tmp_path / "home", quiet=True)
+        data = kmip_data.open(build.path, split=None)
+        assert tuple(data.card.class_names) == ("oak", "elm")
+        assert [int(item.y) for item in data] == [1, 1, 0, 0]
+    source = {"path": tmp_path / "clouds", "like": described["superpixels"]}
+    with pytest.raises(UsageError, match="The description was not built by 'points'"):
+        kmip_data.build_own("points", "other", source, root=tmp_path / "home")

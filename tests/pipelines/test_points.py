@@ -23,9 +23,9 @@ from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import label_files, read_point_columns
 from kmip_data.pipelines.datasets.points.pcd import decompress_lzf
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.domains.point_clouds import (
     block_rows,
     normalised_positions,
@@ -360,7 +360,7 @@ def test_one_decimal_sign_holds_for_all_columns(tmp_path, text):
     if decimal is not None:
         with pytest.raises(DamagedInput, match="may be read in two ways") as caught:
             columns_of(tmp_path, text)
-        assert parse_remedy(caught.value) == {"decimal": "."}
+        assert parse_remedy(caught.value) == {"decimal": ","}
 
 
 HEADERS = [
@@ -465,7 +465,9 @@ def test_a_last_label_of_255_is_a_class_or_marks_none(tmp_path, void, classes):
     (tmp_path / "a.txt").write_text("x y z label\n" + "\n".join(lines))
     with pytest.raises(DamagedInput, match=f"{void} may be a class, or mark points") as refusal:
         read_records(tmp_path / "a.txt", k=1)
-    *as_void, as_class = re.findall("--set classes=([0-9,]+)", refusal.value.next)
+    (question,) = refusal.value.questions
+    as_class, *as_void = re.findall("--set classes=([0-9]+(?:,[0-9]+)*)", question)
+    assert refusal.value.next == f"--set classes={[as_class, *as_void][-1]}"
     (record,) = read_records(tmp_path / "a.txt", k=1, classes=as_class)
     codes = [[*classes, void].index(label) for label in labels]
     assert record.columns["node/y"].tolist() == codes
@@ -519,7 +521,7 @@ def test_kitti_scans_are_read_with_semantic_kitti_labels(tmp_path):
     line = (*line, f"--home={tmp_path / 'home'}")
     message = expect_refusal(*line, code=4)
     assert "000000.bin does not state its columns" in message
-    assert "--set bin=x,y,z,intensity, if" in message
+    assert message.endswith(f"--home={tmp_path / 'home'} --set bin=x,y,z,intensity\n")
     scan = tmp_path / "00" / "velodyne" / "000000.bin"
     home = tmp_path / "home"
     assert f"kmip-data build --home {home} points" in expect_refusal(

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, InstanceOf, PrivateAttr, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from kmip_data.arrays import F32, Array
-from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import (
     MAX_CLASSES,
@@ -28,20 +27,8 @@ from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
-from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
-from kmip_data.pipelines.datasets.points.columns import CloudOptions
-from kmip_data.pipelines.datasets.points.companions import (
-    COMPANION_SUFFIXES,
-    find_companions,
-)
-from kmip_data.pipelines.datasets.points.files import (
-    CLOUD_SUFFIXES,
-    LABEL_SUFFIXES,
-    TEXT_SUFFIXES,
-    is_annotation,
-)
-from kmip_data.pipelines.datasets.points.first_pass import Survey
-from kmip_data.pipelines.datasets.points.item_columns import (
+from kmip_data.pipelines.companion_files.companions import find_companions
+from kmip_data.pipelines.companion_files.item_columns import (
     NO_LABEL,
     infer_classes,
     label_column,
@@ -49,8 +36,18 @@ from kmip_data.pipelines.datasets.points.item_columns import (
     labels_of_items,
     split_columns,
 )
+from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
+from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
+from kmip_data.pipelines.datasets.points.files import (
+    CLOUD_SUFFIXES,
+    LABEL_SUFFIXES,
+    TEXT_SUFFIXES,
+    is_annotation,
+)
+from kmip_data.pipelines.datasets.points.first_pass import Survey
 from kmip_data.pipelines.datasets.points.layouts import find_clouds, unnamed_columns
-from kmip_data.pipelines.described_parameters import parameters_like
+from kmip_data.pipelines.described_parameters import DescribedPipeline, DescribedSource
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.domains.point_clouds import (
     MIN_BLOCK_POINTS,
     KnnParams,
@@ -63,7 +60,6 @@ from kmip_data.pipelines.domains.point_clouds import (
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
-    OwnPipeline,
     OwnTextParams,
     classes_as_text,
     escaped_key,
@@ -81,18 +77,13 @@ _SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
 
 
-class PointSource(StrictModel):
+class PointSource(DescribedSource):
     """Source of point clouds."""
 
     path: Path | None = Field(
         default=None,
         description=f"folder of point clouds, or one file: {' '.join(sorted(CLOUD_SUFFIXES))}",
     )
-    like: str = Field(
-        default="",
-        description="earlier build or run with the parameters and classes to use, or a file of --describe",
-    )
-    _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names below the folder.
@@ -105,11 +96,6 @@ class PointSource(StrictModel):
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return files
-
-    @property
-    def ignored_files(self) -> dict[str, str]:
-        """Reason for each file that is not copied."""
-        return self._ignored_files
 
     @property
     def origin(self) -> str:
@@ -231,7 +217,7 @@ class CompletedPointParams(OwnPointParams):
     inferred: InstanceOf[InferredPoints] = Field(exclude=True)
 
 
-class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
+class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
     version = 2
@@ -274,12 +260,6 @@ class OwnPointPipeline(OwnPipeline[CompletedPointParams]):
         if params.class_name or list(classes) == list(range(len(classes))):
             return params.class_name
         return tuple(map(str, classes))
-
-    def parameters_like(
-        self, source: PointSource, typed: Mapping[str, object], home: Home
-    ) -> Mapping[str, object]:
-        """Return the typed parameters, with those of the build or description that ``source`` is like."""
-        return parameters_like(source.like, self.manifest.pipeline, typed, home)
 
     def prepare(self, raw: RawCopy, params: OwnPointParams, workdir: Path) -> Prepared:
         """Read all clouds once into a spool of arrays, and infer the label column and classes.

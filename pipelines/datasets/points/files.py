@@ -13,19 +13,19 @@ from tokenize import TokenError  # raised for a damaged .npy header
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.datasets.points.columns import (
+from kmip_data.pipelines.datasets.points.las import read_las
+from kmip_data.pipelines.datasets.points.pcd import read_pcd
+from kmip_data.pipelines.datasets.points.ply import read_ply
+from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     CloudOptions,
     check_column_count,
     default_names,
     split_vector_columns,
 )
-from kmip_data.pipelines.datasets.points.las import read_las
-from kmip_data.pipelines.datasets.points.pcd import read_pcd
-from kmip_data.pipelines.datasets.points.ply import read_ply
-from kmip_data.pipelines.datasets.points.text_clouds import read_labels, read_text
+from kmip_data.pipelines.domains.text_clouds import read_labels, read_text
 
 #: Column layouts of laser scans: nuScenes, KITTI, and others.
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
@@ -200,11 +200,8 @@ def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
             raise ValueError(f"{size:,} bytes are not rows of float32")
         likely = [names for names in fitting if _can_be_scan(path, names)]
         remedies = [f"--set bin={names}" for names in likely or fitting]
-        raise DamagedInput(
-            f"{path.name} does not state its columns.",
-            expected="float32 columns, named by --set bin=",
-            next=f"{'; or '.join(remedies)}, if these are its columns",
-        )
+        question = f"{path.name} does not state its columns of float32: {', or '.join(remedies)}"
+        raise OpenQuestions({question: remedies[0]})
     width = len(options.bin)
     if size % (4 * width):
         raise ValueError(
@@ -229,6 +226,10 @@ def _can_be_scan(path: Path, names: str) -> bool:
     return last_valid and bool(((features >= 0) & (features <= _MAX_BYTE_VALUE)).all())
 
 
+def _read_text(path: Path, options: CloudOptions) -> CloudColumns:
+    return read_text(path.read_bytes(), path.name, options)
+
+
 _READERS: Mapping[str, Callable[[Path], CloudColumns]] = {
     ".npy": _read_npy,
     ".ply": read_ply,
@@ -238,6 +239,6 @@ _READERS: Mapping[str, Callable[[Path], CloudColumns]] = {
 #: Readers that need options, because their files may be ambiguous.
 _READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, CloudOptions], CloudColumns]] = {
     ".bin": _read_bin,
-    **dict.fromkeys(TEXT_SUFFIXES, read_text),
+    **dict.fromkeys(TEXT_SUFFIXES, _read_text),
 }
 CLOUD_SUFFIXES = (*_READERS, *_READERS_WITH_OPTIONS)

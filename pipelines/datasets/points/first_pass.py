@@ -13,7 +13,6 @@ from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     cloud_from_columns,
     parse_feature,
 )
-from kmip_data.pipelines.datasets.points.columns import CloudOptions, comparable_name
 from kmip_data.pipelines.datasets.points.files import (
     LABEL,
     add_labels,
@@ -21,6 +20,7 @@ from kmip_data.pipelines.datasets.points.files import (
     read_annotations,
     read_point_columns,
 )
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions, comparable_name
 
 LABEL_COLUMNS = (LABEL, "labels")
 #: Further names of labels, as of LAS and CloudCompare; a column with a single value is none.

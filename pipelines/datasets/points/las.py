@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.pipelines.datasets.points.columns import (
+from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     check_column_count,
     split_vector_columns,

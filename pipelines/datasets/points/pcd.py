@@ -10,14 +10,14 @@ from typing import BinaryIO
 import numpy as np
 
 from kmip_data.arrays import U8, Array
-from kmip_data.pipelines.datasets.points.columns import (
+from kmip_data.pipelines.datasets.points.ply import MAX_HEADER_LINES
+from kmip_data.pipelines.datasets.points.typed_rows import read_table, require_end
+from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     check_column_count,
     distinct_names,
     split_vector_columns,
 )
-from kmip_data.pipelines.datasets.points.ply import MAX_HEADER_LINES
-from kmip_data.pipelines.datasets.points.typed_rows import read_table, require_end
 from kmip_data.runtime.parallel import njit_nogil
 
 _PADDING = "padding of the field "

@@ -11,17 +11,17 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from kmip_data.pipelines.datasets.points.columns import (
-    CloudColumns,
-    check_column_count,
-    distinct_names,
-)
 from kmip_data.pipelines.datasets.points.typed_rows import (
     check_file_size,
     convert_columns,
     non_empty_lines,
     read_table,
     require_end,
+)
+from kmip_data.pipelines.domains.cloud_columns import (
+    CloudColumns,
+    check_column_count,
+    distinct_names,
 )
 
 MAX_HEADER_LINES = 1_000

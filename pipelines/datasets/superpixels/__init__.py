@@ -13,10 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import NO_CLASS, class_codes
@@ -26,15 +25,9 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
-from kmip_data.pipelines.datasets.points.columns import CloudOptions
-from kmip_data.pipelines.datasets.points.companions import (
-    COMPANION_SUFFIXES,
-    find_companions,
-)
-from kmip_data.pipelines.datasets.points.item_columns import (
-    label_column,
-    label_row,
-)
+from kmip_data.pipelines.companion_files.companions import NO_TABLE, find_companions
+from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
+from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES, texts_of_file
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.datasets.superpixels.parameters import (
     CompletedSuperpixelParams,
@@ -42,12 +35,11 @@ from kmip_data.pipelines.datasets.superpixels.parameters import (
     OwnSuperpixelParams,
     infer_pictures,
 )
-from kmip_data.pipelines.described_parameters import parameters_like
+from kmip_data.pipelines.described_parameters import DescribedPipeline, DescribedSource
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.graph_arrays.layout_reader import columns_of
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
-from kmip_data.pipelines.legends import read_legend
 from kmip_data.pipelines.own_pipeline import (
-    OwnPipeline,
     classes_as_text,
     escaped_key,
     files_below,
@@ -57,7 +49,6 @@ from kmip_data.pipelines.own_pipeline import (
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.runtime.parallel import prepare_ahead
-from kmip_data.strict_model import StrictModel
 
 IMAGE_FOLDER = "images"
 MASK_FOLDER = "masks"
@@ -69,7 +60,7 @@ _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of pictures
 MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
 
 
-class SuperpixelSource(StrictModel):
+class SuperpixelSource(DescribedSource):
     """Source of superpixels."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
@@ -77,16 +68,6 @@ class SuperpixelSource(StrictModel):
         default=None,
         description="folder of masks, named like their pictures; without masks, pictures have labels",
     )
-    like: str = Field(
-        default="",
-        description="earlier build or run with the parameters and classes to use, or a file of --describe",
-    )
-    _ignored_files: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    @property
-    def ignored_files(self) -> dict[str, str]:
-        """Reason for each file that is not copied."""
-        return self._ignored_files
 
     def files(self) -> dict[str, Path]:
         """Return the files to copy, by their names in the raw copy.
@@ -117,6 +98,7 @@ class SuperpixelSource(StrictModel):
             for path in sorted(parent.iterdir())
             if path.is_file()
             and path.suffix.lower() in COMPANION_SUFFIXES
+            and not path.name.startswith(".")
             and path.stat().st_size <= _MAX_BYTES_BESIDE
         ]
         companions = find_companions(parent, names, pictures, CloudOptions())
@@ -152,7 +134,7 @@ class DecodedPicture(NamedTuple):
         return cls(pixels, block.columns["classes"].reshape(size))
 
 
-class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
+class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
     version = 4
@@ -188,18 +170,11 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
             key_length=160,
         )
 
-    def parameters_like(
-        self, source: SuperpixelSource, typed: Mapping[str, object], home: Home
-    ) -> Mapping[str, object]:
-        """Return the typed parameters, with those of the build or description that ``source`` is like."""
-        return parameters_like(source.like, self.manifest.pipeline, typed, home)
-
     def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> OwnSuperpixelParams:
         """Add the classes of a legend of the masks, if none are given."""
         if "classes" in params.model_fields_set or not _has_masks(raw.members):
             return params
-        for name in raw.members:
-            legend = read_legend(raw.path / name) or {}
+        for legend in _legends(raw):
             codes = sorted(legend.keys() - {params.void, NO_CLASS})
             if len(codes) < 2 or not 0 <= codes[0] <= codes[-1] <= MAX_MASK_VALUE:
                 continue
@@ -295,12 +270,12 @@ class OwnSuperpixelPipeline(OwnPipeline[CompletedSuperpixelParams]):
             for name in sorted(raw.members)
             if name not in paired and name.lower().endswith(picture_graphs.PICTURE_SUFFIXES)
         }
-        useful = companions.files - companions.ignored.keys()
         ignored_files |= {
-            name: "it names no pictures and no classes"
+            name: NO_TABLE
             for name in raw.members
-            if name.lower().endswith(COMPANION_SUFFIXES) and name not in useful
+            if name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files
         }
+        ignored_files |= companions.ignored
         ignored_files |= self.ignored_files
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
         facts = {
@@ -483,6 +458,14 @@ def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
 def _has_masks(members: Iterable[str]) -> bool:
     """True if the raw files have masks."""
     return any(name.startswith(f"{MASK_FOLDER}/") for name in members)
+
+
+def _legends(raw: RawCopy) -> Iterator[dict[int, str]]:
+    """Yield the legends among the files next to the pictures and masks."""
+    for name in raw.members:
+        if name.lower().endswith(COMPANION_SUFFIXES):
+            for text in texts_of_file(raw.path / name, name):
+                yield text.legend() or {}
 
 
 def picture_key(picture: str) -> str:

@@ -10,8 +10,8 @@ from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.pipelines.datasets.points.companions import Companions
-from kmip_data.pipelines.datasets.points.item_columns import (
+from kmip_data.pipelines.companion_files.companions import Companions
+from kmip_data.pipelines.companion_files.item_columns import (
     NO_LABEL,
     infer_classes,
     labels_of_items,

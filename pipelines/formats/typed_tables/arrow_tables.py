@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _PARQUET = (".parquet", ".pq")
-_ARROW = (".arrow", ".feather", ".ipc")
+ARROW_SUFFIXES = (*_PARQUET, ".arrow", ".feather", ".ipc")
 _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 #: Name that pandas writes for an index without one.
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -40,7 +40,7 @@ CheckMemory = Callable[[int, str], None]  #: takes the bytes that reading needs,
 
 def is_arrow_file(name: str) -> bool:
     """True for the name of a file of Parquet or Arrow."""
-    return name.lower().endswith(_PARQUET + _ARROW)
+    return name.lower().endswith(ARROW_SUFFIXES)
 
 
 def names_in_arrow_file(path: Path) -> list[str]:

@@ -11,8 +11,8 @@ from support.cases import check_each
 from support.own_graphs import number_folders, read_files, write_files
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.columns import CloudOptions
 from kmip_data.pipelines.datasets.points.files import read_point_columns
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.formats.delimited import DelimitedText, read_delimited, row_blocks
 
 NUMBERS = [[1.5, 2.5, 3.25], [-1.25, 0.5, 7], [0.125, 12, -3.5], [4, 5, 6]]

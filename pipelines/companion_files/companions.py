@@ -10,18 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small_files import first_problem
 from kmip_data.format.split_files import PART_CODES, PARTS, part_name
-from kmip_data.pipelines.datasets.points.columns import CloudColumns, CloudOptions, comparable_name
-from kmip_data.pipelines.datasets.points.text_clouds import read_text
+from kmip_data.pipelines.companion_files.table_texts import (
+    COMPANION_SUFFIXES,
+    TableText,
+    texts_of_file,
+)
+from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
+from kmip_data.pipelines.domains.text_clouds import read_text
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 from kmip_data.pipelines.formats.written_numbers import is_written_number
-from kmip_data.pipelines.legends import LEGEND_SUFFIXES, read_legend
 
-COMPANION_SUFFIXES = LEGEND_SUFFIXES
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
 _MAX_LIST_BYTES = 2**26
+NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class ItemTable:
 
     file: str
     columns: CloudColumns
+    key: str  #: column that names the items
     items: Sequence[str | None]  #: None for a row that names none of the items
 
     def find_column(self, name: str) -> dict[str, object] | None:
@@ -86,41 +92,57 @@ def find_companions(
     without rows of numbers is no cloud. If all files were companions, none is.
     """
     companions = Companions()
-    texts = [name for name in files if name.lower().endswith(COMPANION_SUFFIXES)]
     names = ItemNames(items)
-    for name in texts:
-        path = folder / name
-        rows = _head_rows(path, options.encoding)
-        if rows is None:
+    for name in files:
+        if not name.lower().endswith(COMPANION_SUFFIXES):
             continue
-        legend = None
-        table = None
-        items_of_part = _listed_items(path, rows, names)
-        if items_of_part is not None:
-            part, listed = items_of_part
-            repeated = next((item for item in listed if item in companions.parts), None)
-            if repeated is not None:
-                raise DamagedInput(
-                    f"{name}: {repeated} is in two lists of parts.",
-                    next="name each file in one list",
-                )
-            companions.parts |= dict.fromkeys(listed, PART_CODES[part])
-        else:
-            # Two columns may be both, if the names of the items are numbers; more are one of both.
-            legend = read_legend(path, options.encoding)
-            table = _item_table(path, name, rows, names, options)
-            if table is not None and len(rows[0]) > 2:
-                legend = None
-        if legend is not None:
-            companions.legends[name] = legend
-        if table is not None:
-            companions.tables.append(table)
-        if legend is None and table is None and items_of_part is None:
-            if not _has_no_points(rows):
-                continue
-            companions.ignored[name] = "no rows of numbers"
+        reasons = {
+            text.name: _add_text(companions, text, names, options)
+            for text in texts_of_file(folder / name, name)
+        }
+        if None in reasons.values():
+            continue
         companions.files.add(name)
+        unused = {sheet: reason for sheet, reason in reasons.items() if reason}
+        if len(unused) == len(reasons):
+            unused = {name: "; ".join(filter(None, unused.values())) or NO_TABLE}
+        companions.ignored |= unused
     return companions if {*items} - companions.files else Companions()
+
+
+def _add_text(
+    companions: Companions, text: TableText, names: ItemNames, options: CloudOptions
+) -> str | None:
+    """Add what a text says; return a reason if it says nothing, ``None`` if it may be a cloud."""
+    rows = _head_rows(text, options.encoding)
+    if rows is None:
+        return None
+    items_of_part = _listed_items(text, rows, names)
+    if items_of_part is not None:
+        part, listed = items_of_part
+        repeated = next((item for item in listed if item in companions.parts), None)
+        if repeated is not None:
+            raise DamagedInput(
+                f"{text.name}: {repeated} is in two lists of parts.",
+                next="name each file in one list",
+            )
+        companions.parts |= dict.fromkeys(listed, PART_CODES[part])
+        return ""
+
+    # Two columns may be both, if the names of the items are numbers; more are one of both.
+    legend = text.legend(options.encoding)
+    table = _item_table(text, rows, names, options)
+    if isinstance(table, ItemTable):
+        companions.tables.append(table)
+        if len(rows[0]) > 2:
+            legend = None
+    if legend is not None:
+        companions.legends[text.name] = legend
+    if legend is not None or isinstance(table, ItemTable):
+        return ""
+    if text.is_sheet or _has_no_points(rows):
+        return str(table)
+    return None
 
 
 class ItemNames:
@@ -128,17 +150,33 @@ class ItemNames:
 
     def __init__(self, items: Iterable[str]) -> None:
         self._items: dict[str, str | None] = {}
+        self._numbered_items: dict[int, str | None] = {}
         for item in items:
-            for name in {*_tails(item), *_tails(str(PurePosixPath(item).with_suffix("")))}:
+            stem = str(PurePosixPath(item).with_suffix(""))
+            for name in {*_tails(item), *_tails(stem)}:
                 # A name of two items is none.
                 self._items[name] = None if name in self._items else item
+            number = _whole_number(PurePosixPath(stem).name)
+            if number is not None:
+                is_repeated = number in self._numbered_items
+                self._numbered_items[number] = None if is_repeated else item
 
     def find(self, name: str) -> str | None:
-        """Return the item that a name means, which may have upper folders of its own."""
+        """Return the item that a name means, which may have upper folders of its own.
+
+        A number means the item with this number: ``1`` may be ``001.txt``.
+        """
         for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
             if (item := self._items.get(tail)) is not None:
                 return item
-        return None
+        number = _whole_number(name.strip())
+        return None if number is None else self._numbered_items.get(number)
+
+
+def _whole_number(text: str) -> int | None:
+    """Return the number that a text of digits, perhaps with the fraction 0, is; else ``None``."""
+    digits = text.removesuffix(".0")
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
 
 
 def _tails(path: str) -> list[str]:
@@ -147,23 +185,22 @@ def _tails(path: str) -> list[str]:
     return ["/".join(parts[start:]) for start in range(len(parts))]
 
 
-def _head_rows(path: Path, encoding: str) -> list[list[str]] | None:
+def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
     """Return the cells of the first rows of a text; ``None`` if it has none, or is no text."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES + 1)
+    head = text.read(_HEAD_BYTES + 1)
     if len(head) > _HEAD_BYTES:
         head = head[: head.rfind(b"\n") + 1] or head
     if b"\0" in head:
         return None
-    if path.suffix.lower() == ".json":
+    if text.is_json:
         return []
     try:
-        rows = read_delimited(head, path.name, encoding).sample_rows()
+        rows = read_delimited(head, text.name, encoding).sample_rows()
     except (UsageError, DamagedInput, ValueError):
         return None
     if not rows:
         return None
-    separator = guess_separator(rows, may_be_mixed=True)
+    separator = "," if text.is_sheet else guess_separator(rows, may_be_mixed=True)
     return [[cell.strip("\"' ") for cell in row] for row in split_rows(rows, separator)]
 
 
@@ -174,24 +211,28 @@ def _has_no_points(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _listed_items(
-    path: Path, rows: Sequence[Sequence[str]], names: ItemNames
+    text: TableText, rows: Sequence[Sequence[str]], names: ItemNames
 ) -> tuple[str, list[str]] | None:
-    """Return the part that a file is named after, and the items that it lists; else ``None``."""
-    words = re.split(r"[^a-z]+", path.name.partition(".")[0].lower())
+    """Return the part that a text is named after, and the items that it lists; else ``None``."""
+    words = re.split(r"[^a-z]+", text.title.lower())
     parts = {part_name(word) for word in words} & {*PARTS}
-    if len(parts) != 1 or path.stat().st_size > _MAX_LIST_BYTES:
+    is_list = text.is_json or all(len(row) == 1 for row in rows)
+    if len(parts) != 1 or not is_list or text.path.stat().st_size > _MAX_LIST_BYTES:
         return None
     listed: list[str] = []
-    if path.suffix.lower() == ".json":
+    if text.is_json:
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(text.read())
         except ValueError:
             return None
         if isinstance(content, list):
             listed = [entry for entry in content if isinstance(entry, str)]
-    elif all(len(row) == 1 for row in rows):
-        listed = [line.strip("\"' \t\r") for line in path.read_text("utf-8", "replace").split("\n")]
+    else:
+        lines = text.read().decode("utf-8", "replace").split("\n")
+        listed = [line.strip("\"' \t\r") for line in lines]
         listed = [line for line in listed if line and not line.startswith("#")]
+        if listed and names.find(listed[0]) is None:
+            del listed[0]  # the name of the column
     items = [names.find(entry) for entry in listed]
     existing = [item for item in items if item is not None]
     if not existing or len(existing) < _MIN_COVERED * len(items):
@@ -201,22 +242,23 @@ def _listed_items(
 
 
 def _item_table(
-    path: Path, name: str, rows: Sequence[Sequence[str]], names: ItemNames, options: CloudOptions
-) -> ItemTable | None:
-    """Return a file as a table of items; ``None`` if no column names them."""
+    text: TableText, rows: Sequence[Sequence[str]], names: ItemNames, options: CloudOptions
+) -> ItemTable | str:
+    """Return a text as a table of items, or the reason why it is none."""
+    reason = NO_TABLE
     # Names of clouds may be words or numbers that are in their rows, too.
     first_row = {*map(comparable_name, rows[0])} if rows else set()
     if first_row >= {*map(comparable_name, options.position)}:
-        return None
+        return reason
     for position, cells in enumerate(zip(*rows, strict=False)):
         named = [names.find(cell) is not None for cell in cells]
         if sum(named[1:]) < len(named) // 2 or not any(named):
             continue
 
         # The first row has names of columns if it names no item.
-        has_header = not named[0]
+        has_header = text.is_sheet or not named[0]
         if not has_header and all(map(is_written_number, rows[0])):
-            return None
+            return reason
         is_pair = len(rows[0]) == 2
         text_options = CloudOptions(
             header="yes" if has_header else "no",
@@ -225,17 +267,20 @@ def _item_table(
             decimal=options.decimal,
         )
         try:
-            columns = read_text(path, text_options)
-        except (DamagedInput, UsageError, ValueError):
-            return None
-        texts = [_text_of_id(cell) for cell in [*columns.values.values()][position].tolist()]
-        items = [names.find(text) for text in texts]
-        covered = len(items) - items.count(None)
-        is_unique = len({*texts}) == len(texts)
+            columns = read_text(text.read(), text.name, text_options)
+        except (DamagedInput, UsageError, ValueError) as error:
+            return first_problem(error)
+        key, values = [*columns.values.items()][position]
+        texts = [_text_of_id(cell) for cell in values.tolist()]
+        items = [names.find(cell) for cell in texts]
+        named_items = [item for item in items if item is not None]
+        covered = len(named_items)
+        is_unique = len({*named_items}) == covered
         if is_unique and covered >= max(_MIN_COVERED * len(items), 1):
-            _check_all_named(items, name, columns)
-            return ItemTable(name, columns, items)
-    return None
+            _check_all_named(items, text.name, columns)
+            return ItemTable(text.name, columns, key, items)
+        reason = f"{key!r} names {len({*named_items}):,} files in {len(items):,} rows"
+    return reason
 
 
 def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColumns) -> None:

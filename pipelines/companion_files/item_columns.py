@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
 from kmip_data.pipelines.common_columns import class_column, regression_column
-from kmip_data.pipelines.datasets.points.companions import Companions
+from kmip_data.pipelines.companion_files.companions import Companions
 from kmip_data.pipelines.datasets.points.layouts import class_folders
 from kmip_data.pipelines.legends import find_legend
 from kmip_data.text import list_names

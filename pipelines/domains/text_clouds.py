@@ -8,15 +8,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.datasets.points.columns import (
+from kmip_data.errors import OpenQuestions
+from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     CloudOptions,
     check_column_count,
@@ -47,15 +46,14 @@ _TRAILING_COMMENT = re.compile(rb"[ \t]#(?:[ \t][^\n]*)?$", re.MULTILINE)
 _MISSING_WORDS = [*MISSING_WORDS, "none", "NONE", "Null", "NAN", ""]
 
 
-def read_text(path: Path, options: CloudOptions) -> CloudColumns:
-    """Return the columns of a text file; columns of strings are objects.
+def read_text(data: bytes, file: str, options: CloudOptions) -> CloudColumns:
+    """Return the columns of the text of a file; columns of strings are objects.
 
-    Raises ``DamagedInput`` if the first line is ambiguous, ``ValueError`` if the number of fields
+    Raises ``OpenQuestions`` if the first line is ambiguous, ``ValueError`` if the number of fields
     varies.
     """
     # 1. Rows without comments, and without the number of points that some programs write above.
-    data = path.read_bytes()
-    text = read_delimited(data, path.name, options.encoding)
+    text = read_delimited(data, file, options.encoding)
     if b"\0" in text.data[:4096]:
         raise ValueError("binary data, not text")
     data = bytes(text.data)
@@ -85,7 +83,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
 
     # 3. Names in the first line or in a comment above.
     names: list[str] = []
-    is_header = _is_header(cells, options, path.name)
+    is_header = _is_header(cells, options, file)
     if is_header:
         names = [name.strip("\"'") for name in cells[0]]
         data = data[len(text.first_row()) :]
@@ -96,7 +94,7 @@ def read_text(path: Path, options: CloudOptions) -> CloudColumns:
     # 4. Columns; the last is dropped if rows end with a separator.
     if not data:
         return CloudColumns({})
-    signs = _decimal_options(data, cells[is_header:], separator, options, path.name)
+    signs = _decimal_options(data, cells[is_header:], separator, options, file)
     frame = parse_rows(data, separator, na_values=_MISSING_WORDS, **signs)
     ends_empty = not any(row[-1] for row in cells)
     if ends_empty and frame.iloc[:, -1].isna().all():
@@ -146,7 +144,7 @@ def _decimal_options(
 ) -> dict[str, Any]:
     """Return the signs of numbers for pandas.
 
-    A column that proves the sign decides for all. Raises ``DamagedInput`` if commas may be either,
+    A column that proves the sign decides for all. Raises ``OpenQuestions`` if commas may be either,
     or if columns prove both. Points alone are decimal.
     """
     sign = options.decimal
@@ -162,10 +160,11 @@ def _decimal_options(
             sign = agreed_decimal_sign(map(shown_decimal_signs, columns))
         if sign is None:
             number = next(number for number in numbers if "," in number)
-            raise DamagedInput(
-                f"{file}: {number!r} may be read in two ways.",
-                next="--set decimal=. for a decimal point, --set decimal=',' for a decimal comma",
+            question = (
+                f"{file}: {number!r} may be read in two ways: --set decimal=',' for a decimal "
+                "comma, --set decimal=. for a decimal point"
             )
+            raise OpenQuestions({question: "--set decimal=','"})
     other = "," if sign == "." else "."
     return {"decimal": sign, "thousands": other if other != separator else None}
 
@@ -182,10 +181,12 @@ def _is_header(cells: Sequence[Sequence[str]], options: CloudOptions, file: str)
     labels = first[1:] if not first[0] else first
     if len(labels) > 2 and labels == [str(i) for i in range(len(labels))]:
         names = shlex.quote(",".join(labels[:3]))
-        raise DamagedInput(
-            f"{file}: the first line, {', '.join(first)[:80]}, may be names or a point.",
-            next=f"--set header=yes --set position={names}; or --set header=no",
+        answer = f"--set header=yes --set position={names}"
+        question = (
+            f"{file}: the first line, {', '.join(first)[:80]}, may be names or a point: {answer}, or "
+            "--set header=no"
         )
+        raise OpenQuestions({question: answer})
     # 3. The cells decide.
     return looks_like_names(first, pd.DataFrame(cells[1:])) is True
 
