@@ -248,7 +248,7 @@ def _classes_text(names: Sequence[str]) -> str:
 def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     """Return the facts, columns, splits, size statistics, classes and notes of a build."""
     from kmip_data.format.build_files import PAGE_NAME
-    from kmip_data.format.card_page import DISTRIBUTIONS
+    from kmip_data.format.card_page import distributions
 
     card = build.card
     pairs = [
@@ -286,10 +286,8 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     text.append(f"\nSplits\n{format_table(header, rows, indent=2)}")
 
     rows = []
-    for name, title in DISTRIBUTIONS.items():
-        spread = card.statistics.get(name)
-        if spread:
-            rows.append([title, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])
+    for caption, spread in distributions(card).items():
+        rows.append([caption, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])
     if rows:
         text.append(f"\n{format_table(['', 'least', 'mean', 'most'], rows)}")
     text.append(_classes_by_part(card))

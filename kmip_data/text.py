@@ -301,12 +301,15 @@ def format_parameters(parameters: Mapping[str, object]) -> str:
     'k=32, category=Bag,Cap'
     """
     shown = []
-    for name, value in parameters.items():
-        if value in (None, [], (), ""):
-            continue
+    for name, value in set_parameters(parameters).items():
         text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         shown.append(f"{name}={text}")
     return ", ".join(shown)
+
+
+def set_parameters(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters without unset and empty ones."""
+    return {name: value for name, value in parameters.items() if value not in (None, [], (), "")}
 
 
 def list_names(names: Iterable[str], max_characters: int = 500, *, separator: str = ", ") -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.page_templates import page_template
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import parts_in_order
-from kmip_data.text import replace_controls
+from kmip_data.text import replace_controls, set_parameters
 
 #: key in the statistics of a card -> caption
-DISTRIBUTIONS = {
+_CAPTIONS = {
     "nodes_per_graph": "nodes per graph",
     "edges_per_graph": "edges per graph",
     "in_degree": "in-degree",
@@ -41,6 +42,17 @@ def render_card(card: Card, *, picture: bool = False) -> str:
     )
     page = page_template("kmip_data.format", "build.md", *filters)
     return page.render(**_template_values(card), picture=PICTURE_NAME if picture else None)
+
+
+def distributions(card: Card) -> dict[str, dict[str, Any]]:
+    """Return the statistics of sizes and degrees by caption; of one graph, only of degrees."""
+    spreads = {}
+    for key, caption in _CAPTIONS.items():
+        if card.statistics.get(key) and not (
+            key.endswith("per_graph") and card.counts["graphs"] == 1
+        ):
+            spreads[caption] = card.statistics[key]
+    return spreads
 
 
 def _template_values(card: Card) -> dict[str, object]:
@@ -71,11 +83,8 @@ def _template_values(card: Card) -> dict[str, object]:
         "total": total,
         "class_names": class_names,
         "parts": {part: parts[part] for part in parts_in_order(parts)},
-        "spreads": {
-            title: card.statistics[key]
-            for key, title in DISTRIBUTIONS.items()
-            if card.statistics.get(key)
-        },
+        "spreads": distributions(card),
+        "parameters": set_parameters(card.parameters),
         "file": file,
         "file_options": file_options,
         "node": next((column.key for column in schema.columns if column.level == "node"), None),
