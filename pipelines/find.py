@@ -58,8 +58,8 @@ def find(
 
     ``name`` is a folder, the name of a folder below ``built/`` in the home, or the name of a
     dataset. The build must have the values in ``parameters``; the other parameters of a shipped
-    dataset must have their defaults. ``sample`` requires a sample. ``dataset`` is the dataset that a
-    folder must hold; ``sample=False`` then refuses a sample. ``root`` is another name for ``home``.
+    dataset must have their defaults. ``sample`` requires a sample; a folder may hold one without it.
+    ``dataset`` is the dataset that a folder must hold. ``root`` is another name for ``home``.
 
     Raises ``UsageError`` if no build matches (with the ``build`` command), if several match, or if
     the folder holds a build with other values; ``DamagedInput`` if the card cannot be read.
@@ -213,7 +213,7 @@ def _check_build(
     wanted: dict[str, object] = {}
     if dataset is not None:
         wanted["dataset"] = dataset
-    if sample or dataset is not None:
+    if sample:
         wanted["sample"] = sample
     wanted.update(_validated_parameters(dataset or card.manifest, parameters))
 

@@ -81,9 +81,10 @@ class BuiltDataset(ShardedDataset):
     Parameters
     ----------
     root, home
-        Home folder, which holds raw files and builds, or the folder of one build. Default:
-        ``$KMIP_DATA_HOME``, else the user's data folder. ``root`` is PyTorch Geometric's name for
-        our ``home``: pass only one of them. The code below the public API says ``home``.
+        Home folder, which holds raw files and builds, or the folder of one build, whose parameters
+        and default split then need not be repeated. Default: ``$KMIP_DATA_HOME``, else the user's
+        data folder. ``root`` is PyTorch Geometric's name for our ``home``: pass only one of them. The
+        code below the public API says ``home``.
     split
         ``"train"``, ``"val"`` (also ``"valid"``), ``"test"`` or ``"trainval"``; ``None`` for all
         graphs in source order.
@@ -119,6 +120,8 @@ class BuiltDataset(ShardedDataset):
 
     #: Name of the dataset. If the class covers several, the name of one that has every parameter.
     dataset_name: ClassVar[str]
+    #: Our names of the arguments in a call of the class; the others have their defaults.
+    typed_arguments: frozenset[str]
     #: False for a single graph, which has masks instead of parts and no argument ``split``.
     has_parts: ClassVar[bool] = True
 
@@ -184,8 +187,16 @@ class BuiltDataset(ShardedDataset):
                 split_parameters[key] = value
 
         name = name or self.dataset_name
+        folder = home_if_build_folder(home)
+        if folder is not None:
+            # A folder is one build: it must only agree with the arguments that were typed.
+            declared = inspect.signature(type(self)).parameters.keys() - self.typed_arguments
+            parameters = {key: parameters[key] for key in parameters.keys() - declared}
+            split_parameters = {
+                key: split_parameters[key] for key in split_parameters.keys() - declared
+            }
         build = obtain(
-            home_if_build_folder(home) or name,
+            folder or name,
             parameters,
             split_parameters,
             home=home,

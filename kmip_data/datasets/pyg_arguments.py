@@ -32,7 +32,8 @@ def accept_pyg_order(*pyg_order: str, **translators: Translator) -> Callable[[In
     **translators
         For each argument that only PyTorch Geometric's class has, its translation to ours.
 
-    A call raises ``UsageError`` if an argument is given twice, under one name or both, or has a
+    The names of the arguments that are not defaults are stored as ``typed_arguments``. A call raises
+    ``UsageError`` if an argument is given twice, under one name or both, or has a
     value that builds do not support; ``TypeError`` if there are too many positional arguments.
     """
 
@@ -45,7 +46,7 @@ def accept_pyg_order(*pyg_order: str, **translators: Translator) -> Callable[[In
         ]
 
         @functools.wraps(init)
-        def translated_init(self: object, *positional: object, **keywords: object) -> None:
+        def translated_init(self: Any, *positional: object, **keywords: object) -> None:
             class_name = type(self).__name__
 
             def add_keyword(name: str, value: object) -> None:
@@ -68,6 +69,8 @@ def accept_pyg_order(*pyg_order: str, **translators: Translator) -> Callable[[In
                 if pyg_name in keywords:
                     for name, value in translate(pyg_name, keywords.pop(pyg_name)).items():
                         add_keyword(name, value)
+            if not hasattr(self, "typed_arguments"):  # a subclass passes on what it was given
+                self.typed_arguments = frozenset(keywords)
             init(self, **keywords)
 
         return cast("Init", translated_init)

@@ -100,9 +100,12 @@ def test_an_unknown_argument_is_named_with_the_nearest(tmp_path):
 
 def test_root_may_be_the_build_folder(home):
     folder = s3dis(home).build.path
-    assert S3DIS(folder, k=4, limit=24, sample=True).build.path == folder
+    # Nothing has to be repeated, and what is typed must agree, even if it is the default.
+    for arguments in ({}, {"k": 4}, {"sample": True, "limit": 24}, {"train": False}):
+        assert S3DIS(folder, **arguments).build.path == folder
     with pytest.raises(UsageError, match=r"(?s)k = (32.*k = 4|4.*k = 32)"):
-        S3DIS(folder, limit=24, sample=True)
+        S3DIS(folder, k=32)
+    assert S3DIS(folder, split_rule="room").split_name == "room-area6-seed0"
     with pytest.raises(UsageError, match="shapenet-part"):
         ShapeNetPart(folder, sample=True)
 
