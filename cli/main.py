@@ -261,3 +261,7 @@ def _save_traceback_of_bug(error: Exception) -> errors.KmipDataError:
         found=f"the traceback is {file.name}",
         next="report the bug with that traceback",
     )
+
+
+if __name__ == "__main__":
+    main()
