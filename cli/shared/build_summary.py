@@ -33,6 +33,7 @@ _FEATURE_LABELS = {
     "node/x": "node features",
     "edge/attr": "edge features",  # of molecules
     "edge/edge_attr": "edge features",
+    "graph/graph_attr": "graph features",
 }
 
 

@@ -557,6 +557,27 @@ def test_every_use_is_described(tmp_path: Path) -> None:
     assert contents(again) == contents(first)
     assert column_roles_on_card(again.card.statistics) == described
 
+    # Features of graphs are asked for, and restrict those of nodes no more than the default does.
+    graphs = pd.DataFrame({"graph": ["a", "b"], "mass": [1.5, None], "town": _WORDS[:2]})
+    frames = {
+        "nodes": nodes.drop(columns="split"),
+        "edges": edges.drop(columns="Type"),
+        "graphs": graphs,
+    }
+    bench = Bench(tmp_path / "graph", "CSV")
+    FORMATS["CSV"][0](frames, bench.archive)
+    first = bench.build("first", {"feature": "mass"})
+    described = column_roles_on_card(first.card.statistics)
+    again = bench.build("again", {}, bench.write_description(described))
+    assert contents(again) == contents(first)
+    assert column_roles_on_card(again.card.statistics) == described
+    schema = first.card.schema_
+    assert schema.column("graph/graph_attr").fields == ("mass", "mass missing")
+    assert first.card.field_kinds("graph/graph_attr") == ("number", "missing")
+    assert "age" in schema.column("node/x").fields
+    items = kmip_data.open(first.path)
+    assert [item.graph_attr.tolist() for item in items] == [[[1.5, 0]], [[0, 1]]]
+
 
 def test_the_card_has_the_kind_of_each_feature(tmp_path: Path) -> None:
     nodes = pd.DataFrame({"node": range(6), "age": [1.5, None, 3, 4, 5, 6]})

@@ -263,6 +263,11 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     assert found == {number + 3: number % 3 for number in range(6)}
     assert "rows of list.csv: 22 rows without a file" in params.inferred.summary["ignored"]
 
+    # Its other columns are features of graphs if asked, and those of nodes keep their default.
+    _, records = build_in_memory(tmp_path / "t", *names, label=("kind",), feature=("size",))
+    found = {record.num_nodes: record.columns["graph/graph_attr"].tolist() for record in records}
+    assert found == {number + 3: [number + 0.5] for number in range(6)}
+
     write_graph_files(tmp_path / "t", 25, suffix)
     rows = [f"{key.format(number)},{'xyz'[number % 3]}" for number in range(24)]
     write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows]))

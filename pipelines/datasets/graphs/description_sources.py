@@ -18,7 +18,7 @@ from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.targets import target_type_of
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.find import find
 
@@ -89,8 +89,8 @@ def describes_arrays(description: ColumnRoles, column: Column) -> bool:
 def kinds_of_features(description: ColumnRoles, schema: Schema) -> dict[str, list[FieldKind]]:
     """Return the kind of each feature that comes from a table, by key of its column."""
     kinds_by_key: dict[str, list[FieldKind]] = {}
-    for key in ("node/x", "edge/edge_attr"):
-        roles = [role for role in description.columns if role.level == key.partition("/")[0]]
+    for level, key in FEATURE_KEYS.items():
+        roles = [role for role in description.columns if role.level == level]
         kinds = [kind for role in roles for kind in role.features.values()]
         if not kinds:
             continue

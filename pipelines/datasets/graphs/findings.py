@@ -21,6 +21,14 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
 
 
+#: Level of a table -> key of its features.
+FEATURE_KEYS: dict[Level, str] = {
+    "node": "node/x",
+    "edge": "edge/edge_attr",
+    "graph": "graph/graph_attr",
+}
+
+
 @dataclass
 class Attributes:
     """Attributes of all graphs: component names, targets, parts and forms."""

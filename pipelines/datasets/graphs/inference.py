@@ -27,7 +27,7 @@ from kmip_data.format.schema import (
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
-from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, InferredGraphs
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
@@ -307,8 +307,7 @@ def add_array_roles(
     of the description, which a model predicts.
     """
     roles = findings.roles
-    keys_of_tables = {"node": "node/x", "edge": "edge/edge_attr", "graph": ""}
-    read_keys = {keys_of_tables[role.level] for role in roles}
+    read_keys = {FEATURE_KEYS[role.level] for role in roles}
     arrays = [column for column in columns if column.doc not in {NODE_ID_DOC, PART_DOC}]
     if any(role.use == "group" for role in roles):
         arrays = [column for column in arrays if column.doc != GROUP_DOC]

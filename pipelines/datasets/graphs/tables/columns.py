@@ -15,6 +15,7 @@ from kmip_data.columns.column_roles import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
 from kmip_data.pipelines.datasets.graphs.findings import (
+    FEATURE_KEYS,
     Attributes,
     Findings,
     Notices,
@@ -131,8 +132,9 @@ def read_columns(
     values |= parts
     attributes.part_keys += parts.keys() - {attributes.group_key}
     if features:
-        attribute = "x" if level == "node" else "edge_attr"
-        values[f"{level}/{attribute}"] = np.stack(features, axis=1)
+        key = FEATURE_KEYS[level]
+        _, _, attribute = key.partition("/")
+        values[key] = np.stack(features, axis=1)
         fields = [feature for role in roles for feature in role.features]
         attributes.component_names[attribute] = tuple(fields)
     findings.tables.levels[table.name] = level
@@ -213,10 +215,11 @@ def _reason_to_ignore(name: str, level: Level, options: ReadOptions, *, is_descr
         return "not in the description"
     if features and name not in features:
         return "not among --set feature="
-    if level == "graph":
+    if level == "graph" and not features and options.described is None:
+        column = shlex.quote(name)
         return (
-            "columns of graphs are not features of nodes; "
-            f"--set label={shlex.quote(name)} makes it the target"
+            f"a column of graphs; --set feature={column} makes it a feature of graphs, "
+            f"--set label={column} the target"
         )
     return ""
 

@@ -96,7 +96,7 @@ def graphs_from_tables(
             table,
             level,
             id_uses[level],
-            options,
+            options if level == "graph" else _without_features_of_graphs(options, tables),
             findings,
             masks_are_flags=masks_are_flags,
             # Without a table of graphs, rows of edges repeat the target of their graph.
@@ -145,6 +145,17 @@ def graphs_from_tables(
     if dropped_edges:
         count = count_with_noun(dropped_edges, "edge")
         notices.ignored[f"rows of {edges.name}"] = f"{count} with an end that is not a node"
+
+
+def _without_features_of_graphs(
+    options: ReadOptions, tables: Mapping[Level, Table]
+) -> ReadOptions:
+    """Return options whose ``feature`` has columns of nodes and edges alone, and restricts only these."""
+    if "graph" not in tables:
+        return options
+    names = {name for level in tables if level != "graph" for name in tables[level].column_names}
+    features = [name for name in options.params.feature if name in {*names, "none"}]
+    return options.with_params(feature=tuple(features))
 
 
 def _uses_of_ids(

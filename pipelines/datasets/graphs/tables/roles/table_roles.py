@@ -161,7 +161,11 @@ def _levels_by_name(
     nodes = [table for table in others if level_from_name(table.name) == "node"]
     if len(nodes) > 1:
         raise _two_tables_error("node", nodes)
-    nodes = nodes or [table for table in others if _has_a_row_for_each_id(table, edges, values)]
+    nodes = nodes or [
+        table
+        for table in others
+        if level_from_name(table.name) != "graph" and _has_a_row_for_each_id(table, edges, values)
+    ]
     return {"node": nodes[0], "edge": edges} if len(nodes) == 1 else {"edge": edges}
 
 
