@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
-from kmip_data.format.split_files import PART_CODES, PARTS, part_name
+from kmip_data.pipelines.companion_files.part_lists import (
+    MAX_LIST_BYTES,
+    ItemNames,
+    add_part,
+    listed_names,
+    part_of_title,
+    refuse_unknown_names,
+)
 from kmip_data.pipelines.companion_files.table_texts import (
     COMPANION_SUFFIXES,
     TableText,
@@ -25,7 +30,6 @@ from kmip_data.pipelines.formats.written_numbers import is_written_number
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
-_MAX_LIST_BYTES = 2**26
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 
 
@@ -120,13 +124,7 @@ def _add_text(
     items_of_part = _listed_items(text, rows, names)
     if items_of_part is not None:
         part, listed = items_of_part
-        repeated = next((item for item in listed if item in companions.parts), None)
-        if repeated is not None:
-            raise DamagedInput(
-                f"{text.name}: {repeated} is in two lists of parts.",
-                next="name each file in one list",
-            )
-        companions.parts |= dict.fromkeys(listed, PART_CODES[part])
+        add_part(companions.parts, text.name, part, listed)
         return ""
 
     # Two columns may be both, if the names of the items are numbers; more are one of both.
@@ -143,46 +141,6 @@ def _add_text(
     if text.is_sheet or _has_no_points(rows):
         return str(table)
     return None
-
-
-class ItemNames:
-    """Items by the names under which tables may know them."""
-
-    def __init__(self, items: Iterable[str]) -> None:
-        self._items: dict[str, str | None] = {}
-        self._numbered_items: dict[int, str | None] = {}
-        for item in items:
-            stem = str(PurePosixPath(item).with_suffix(""))
-            for name in {*_tails(item), *_tails(stem)}:
-                # A name of two items is none.
-                self._items[name] = None if name in self._items else item
-            number = _whole_number(PurePosixPath(stem).name)
-            if number is not None:
-                is_repeated = number in self._numbered_items
-                self._numbered_items[number] = None if is_repeated else item
-
-    def find(self, name: str) -> str | None:
-        """Return the item that a name means, which may have upper folders of its own.
-
-        A number means the item with this number: ``1`` may be ``001.txt``.
-        """
-        for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
-            if (item := self._items.get(tail)) is not None:
-                return item
-        number = _whole_number(name.strip())
-        return None if number is None else self._numbered_items.get(number)
-
-
-def _whole_number(text: str) -> int | None:
-    """Return the number that a text of digits, perhaps with the fraction 0, is; else ``None``."""
-    digits = text.removesuffix(".0")
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
-
-
-def _tails(path: str) -> list[str]:
-    """Return a path without its first folders: ``a/b/c``, ``b/c``, ``c``."""
-    parts = path.split("/")
-    return ["/".join(parts[start:]) for start in range(len(parts))]
 
 
 def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
@@ -214,31 +172,18 @@ def _listed_items(
     text: TableText, rows: Sequence[Sequence[str]], names: ItemNames
 ) -> tuple[str, list[str]] | None:
     """Return the part that a text is named after, and the items that it lists; else ``None``."""
-    words = re.split(r"[^a-z]+", text.title.lower())
-    parts = {part_name(word) for word in words} & {*PARTS}
+    part = part_of_title(text.title)
     is_list = text.is_json or all(len(row) == 1 for row in rows)
-    if len(parts) != 1 or not is_list or text.path.stat().st_size > _MAX_LIST_BYTES:
+    if part is None or not is_list or text.path.stat().st_size > MAX_LIST_BYTES:
         return None
-    listed: list[str] = []
-    if text.is_json:
-        try:
-            content = json.loads(text.read())
-        except ValueError:
-            return None
-        if isinstance(content, list):
-            listed = [entry for entry in content if isinstance(entry, str)]
-    else:
-        lines = text.read().decode("utf-8", "replace").split("\n")
-        listed = [line.strip("\"' \t\r") for line in lines]
-        listed = [line for line in listed if line and not line.startswith("#")]
-        if listed and names.find(listed[0]) is None:
-            del listed[0]  # the name of the column
+    listed = listed_names(text.read(), is_json=text.is_json)
     items = [names.find(entry) for entry in listed]
     existing = [item for item in items if item is not None]
-    if not existing or len(existing) < _MIN_COVERED * len(items):
+    if not existing or len(existing) < _MIN_COVERED * (len(items) - 1):
         return None
-    (part,) = parts
-    return str(part), existing
+    unknown = [entry for entry, item in zip(listed, items, strict=True) if item is None]
+    refuse_unknown_names(text.name, listed, unknown, "file")
+    return part, existing
 
 
 def _item_table(

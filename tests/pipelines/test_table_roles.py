@@ -282,6 +282,47 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
 
 
+@pytest.mark.parametrize("kind", ["nodes", "table of nodes", "graphs", "graph files"])
+def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
+    """Of nodes by id, of graphs by key or name of file; a line that is none of them is an error."""
+    folder = tmp_path / "t"
+    names = [f"app_{number:03d}" for number in range(9)]
+    if kind == "graph files":
+        write_graph_files(folder, 9)
+    elif kind == "graphs":
+        rows = [f"{name},{number},{number + 1}" for number, name in enumerate(names)]
+        write_files(folder, edges_csv="\n".join(["graph,source,target", *rows]))
+    else:
+        rows = [f"{name},{names[(n + 1) % 9]}" for n, name in enumerate(names)]
+        write_files(folder, edges_csv="\n".join(["source,target", *rows]))
+    if kind == "table of nodes":
+        rows = [f"{name},{n / 4}" for n, name in enumerate(names[::-1])]
+        write_files(folder, nodes_csv="\n".join(["id,age", *rows]))
+    lists = {
+        "train_txt": "\n".join(names[:4]),
+        "valid_csv": "\n".join(["name", *names[4:6]]),
+        "test_json": json.dumps(names[6:8]),
+    }
+    write_files(folder, **lists)
+    params, records = build_in_memory(folder)
+    if len(records) > 1:
+        codes = {
+            record.key.rpartition("/")[2]: int(record.columns["graph/split"]) for record in records
+        }
+    else:
+        order = names[::-1] if kind == "table of nodes" else names
+        codes = dict(zip(order, params.masks.tolist(), strict=True))
+    assert [codes[name] for name in names] == [0] * 4 + [1] * 2 + [2] * 2 + [255]
+
+    write_files(folder, train_txt=lists["train_txt"] + "\napp_77\n")
+    noun = "node" if "nodes" in kind else "graph"
+    with pytest.raises(DamagedInput, match=rf"train.txt: 1 of 5 lines name no {noun}.*'app_77'"):
+        build_in_memory(folder)
+    write_files(folder, train_txt=lists["train_txt"] + "\napp_007\n")
+    with pytest.raises(DamagedInput, match="app_007 is in two lists"):
+        build_in_memory(folder)
+
+
 def test_a_table_with_a_role_is_no_legend(tmp_path):
     """Its ids are codes of the classes, too, and its names are distinct."""
     nodes = "id,name,kind,mass\n" + "".join(f"{n},p{n},{n % 3},{n}.5\n" for n in range(12))

@@ -10,6 +10,11 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.listed_parts import (
+    PartLists,
+    add_listed_parts,
+    find_part_lists,
+)
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY, GraphParams
 from kmip_data.pipelines.datasets.graphs.readers import (
@@ -36,6 +41,8 @@ FORMATS = (
     smiles_tables.FORMAT,
     table_files.FORMAT,
 )
+#: Formats of texts that have no names of files for the parts of a split.
+_FORMATS_OF_TEXTS = (networkx_files.FORMAT, smiles_tables.FORMAT, table_files.FORMAT)
 
 
 def read_graphs(
@@ -50,13 +57,19 @@ def read_graphs(
     heads = {name: head_of_table(folder / name, options.memory) for name in files}
     refuse_matrices(folder, files)
     file_format = _find_format(heads, options)
+    lists: PartLists = {}
+    if file_format in _FORMATS_OF_TEXTS:
+        lists = find_part_lists(folder, files)
+        files = [name for name in files if name not in lists]
+        file_format = _find_format({name: heads[name] for name in files}, options)
     if file_format is None:
         raise _unknown_format_error(heads)
     unread = GraphParams.model_fields.keys() - file_format.parameters
     reason = f"{file_format.name} are read without it"
     options.refuse_unread(dict.fromkeys(sorted(unread), reason))
     findings = Findings()
-    return findings, file_format.read(folder, files, options, findings)
+    graphs = file_format.read(folder, files, options, findings)
+    return findings, add_listed_parts(graphs, lists, findings) if lists else graphs
 
 
 def _find_format(heads: Mapping[str, bytes], options: ReadOptions) -> GraphFormat | None:

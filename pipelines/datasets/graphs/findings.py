@@ -20,7 +20,6 @@ from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
 
-
 #: Level of a table -> key of its features.
 FEATURE_KEYS: dict[Level, str] = {
     "node": "node/x",

@@ -147,9 +147,7 @@ def graphs_from_tables(
         notices.ignored[f"rows of {edges.name}"] = f"{count} with an end that is not a node"
 
 
-def _without_features_of_graphs(
-    options: ReadOptions, tables: Mapping[Level, Table]
-) -> ReadOptions:
+def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Table]) -> ReadOptions:
     """Return options whose ``feature`` has columns of nodes and edges alone, and restricts only these."""
     if "graph" not in tables:
         return options

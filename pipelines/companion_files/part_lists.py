@@ -1,0 +1,93 @@
+"""Lists of the items of a part, an item a line, in files named after the part, such as ``train.txt``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.split_files import PART_CODES, PARTS, part_name
+
+MAX_LIST_BYTES = 2**26
+
+
+def part_of_title(title: str) -> str | None:
+    """Return the part that a word of a file's name means; ``None`` for none, or for several."""
+    words = re.split(r"[^a-z]+", title.lower())
+    parts = {part_name(word) for word in words} & {*PARTS}
+    return parts.pop() if len(parts) == 1 else None
+
+
+def listed_names(data: bytes, *, is_json: bool) -> list[str]:
+    """Return the lines of a text without comments, or the entries of a list in JSON; else nothing."""
+    if is_json:
+        try:
+            content = json.loads(data)
+        except ValueError:
+            return []
+        return [*map(str, content)] if isinstance(content, list) else []
+    lines = [line.strip("\"' \t\r") for line in data.decode("utf-8-sig", "replace").split("\n")]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+class ItemNames:
+    """Items by the names under which tables may know them."""
+
+    def __init__(self, items: Iterable[str]) -> None:
+        self._items: dict[str, str | None] = {}
+        self._numbered_items: dict[int, str | None] = {}
+        for item in items:
+            stem = str(PurePosixPath(item).with_suffix(""))
+            for name in {*_tails(item), *_tails(stem)}:
+                # A name of two items is none.
+                self._items[name] = None if name in self._items else item
+            number = _whole_number(PurePosixPath(stem).name)
+            if number is not None:
+                is_repeated = number in self._numbered_items
+                self._numbered_items[number] = None if is_repeated else item
+
+    def find(self, name: str) -> str | None:
+        """Return the item that a name means, which may have upper folders of its own.
+
+        A number means the item with this number: ``1`` may be ``001.txt``.
+        """
+        for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
+            if (item := self._items.get(tail)) is not None:
+                return item
+        number = _whole_number(name.strip())
+        return None if number is None else self._numbered_items.get(number)
+
+
+def _whole_number(text: str) -> int | None:
+    """Return the number that a text of digits, perhaps with the fraction 0, is; else ``None``."""
+    digits = text.removesuffix(".0")
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
+
+
+def _tails(path: str) -> list[str]:
+    """Return a path without its first folders: ``a/b/c``, ``b/c``, ``c``."""
+    parts = path.split("/")
+    return ["/".join(parts[start:]) for start in range(len(parts))]
+
+
+def add_part(codes: dict[str, int], file: str, part: str, names: Sequence[str]) -> None:
+    """Add the code of the part to each name in a list; refuse a name in two lists."""
+    for name in names:
+        if codes.setdefault(name, PART_CODES[part]) != PART_CODES[part]:
+            raise DamagedInput(
+                f"{file}: {name} is in two lists of parts.", next="name each in one list"
+            )
+
+
+def refuse_unknown_names(
+    file: str, names: Sequence[str], unknown: Sequence[str], noun: str
+) -> None:
+    """Refuse the names of a list that mean no item, except a first line with the name of the column."""
+    if not unknown or (unknown == [*names[:1]] and len(names) > 1):
+        return
+    raise DamagedInput(
+        f"{file}: {len(unknown):,} of {len(names):,} lines name no {noun}, such as {unknown[0][:80]!r}.",
+        next=f"correct these lines, or move {file} out of the folder",
+    )

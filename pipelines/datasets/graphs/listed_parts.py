@@ -1,0 +1,93 @@
+"""Parts of graphs, or of the nodes of a single graph, by lists such as ``train.txt`` next to the files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import NODE_ID
+from kmip_data.format.split_files import NO_PART
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.companion_files.part_lists import (
+    MAX_LIST_BYTES,
+    ItemNames,
+    add_part,
+    listed_names,
+    part_of_title,
+    refuse_unknown_names,
+)
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.legends import LEGEND_SUFFIXES
+
+_KEY = "graph/split"
+_SEVERAL_CELLS = re.compile(r"[\s,;|]")
+PartLists = Mapping[str, tuple[str, Sequence[str]]]  #: file -> its part and the names in it
+
+
+def find_part_lists(folder: Path, files: Sequence[str]) -> PartLists:
+    """Return the files that list a part; lines of several cells are rows of a table."""
+    lists: dict[str, tuple[str, Sequence[str]]] = {}
+    for file in files:
+        path = folder / file
+        part = part_of_title(path.name.partition(".")[0])
+        suffix = path.suffix.lower()
+        if part is None or suffix not in LEGEND_SUFFIXES or path.stat().st_size > MAX_LIST_BYTES:
+            continue
+        names = listed_names(path.read_bytes(), is_json=suffix == ".json")
+        if names and not any(map(_SEVERAL_CELLS.search, names)):
+            lists[file] = (part, names)
+    return lists if len(lists) < len(files) else {}
+
+
+def add_listed_parts(
+    graphs: Iterator[GraphRecord], lists: PartLists, findings: Findings
+) -> Iterator[GraphRecord]:
+    """Yield the graphs with their part; the parts of a single graph's nodes are masks.
+
+    Raises ``DamagedInput`` if the files have parts already, or if a list has an unknown name.
+    """
+    codes: dict[str, int] = {}
+    for file, (part, listed) in lists.items():
+        add_part(codes, file, part, listed)
+    first = list(islice(graphs, 2))
+    attributes = findings.attributes
+    if attributes.masks is not None or attributes.part_keys:
+        raise DamagedInput(
+            f"{next(iter(lists))} and a column or masks give parts.",
+            next="keep one of both, and leave the other out of the folder",
+        )
+    used: set[str | None] = set()
+    noun = "graph"
+    if len(first) == 1:
+        noun = "node"
+        names = _names_of_nodes(first[0])
+        used = {*names}
+        attributes.masks = np.array([codes.get(name, NO_PART) for name in names], np.uint8)
+        yield from first
+    else:
+        attributes.part_keys.append(_KEY)
+        entries = ItemNames(codes)
+        for graph in chain(first, graphs):
+            entry = entries.find(graph.key)
+            used.add(entry)
+            code = np.array([codes.get(entry or "", NO_PART)], np.uint8)
+            yield replace(graph, columns={**graph.columns, _KEY: code})
+    for file, (_, listed) in lists.items():
+        unknown = [name for name in listed if name not in used]
+        refuse_unknown_names(file, listed, unknown, noun)
+
+
+def _names_of_nodes(graph: GraphRecord) -> list[str]:
+    """Return the id of each node as a text, or the number of its row."""
+    ids = graph.columns.get(NODE_ID)
+    if ids is None:
+        return [*map(str, range(graph.num_nodes))]
+    if ids.ndim == 1:
+        return [*map(str, ids.tolist())]
+    return [bytes(row).rstrip(b"\0").decode() for row in ids]
