@@ -212,14 +212,11 @@ def _run_and_handle_errors(args: list[str]) -> int:
             shown = _save_traceback_of_bug(error)
         else:
             code = shown.exit_code
-            advice = shown.next
             typed = ParsedCommand.from_words(args, root)
-            complete_next_line(shown, args, PROGRAM, typed.command)
-            # A line made of the typed one may leave out options of a build on purpose.
-            is_made_of_line = shown.next != advice
             shown.next = shown.next and complete_printed_commands(
-                shown.next, args, root, PROGRAM, choose_build=not is_made_of_line
+                shown.next, args, root, PROGRAM, choose_build=True
             )
+            complete_next_line(shown, args, PROGRAM, typed.command)
         click.echo(f"{errors.ERROR_PREFIX}{shown}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED_META_KEY):

@@ -30,12 +30,15 @@ class KmipDataError(Exception):
     left
         Files that an unfinished command left on disk. Omit it if nothing was written.
     next
-        Command or step that resolves the error.
+        Advice that resolves the error: commands, options to add or leave out ("leave out --k"), and
+        words. The command line divides it into whole commands and ``remedy``, the words.
     """
 
     exit_code: ClassVar[int] = 1
     #: Typed word and its likely correction; used to print a corrected command.
     correction: tuple[str, str] | None = None
+    #: Words about the commands in ``next``, from which the command line divides them.
+    remedy: str | None = None
     #: True if the message already names file and line.
     has_location = False
 
@@ -62,13 +65,17 @@ class KmipDataError(Exception):
             "expected": self.expected,
             "found": self.found,
             "on disk": self.left,
+            "remedy": self.remedy,
             "next": self.next,
         }
         return {label: text for label, text in lines.items() if text}
 
     def __str__(self) -> str:
         lines = [self.message]
-        lines += [f"  {label}: {text}" for label, text in self.labelled_lines.items()]
+        for label, text in self.labelled_lines.items():
+            # Each alternative of a command stands alone on its line.
+            alternatives = text.replace("\n", "\n    or: ") if label == "next" else text
+            lines.append(f"  {label}: {alternatives}")
         return "\n".join(lines)
 
 

@@ -377,7 +377,7 @@ def test_missing_plugins_are_reported(folder, package, monkeypatch):
     points = package / "lib_of_paths-1.0.dist-info/entry_points.txt"
     points.write_text("[kmip_data.attention]\nlate = lib_of_paths.attention:Gone\n")
     for source, message in {
-        "gone.py": "gone.py.\n  next: check the path of the plugin",
+        "gone.py": "gone.py.\n  remedy: check the path of the plugin",
         "json.py": "'json' is not a valid module name, or is taken",
         "no-such-package": "There is no plugin 'no-such-package'",
         "lib-of-paths": "found: AttributeError: module 'lib_of_paths.attention' has no attribute 'Gone'",

@@ -30,13 +30,13 @@ def advised_commands(root: Path = ROOT) -> list[tuple[str, str]]:
     commands = {}
     for name, path in modules(root).items():
         tree = ast.parse(path.read_text("utf-8"))
-        for text in _texts(tree):
+        for text in advice_texts(tree):
             for template in _commands_in(text):
                 commands[name, template] = None
     return list(commands)
 
 
-def _texts(node: ast.AST) -> Iterator[str]:
+def advice_texts(node: ast.AST) -> Iterator[str]:
     """Yield strings, f-strings and lists of words below a node, without docstrings and help."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
@@ -49,7 +49,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
         yield " ".join(map(_template, node.elts))
         return
     for child in ast.iter_child_nodes(node):
-        yield from _texts(child)
+        yield from advice_texts(child)
 
 
 def _template(node: ast.AST) -> str:

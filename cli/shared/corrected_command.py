@@ -9,17 +9,10 @@ from itertools import zip_longest
 
 import click
 
+from kmip_data.cli.shared.divided_advice import AdvisedStep, divide_advice, words_of_advice
 from kmip_data.errors import KmipDataError
 from kmip_data.text import strip_secrets
 
-#: A word of a shell, perhaps with quotes and with commas inside.
-_VALUE = r"(?!-)(?:'[^']*'|[^\s,;']|,(?=[^\s,;]))+"
-_OPTION = rf"--[a-z-]+(?: {_VALUE})?"
-_STEP_END = r"(?=$|[,;:] | \()"
-#: Options at the beginning of a step, such as ``--set header=yes``, to be added to the line.
-_OPTIONS_TO_ADD = re.compile(rf"(?:^|: )({_OPTION}(?: {_OPTION})*){_STEP_END}")
-_OPTIONS_TO_LEAVE_OUT = re.compile(rf"(?:^|: )leave out ({_OPTION}(?: and {_OPTION})*){_STEP_END}")
-_SAME_COMMAND = re.compile(rf"(?<!with )the same command(?: again)?(?: with ({_OPTION}))?")
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 #: Key of ``--set`` -> option that is often typed instead.
 _OPTION_MEANT_AS_KEY = {"model.attention.k": "--k"}
@@ -35,24 +28,21 @@ _COMMANDS_WITH_CONFIG_KEYS = {"train", "sweep"}
 def complete_next_line(
     error: KmipDataError, args: Sequence[str], program: str, command: click.Command | None = None
 ) -> None:
-    """Replace the ``next`` line of ``error`` by a whole command, if it can be inferred from ``args``.
+    """Divide the advice of ``error`` into ``next``, whole commands, and ``remedy``, words about them.
 
     A word that was probably meant replaces the typed word. Options that the error advises are added
     to the line, in place of earlier values, if ``command`` takes them; options to leave out are
     removed; "the same command" becomes the line. ``command`` is the typed command.
     """
-    if not args or args[0] in _DESTRUCTIVE_COMMANDS:
+    can_repeat = bool(args) and args[0] not in _DESTRUCTIVE_COMMANDS
+    if can_repeat and error.correction is not None:
+        corrected = _replace_typed_word(args, *error.correction)
+        if corrected is not None and not _has_secret(corrected):
+            error.next = shlex.join([program, *corrected])
+            return
+    if not error.next:
         return
-    step = _completed_next_line(error, args, program, command)
-    # A command without its password would not work, and one with it must not be logged.
-    if step is not None and strip_secrets(step) == step:
-        error.next = step
 
-
-def _completed_next_line(
-    error: KmipDataError, args: Sequence[str], program: str, command: click.Command | None
-) -> str | None:
-    """Return the ``next`` line with a whole command; ``None`` if it stays as it is."""
     options_of_command = set()
     flags = set()
     for param in command.params if command is not None else ():
@@ -60,38 +50,60 @@ def _completed_next_line(
         if isinstance(param, click.Option) and param.is_flag:
             flags.update(param.opts)
 
-    if error.correction is not None:
-        corrected = _replace_typed_word(args, *error.correction)
-        if corrected is not None:
-            return shlex.join([program, *corrected])
+    lines: list[str] = []
+    completed = []
+    for step in divide_advice(error.next, flags):
+        line: str | None = step.text
+        if step.kind != "command":
+            words = None
+            if can_repeat:
+                words = _line_with_step(args, step, options_of_command, flags)
+            # A command without its password would not work, and one with it must not be logged.
+            line = None
+            if words is not None and not _has_secret(words):
+                line = shlex.join([program, *words])
+        if line is None:
+            continue
+        completed.append(step)
+        if step.is_sequel and lines:
+            lines[-1] += f" && {line}"
+        elif line not in lines:
+            lines.append(line)
+    error.remedy = words_of_advice(error.next, completed)
+    error.next = "\n".join(lines) or None
 
-    step = error.next or ""
-    if match := _SAME_COMMAND.search(step):
-        words = add_options(args, shlex.split(match[1] or ""), flags)
-        return f"{step[: match.start()]}{shlex.join([program, *words])}{step[match.end() :]}"
 
-    if match := _OPTIONS_TO_LEAVE_OUT.search(step):
-        options = shlex.split(match[1].replace(" and ", " "))
+def _has_secret(words: Sequence[str]) -> bool:
+    line = shlex.join(words)
+    return strip_secrets(line) != line
+
+
+def _line_with_step(
+    args: Sequence[str], step: AdvisedStep, options_of_command: set[str], flags: set[str]
+) -> list[str] | None:
+    """Return the typed line with the options of a step; ``None`` if it cannot take them."""
+    options = step.options
+    if step.kind == "leave out":
         words = _drop_options(args, _options_with_values(options), flags)
-        if len(words) == len(args):
-            return None
-        return f"{step[: match.end()]}: {shlex.join([program, *words])}{step[match.end() :]}"
+        return words if len(words) < len(args) else None
 
-    match = _OPTIONS_TO_ADD.search(step)
-    if match is None or _PLACEHOLDER.search(match[1]):
+    if any(_PLACEHOLDER.search(word) for word in options):
         return None
-    added = {option for option, _ in _options_with_values(shlex.split(match[1]))}
-    if command is not None and not added <= options_of_command:
+    added = {option for option, _ in _options_with_values(options)}
+    if options_of_command and not added <= options_of_command:
         return None
-    if args[0] not in _COMMANDS_WITH_CONFIG_KEYS and "--set model." in match[1]:
+    for key in (word.partition("=")[0] for word in options if "=" in word):
+        if key.startswith("model.") and args[0] not in _COMMANDS_WITH_CONFIG_KEYS:
+            return None
+        # Keys without a dot are parameters of a build, which other commands spell differently.
+        if "." not in key and args[0] != "build":
+            return None
+    words = add_options(
+        _drop_options(args, _options_with_values(step.replaced), flags), options, flags
+    )
+    if step.kind == "add" and sorted(words) == sorted(args):  # the advice was already typed
         return None
-    # Keys without a dot are parameters of a build, which other commands spell differently.
-    if args[0] != "build" and re.search(r"--set [^.=]+=", match[1]):
-        return None
-    words = add_options(args, shlex.split(match[1]), flags)
-    if sorted(words) == sorted(args):  # the advice was already typed
-        return None
-    return f"{step[: match.start(1)]}{shlex.join([program, *words])}{step[match.end() :]}"
+    return words
 
 
 def add_options(

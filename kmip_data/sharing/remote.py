@@ -68,7 +68,8 @@ def file_system(address: str) -> tuple[Any, str]:
             " reached from here.",
             expected="a folder, or hf://, s3://, gs:// or https:// with the required packages",
             found=strip_secrets(str(error), address),
-            next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
+            next=f"for hf://, {install_command('hub')}; for s3://, pip install s3fs; "
+            "for gs://, pip install gcsfs",
         ) from error
     return system, root.rstrip("/")
 

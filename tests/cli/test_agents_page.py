@@ -41,7 +41,7 @@ def test_documented_keys_equal_the_keys_of_json_output(home, monkeypatch):
 def test_an_error_prints_one_json_object_and_downloads_nothing(home, command, code):
     outcome = kmip(*command.split(), "--json")
     assert outcome.code == code == outcome.json["error"]["exit_code"]
-    assert {"class", "exit_code", "what", "next"} <= set(outcome.json["error"])
+    assert {"class", "exit_code", "what"} <= set(outcome.json["error"])
     assert set(outcome.json["error"]) <= {
         "class",
         "exit_code",
@@ -50,4 +50,5 @@ def test_an_error_prints_one_json_object_and_downloads_nothing(home, command, co
         "expected",
         "found",
         "on_disk",
+        "remedy",
     }

@@ -237,7 +237,7 @@ def test_a_trained_model_predicts_new_data(old, tmp_path, home):
     build("new", write(tmp_path / "new", table), "--set", "label=group")
     message = expect_refusal("evaluate", run.parent, "--dataset", "new")
     commands = re.search(
-        r"next: kmip-data (.*); then kmip-data (evaluate .* --dataset new-new)\n", message
+        r"next: kmip-data (.*) && kmip-data (evaluate .* --dataset new-new)\n", message
     )
     expect_success(*shlex.split(commands[1]), "--quiet")
     expect_success(*shlex.split(commands[2]))

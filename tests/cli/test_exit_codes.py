@@ -64,7 +64,7 @@ def command_that(monkeypatch):
     return make
 
 
-def test_every_error_has_its_exit_code_and_five_parts(command_that):
+def test_every_error_has_its_exit_code_and_six_parts(command_that):
     defined = {value for value in vars(errors).values() if isinstance(value, type)}
     ours = {each for each in defined if issubclass(each, errors.KmipDataError)}
     ours -= {errors.OpenQuestions}  # made of questions: tests/cli/test_conversation.py
@@ -72,11 +72,14 @@ def test_every_error_has_its_exit_code_and_five_parts(command_that):
 
     def check(case):
         error, code = case
-        command_that(error("It broke.", expected="a", found="b", left="c", next="d"))
+        command_that(
+            error("It broke.", expected="a", found="b", left="c", next="d: kmip-data list")
+        )
         outcome = kmip("x")
         assert (outcome.code, outcome.out) == (code, "")
         assert (
-            outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
+            outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n"
+            "  remedy: d\n  next: kmip-data list\n"
         )
 
     check_each(check, CLASSES.items())
@@ -265,7 +268,7 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
         ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .asc, .bin, .csv, .las, .laz, .npy, .pcd, .ply, .pts, .tsv, .txt, .xyz files",
-        ("verify", "s3dis"): f"next: use {made.path.name} instead, or",
+        ("verify", "s3dis"): f"use {made.path.name} instead, or this command\n  next: kmip-data build s3dis\n",
         ("verify", "s3dis", "--sample"): "next: kmip-data build s3dis --sample\n",
     }  # fmt: skip
     for words, message in cases.items():

@@ -23,7 +23,7 @@ QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
 
 def command_of(message: str) -> list[str]:
     """Return the words of the command that ends a message."""
-    return shlex.split(re.search(r"next: (?:[^\n]*: )?kmip-data ([^;\n]+)", message)[1])
+    return shlex.split(re.search(r"next: kmip-data (.+?)(?: && |\n)", message)[1])
 
 
 def write_people(folder, *columns):
@@ -195,7 +195,7 @@ def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path
     expect_success("train", "soc", *QUICK, "--name", "first")
     (tmp_path / "new.csv").write_text("source,target\np0,p1\n")
     message = expect_refusal("predict", "first", "--dataset", tmp_path / "new.csv")
-    assert "; then kmip-data predict first --dataset new\n" in message
+    assert " && kmip-data predict first --dataset new\n" in message
     assert command_of(message)[-2:] == ["--like", f"{home}/runs/soc/gcn/first"]
 
     write_people(tmp_path / "wide", "age", "size")
@@ -205,7 +205,7 @@ def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path
     message = expect_refusal("predict", "first", "--dataset", "wide")
     assert ": it has 2 node features; the run was trained with 1.\n" in message
     expect_success(*command_of(message), "-q")
-    expect_success(*shlex.split(message.partition("; then kmip-data ")[2]))
+    expect_success(*shlex.split(message.partition(" && kmip-data ")[2]))
 
     # Other columns: first a training, then the run that it gave; other data where nothing is learned.
     write_people(tmp_path / "tall", "height")
@@ -221,7 +221,8 @@ def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path
     words[words.index("tall")] = "bare"
     expect_success(*words, "--set", "label=none", "--set", "ignore=group")
     message = expect_refusal("predict", "first", "--dataset", "bare")
-    assert "next: use data with the columns of soc; your builds: kmip-data list" in message
+    assert "remedy: use data with the columns of soc; your builds\n" in message
+    assert command_of(message) == ["list"]
 
     message = expect_refusal("train", "soc", "--preset", "soc/gcn")
     assert "soc has no preset" in message
@@ -248,7 +249,7 @@ def test_a_report_has_one_row_for_the_seeds_of_a_name(people, home, tmp_path):
     message = expect_refusal(
         "train", "soc", *QUICK, "--name", "two-seed0", "--set", "optimizer.lr=0.5"
     )
-    assert re.search(r"found: optimizer.lr: [0-9.]+, not 0.5\n  next", message)
+    assert re.search(r"found: optimizer.lr: [0-9.]+, not 0.5\n  remedy", message)
 
     message = expect_refusal("predict", "soc")
     assert "expected: one of soc/gcn/two-seed0, soc/gcn/two-seed1\n" in message
@@ -266,14 +267,14 @@ def test_an_unknown_split_rule_is_refused_and_not_replaced(home, tmp_path):
     table.write_text("smiles,y\nCCO,1\nCCN,0\nCCC,1\nCCCl,0\nCCBr,1\n")
     line = ["build", "graphs", "--name", "assay", "--archive", table, "--split-rule"]
     for typed, step in {
-        "cluster": "one of these rules, or the parts in a column split of the files",
-        "randon": shlex.join(["kmip-data", *map(str, line), "random"]),
+        "cluster": "remedy: one of these rules, or the parts in a column split of the files",
+        "randon": f"next: {shlex.join(['kmip-data', *map(str, line), 'random'])}",
     }.items():
         message = expect_refusal(*line, typed)
         assert (
             f"There is no rule or column of parts {typed!r}.\n  expected: random, stra" in message
         )
-        assert f"  next: {step}\n" in message
+        assert f"  {step}\n" in message
 
 
 def test_positives_and_missing_labels_of_several_targets_are_counted(home, tmp_path):
@@ -303,7 +304,8 @@ def test_evaluation_names_missing_build_of_run(people, home, tmp_path):
     ):
         message = expect_refusal(*command)
         assert "The build of soc that the run was trained on is gone.\n" in message
-    step = re.search(r"; or kmip-data (build .*), where FILE is what it was built from", message)[1]
+    assert ", where FILE is what it was built from" in message
+    step = re.search(r"  or: kmip-data (build .*)\n", message)[1]
     assert step == "build graphs --name soc --archive FILE --set label=group"
 
     expect_success(*shlex.split(step.replace("FILE", str(tmp_path / "soc"))), "-q")
@@ -331,7 +333,7 @@ def test_features_are_refused_and_a_missing_target_is_reported_for_molecules(hom
     assert (
         "--set feature=solvent has no effect: the features of molecules come from SMILES" in message
     )
-    command = message.partition("next: leave out --set feature=solvent: kmip-data ")[2]
+    command = message.partition("next: kmip-data ")[2]
     expect_success(*shlex.split(command), "-q")
 
     text = expect_success(*words, "--dry-run").out

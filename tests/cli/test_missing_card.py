@@ -41,7 +41,7 @@ def test_the_same_build_command_writes_the_card_again(home, edges):
         (path / CARD_NAME).unlink()
         message = expect_refusal("verify", path, "--repair")
         assert f"{path} is not a finished build" in message
-        assert "next: build it again with the same command" in message
+        assert "remedy: build it again with the same command" in message
         assert build() == path
         assert read_contents(path) == before
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,11 @@ from hypothesis import strategies as st
 from support.cli import expect_refusal, expect_success, kmip
 
 from kmip_data.cli.main import root
+from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
+from kmip_data.errors import UsageError
+from tools.advice import advice_texts
+from tools.structure import ROOT, modules
 
 
 def leaf_paths(command: click.Command = root, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -140,3 +146,66 @@ def test_output_errors_and_json_errors_are_completed(tmp_path, monkeypatch):
     assert json.loads(outcome.out)["error"]["next"] == f"kmip-data list --home '{home}'"
     listed = expect_success("list", "--home", home, "--json").json
     assert Path(listed["home"]) == home
+
+
+def refused_words(command: str) -> list[str]:
+    """Return the words of a printed command that its parser does not take."""
+    program, *words = shlex.split(command)
+    if program in {"pip", "python", "mv", "osmium"}:
+        return []
+    assert program == "kmip-data", command
+    parsed = parse(command)
+    if parsed.command is None:  # the help of a command, or a name that the code fills in
+        return [] if words[-1] == "--help" or "x1" in words[:2] else words
+    context = click.Context(parsed.command, **root.context_settings)
+    return parsed.command.make_parser(context).parse_args(words[len(parsed.path) :])[1]
+
+
+def test_advice_of_every_error_in_the_code_is_divided_into_whole_commands():
+    texts = set()
+    for _, path in modules(ROOT).items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "next":
+                texts |= {*advice_texts(node.value)}
+    lines = 0
+    for line in ("build graphs --archive a --name a --k 3", "train a --epochs 3 --set b.c=1"):
+        command = parse(f"kmip-data {line}").command
+        for text in texts:
+            error = UsageError("x", next=re.sub(r"(?<=[a-z])\{\}", "", text).replace("{}", "x1"))
+            complete_next_line(error, line.split(), "kmip-data", command)
+            for advised in re.split("\n| && ", error.next or ""):
+                assert not advised or not refused_words(advised), (text, advised)
+                lines += bool(advised)
+            assert not re.search(r"(?<!`)kmip-data [a-z]", error.remedy or ""), text
+    assert lines > 200
+
+
+@pytest.mark.parametrize(
+    ("advice", "remedy", "lines"),
+    [
+        ("--k 3", None, ["build g --by --k 3"]),
+        ("--k 3 or --k 4", None, ["build g --by --k 3", "build g --by --k 4"]),
+        ("leave out --k or --by", None, ["build g --by", "build g --k 2"]),
+        ("leave out --k and --by", None, ["build g"]),
+        ("--k 3, if few; or repair it", "--k 3, if few; or repair it", ["build g --by --k 3"]),
+        ("repair it", "repair it", []),
+        ("with --k, or --k FILE", "with --k, or --k FILE", []),
+        ("kmip-data list; then the same command", None, ["list && kmip-data build g --k 2 --by"]),
+        ("kmip-data list, which helps", "this command, which helps", ["list"]),
+        (
+            "one: kmip-data list; kmip-data runs, or so",
+            "one; this command, or so",
+            ["list", "runs"],
+        ),
+        ("move it; then kmip-data list", "move it; then this command", ["list"]),
+    ],
+)
+def test_advice_is_divided_into_commands_and_words(advice, remedy, lines):
+    error = UsageError("x", next=advice)
+    options = [click.Option(["--k"]), click.Option(["--by"], is_flag=True)]
+    words = ["build", "g", "--k", "2", "--by"]
+    complete_next_line(error, words, "kmip-data", click.Command("build", params=options))
+    assert error.remedy == remedy
+    assert (error.next or "").splitlines() == [f"kmip-data {line}" for line in lines]
+    shown = "".join(f"\n    or: kmip-data {line}" for line in lines[1:])
+    assert not lines or str(error).endswith(f"  next: kmip-data {lines[0]}{shown}")

@@ -147,12 +147,14 @@ def test_a_dataset_name_selects_its_only_build(make_build, raw, home) -> None:
     build, other = make_build(), make_build("s3dis-k8", content="other")
     message = expect_refusal("remove", "s3dis", "--yes")
     assert "2 folders" in message
-    assert "next: all of them: kmip-data remove built/s3dis-k4 built/s3dis-k8\n" in message
+    assert (
+        "remedy: all of them\n  next: kmip-data remove built/s3dis-k4 built/s3dis-k8\n" in message
+    )
     # A build that a run was trained on is not advised to be removed.
     result = home / "runs/s3dis/gcn/one/result.json"
     result.parent.mkdir(parents=True)
     result.write_text(json.dumps({"build_key": build.card.key}))
-    step = "next: only without runs: kmip-data remove built/s3dis-k8\n"
+    step = "remedy: only without runs\n  next: kmip-data remove built/s3dis-k8\n"
     assert step in expect_refusal("remove", "s3dis", "--yes")
     expect_refusal("remove", "s3", "--yes")
     assert build.path.is_dir()

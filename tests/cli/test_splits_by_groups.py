@@ -22,7 +22,7 @@ SITE = "Größe der site"  #: a name that no array may have
 
 def command_of(message: str) -> list[str]:
     """Return the words of the command that ends a message."""
-    return shlex.split(re.search(r"next: kmip-data ([^;,\n]+)", message)[1])
+    return shlex.split(re.search(r"next: kmip-data (.+)", message)[1])
 
 
 @pytest.fixture

@@ -34,8 +34,7 @@ def refuse(line: str) -> str:
     """Type a line that is refused; return its advice."""
     outcome = kmip(*shlex.split(line))
     assert outcome.code != 0, outcome.out
-    assert "next: " in outcome.err
-    return outcome.err.rpartition("next: ")[2]
+    return outcome.err.rpartition("Error: ")[2]
 
 
 def refuse_call(call: Callable[[], object]) -> str:

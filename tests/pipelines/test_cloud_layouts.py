@@ -111,7 +111,7 @@ def test_a_folder_per_class_labels_clouds(tmp_path):
     )
     assert "own has 2 folds: there is no fold 2." in message
     message = expect_refusal(*words, "--archive", tmp_path / "clouds/a", "--set=label=folder")
-    assert "next: leave out --set label=folder: kmip-data build points" in message
+    assert "next: kmip-data build points" in message
 
 
 def test_every_file_is_a_part_of_one_cloud_or_ignored():

@@ -114,7 +114,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     previous = run / PREVIOUS_CHECKPOINT
     if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
         remedy = (
-            f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged')}; "
+            f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged')} && "
             f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}; then the same command, "
             "which continues from the previous checkpoint"
         )

@@ -182,7 +182,7 @@ def read_result(run: Path) -> RunResult:
             run / RESULT_NAME,
             RunResult,
             "cannot be read as a result",
-            next=f"{resume} rewrites it from the run's last checkpoint",
+            next=f"{resume}, which rewrites it from the run's last checkpoint",
         )
     except FileNotFoundError as error:
         raise UsageError(

@@ -168,7 +168,10 @@ class TrainingModule(nn.Module):
         """Return the error for a diverged run, which names its current activity."""
         remedy = f"kmip-data verify {self.quoted_build_path}"
         if not self.is_finished_run:
-            remedy = f"a lower --set optimizer.lr=…, --set training.precision=32, or {remedy}"
+            precision = ""
+            if self.config.training.precision != "32":
+                precision = " --set training.precision=32,"
+            remedy = f"a lower --set optimizer.lr=…,{precision} or {remedy}"
         return CheckFailed(f"{message}, {self.activity}.", found=detail, next=remedy)
 
 

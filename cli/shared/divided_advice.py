@@ -1,0 +1,110 @@
+"""Advice of an error, divided into the commands to type and the words about them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+#: Word of a command line in a sentence: quoted, or up to punctuation that a blank follows.
+_WORD = r"(?:'[^']*'|[^\s',;:.`]|[,;:.](?=[^\s])|(?<==)\.)+"
+_VALUE = rf"(?!--|(?:and|or|with|without)\b){_WORD}(?<!=)"
+_PROGRAM = r"(?:kmip-data [a-z-]|pip install |python -[cm] |mv |osmium renumber )"
+_END_OF_COMMAND = r"(?:[;,:.](?=\s|$)|[`\n]| \(| which\b| again\b| && | or | then )"
+_COMMAND = rf"(?<![\w/.`-])(?={_PROGRAM})(?:'[^']*'|\"[^\"]*\"|(?!{_END_OF_COMMAND}).)+"
+_START = r"(?:^|(?<=[:;,] )|(?<=\bor )|(?<=\bthen ))"  #: of a clause
+_LEAVE_OUT = rf"--set {_WORD}|--[a-z-]+"
+_SAME_COMMAND = rf"(?<!with )the same command(?: again)?(?: with (?P<with>--[a-z-]+ {_VALUE}))?"
+#: Words that only join commands.
+_CONJUNCTIONS = re.compile(r"\b(?:or|and|then|run|again)\b|\W+")
+_THIS = "\0"  #: stands for a command in the words about it
+_ORDINALS = ("the first command", "the second command", "the third command")
+
+
+@dataclass(frozen=True)
+class AdvisedStep:
+    """A part of an advice that stands for one command."""
+
+    text: str  #: as it stands in the advice
+    start: int  #: its first character there
+    kind: str  #: command, add (of options), leave out, or repeat
+    options: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()  #: options that ``options`` stand in for
+    is_sequel: bool = False  #: True if it follows the previous step, instead of replacing it
+
+    @property
+    def end(self) -> int:
+        """Offset of the first character behind it."""
+        return self.start + len(self.text)
+
+
+def divide_advice(advice: str, flags: Collection[str] = ()) -> list[AdvisedStep]:
+    """Return the steps in an advice that stand for a command, in their order.
+
+    A step is a command, options at the beginning of a clause, "leave out" with options, or "the
+    same command". ``flags`` are the options without a value.
+
+    >>> [step.text for step in divide_advice("--set k=1, if few; or leave out --by")]
+    ['--set k=1', 'leave out --by']
+    """
+    names = "|".join(sorted(map(re.escape, flags), key=len, reverse=True))
+    option = rf"--[a-z-]+ {_VALUE}"
+    if names:
+        option = rf"(?:(?:{names})(?![\w=-])|{option})"
+    steps = re.compile(
+        rf"(?P<command>{_COMMAND})"
+        rf"|{_START}(?P<leave>leave out (?:{_LEAVE_OUT})(?: and (?:{_LEAVE_OUT}))*)"
+        rf"|{_START}(?P<add>{option}(?: {option})*)(?: instead of (?P<replaced>{_LEAVE_OUT}))?"
+        rf"|(?P<repeat>{_SAME_COMMAND})"
+    )
+    found: list[AdvisedStep] = []
+    end = 0
+    for match in steps.finditer(advice):
+        between = advice[end : match.start()]
+        end = match.end()
+        is_sequel = bool(found) and re.search(r"\bthen\b|&&", between) is not None
+        kind, options = "add", match["add"]
+        if match["command"]:
+            kind, options = "command", ""
+        elif match["repeat"]:
+            kind, options = "repeat", match["with"] or ""
+        elif match["leave"]:
+            kind, options = "leave out", match["leave"].removeprefix("leave out ")
+        elif between == " or " and found and found[-1].kind == "leave out":
+            kind = "leave out"
+        try:
+            words = shlex.split(options.replace(" and --", " --"))
+            replaced = tuple(shlex.split(match["replaced"] or ""))
+        except ValueError:  # an unbalanced quote is prose
+            continue
+        text = match[0].rstrip()
+        found.append(AdvisedStep(text, match.start(), kind, tuple(words), replaced, is_sequel))
+    return found
+
+
+def words_of_advice(advice: str, steps: Sequence[AdvisedStep]) -> str | None:
+    """Return an advice without the commands of ``steps``; ``None`` if no sentence is left.
+
+    Options stay, because the words around them say when they are right. A command becomes "this
+    command", or disappears behind a colon.
+
+    >>> words_of_advice("another: kmip-data x", divide_advice("another: kmip-data x"))
+    'another'
+    """
+    rest = words = ""
+    end = 0
+    for step in steps:
+        between = advice[end : step.start]
+        rest += between
+        words += between + (_THIS if step.kind == "command" else step.text)
+        end = step.end
+    rest += advice[end:]
+    if not _CONJUNCTIONS.sub("", rest):
+        return None
+
+    # A command alone in its clause is named by the words before it, or not at all.
+    words = re.sub(rf": {_THIS}(?=$|;)", "", words + advice[end:])
+    words = re.sub(rf"(^|; )(?:or )?{_THIS}(?:; (?:or )?|$)", r"\1", words)
+    names = iter(_ORDINALS if words.count(_THIS) > 1 else ("this command",))
+    return re.sub(_THIS, lambda _: next(names, "another command"), words).strip("; ")
