@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +14,9 @@ from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
-from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
+from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
 from kmip_data.pipelines.common_columns import class_column, regression_column
 from kmip_data.pipelines.companion_files.companions import Companions
-from kmip_data.pipelines.datasets.points.layouts import class_folders
 from kmip_data.pipelines.legends import find_legend
 from kmip_data.text import list_names
 
@@ -24,6 +24,7 @@ NO_LABEL = "none"  #: value of ``label``: no labels
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
 _LABEL_NAMES = ("label", "labels", "class", "classification", "category", "target")
 _PART_NAMES = ("split",)
+_MIN_ITEMS_PER_CLASS = 2  #: items per folder from which folders are classes by default
 
 
 @dataclass(frozen=True)
@@ -226,3 +227,24 @@ def _parts_in_column(companions: Companions) -> dict[str, int]:
             )
         codes[item] = NO_PART if value is None else PART_CODES[str(part)]
     return codes
+
+
+def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str, str]:
+    """Return the class of each item by the folder that it lies in; nothing if folders are no classes.
+
+    Each item must be in one folder; folders named train, val and test do not count. Classes
+    ``by_default`` are several, with two items on average.
+    """
+    folders: dict[str, str] = {}
+    for name in names:
+        above = [
+            folder
+            for folder in PurePosixPath(name).parts[:-1]
+            if part_name(folder.lower()) not in PARTS
+        ]
+        if len(above) != 1:
+            return {}
+        folders[name] = above[0]
+    classes = len({*folders.values()})
+    is_likely = classes > 1 and len(folders) >= _MIN_ITEMS_PER_CLASS * classes
+    return folders if is_likely or not by_default else {}

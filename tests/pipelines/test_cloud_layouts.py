@@ -9,7 +9,8 @@ import pytest
 from support.cli import expect_refusal, expect_success
 
 import kmip_data
-from kmip_data.pipelines.datasets.points.layouts import class_folders, find_clouds
+from kmip_data.pipelines.companion_files.item_columns import class_folders
+from kmip_data.pipelines.datasets.points.layouts import find_clouds
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.cli import expect_refusal, expect_success, kmip
+from support.cli import expect_refusal, expect_success, kmip, python
 
 import kmip_data
 from kmip_data.errors import DamagedInput
@@ -358,3 +358,9 @@ def test_new_clouds_are_built_like_earlier_ones(scans, tmp_path):
     expect_success("info", "points")
     words = ("build", "points", "--archive", tmp_path / "bare", "--name=lost", *common)
     assert "has no column 'kind'" in expect_refusal(*words, *settings, code=4)
+
+
+@pytest.mark.parametrize("recipe", ["points", "superpixels"])
+def test_the_pipelines_of_clouds_and_pictures_import_alone(recipe):
+    """In either order: both read companion files."""
+    python("-c", f"import kmip_data.pipelines.datasets.{recipe}")

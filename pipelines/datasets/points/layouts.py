@@ -10,15 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
     LABEL_SUFFIXES,
     is_annotation,
     label_files,
 )
-
-_MIN_CLOUDS_PER_CLASS = 2  #: clouds per folder from which folders are classes by default
 
 
 @dataclass(frozen=True)
@@ -75,24 +72,3 @@ def unnamed_columns(members: Iterable[str]) -> tuple[str, ...]:
     """Return the names of columns that the layout of a folder gives; nothing for most."""
     has_categories = any(PurePosixPath(name).name == _SHAPENET_CATEGORIES for name in members)
     return _SHAPENET_COLUMNS if has_categories else ()
-
-
-def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str, str]:
-    """Return the class of each item by the folder that it lies in; nothing if folders are no classes.
-
-    Each item must be in one folder; folders named train, val and test do not count. Classes
-    ``by_default`` are several, with two items on average.
-    """
-    folders: dict[str, str] = {}
-    for name in names:
-        above = [
-            folder
-            for folder in PurePosixPath(name).parts[:-1]
-            if part_name(folder.lower()) not in PARTS
-        ]
-        if len(above) != 1:
-            return {}
-        folders[name] = above[0]
-    classes = len({*folders.values()})
-    is_likely = classes > 1 and len(folders) >= _MIN_CLOUDS_PER_CLASS * classes
-    return folders if is_likely or not by_default else {}
