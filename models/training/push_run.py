@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from kmip_data.files.small_files import sha256_file
@@ -73,13 +74,13 @@ def run_page(result: RunResult) -> str:
         ERROR_NOTE if result.standard_errors else "",
         references_table(mean_references([result.references]), result.metric),
     ]
+    pull = "kmip-data pull ADDRESS"
+    evaluate = f"kmip-data evaluate ./{result.name} --dataset {shlex.quote(result.dataset)}"
     parts = [
         yaml_header(fields) + "\n# A trained model",
         code_block("\n".join(facts), "text"),
         code_block("\n\n".join(filter(None, tables)), "text"),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all results.",
-        code_block(
-            f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset NAME", "bash"
-        ),
+        code_block(f"{pull} && {evaluate}", "bash"),
     ]
     return "\n\n".join(parts) + "\n"

@@ -61,6 +61,11 @@ def _write_plan(user: Path) -> None:
         (None, "preview cora/gcn", "train assay --preset cora/gcn"),
         (
             None,
+            f"train assay --model gcn {shlex.join(TINY)} --set model.attention.k=4",
+            f"train assay {shlex.join(TINY)} --set model.attention.k=4 --model gps-kmip",
+        ),
+        (
+            None,
             "train assay --model gps-kmip --set model.attention.k=1,2,3",
             "sweep --model gps-kmip --dataset assay",
         ),

@@ -17,6 +17,7 @@ from kmip_data.models.training.config.overrides import (
     with_epochs,
 )
 from kmip_data.models.training.config.presets import (
+    BASE_MODEL,
     adapt_config_to_data,
     adapt_preset_to_data,
     config_for_data,
@@ -25,6 +26,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.run_folder import is_run_folder
 from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
+from kmip_data.strict_model import shipped_names
 from kmip_data.text import PARAMETER_OPTIONS
 
 YAML_SUFFIXES = {".yaml", ".yml"}  #: suffixes of GraphGPS configurations
@@ -125,6 +127,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         # A sweep starts from the preset of its dataset.
         data = None
         if not (file or preset or variant):
+            _advise_on_model(error, str(dataset), overrides, home)
             data = [f"data.parameters.{name}={value}" for name, value in build_parameters.items()]
             data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
@@ -150,6 +153,21 @@ def _advise_on_grid(
     else:
         command = f"kmip-data sweep --dataset {shlex.quote(dataset)} {_as_options([*data, *grid])}"
         error.next = f"one value; to train with each: {command}"
+
+
+def _advise_on_model(
+    error: UsageError, dataset: str, overrides: Sequence[str], home: Home | None
+) -> None:
+    """Advise a model that has all keys of ``overrides``, the paper's first, if there is one."""
+    if error.correction is not None:
+        return
+    for model in sorted(shipped_names("models"), key=lambda name: name != BASE_MODEL):
+        try:
+            apply_overrides(config_for_data(dataset, model, home=home), overrides)
+        except UsageError:
+            continue
+        error.next = f"--model {model}"
+        return
 
 
 def _as_options(settings: Sequence[str]) -> str:
