@@ -293,6 +293,11 @@ def mask_changed_by_float32(values: Array) -> Bools:
     return changed
 
 
+def stored_labels(labels: Array, classes: Sequence[int | str] | None) -> Array:
+    """Return labels (n,) as codes of ``classes``, or without classes rounded to float32."""
+    return labels.astype(np.float32) if classes is None else class_codes(labels, classes)
+
+
 def class_codes(labels: Array, classes: Sequence[int | str]) -> I64:
     """Return the position in ``classes`` of each label; -1 for any other label.
 

@@ -29,6 +29,8 @@ _BLOCK_BYTES = 2**20  #: bytes of rows that are examined together
 #: Comments and blank lines.
 _LINE_WITHOUT_ROW = re.compile(rb"^[ \t]*(?:(?:[#%]|//).*)?(?:\n|\Z)", re.MULTILINE)
 _BEGINNINGS_WITHOUT_ROW = np.isin(np.arange(256), list(b"#%/ \t\n"))
+#: Cells between tabs, of which those with a quote are quoted as in CSV.
+_QUOTED_CELLS = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^"\t\n]*+)(?:[\t\n]|\Z))*+')
 #: First line with which Excel names the separator.
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)
 
@@ -119,6 +121,7 @@ def read_delimited(data: Text, name: str, encoding: str = "") -> DelimitedText:
         separator = match[1].decode("latin-1")
         data = data[match.end() :]
         lines_before = 1
+    data = _quote_tab_separated_cells(data)
     data, stripped_lines = _strip_separator_lines(data)
     data, lines_without_row, comments = _remove_comments(data, lines_before)
     if data and data[-1:] != b"\n":
@@ -140,6 +143,27 @@ def _is_utf8_with_lf(data: Text) -> bool:
     except UnicodeDecodeError:
         return False
     return bytes(data[:3]) != codecs.BOM_UTF8
+
+
+def _quote_tab_separated_cells(data: Text) -> Text:
+    """Quote cells with quotes by the rules of CSV if the text is separated by tabs and breaks them.
+
+    In tables separated by tabs, a quote is an ordinary character (IANA's text/tab-separated-values),
+    but many programs write it as in CSV. It is a character here if the text is no CSV, and each line
+    has the same number of tabs.
+    """
+    if not any(b'"' in block for block in _blocks_of_bytes(data)):
+        return data
+    lines = bytes(data).decode().split("\n")
+    num_tabs = {line.count("\t") for line in lines if line}
+    if len(num_tabs - {0}) != 1 or _QUOTED_CELLS.fullmatch(data):
+        return data
+
+    for number, line in enumerate(lines):
+        if '"' in line:
+            cells = [cell.replace('"', '""') for cell in line.split("\t")]
+            lines[number] = "\t".join(f'"{cell}"' for cell in cells)
+    return "\n".join(lines).encode()
 
 
 def _strip_separator_lines(data: Text) -> tuple[Text, int]:

@@ -20,7 +20,7 @@ from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import (
     MAX_CLASSES,
     LabelStatistics,
-    class_codes,
+    stored_labels,
 )
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, FieldKind, Schema
@@ -404,9 +404,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         features = np.column_stack([cloud.features, cloud.is_missing[:, with_gaps]])
         label: Array = np.empty(0)
         if cloud.label is not None and inferred.label is not None:
-            label = cloud.label
-            if inferred.classes is not None:
-                label = class_codes(label, inferred.classes)
+            label = stored_labels(cloud.label, inferred.classes)
         if size is None:
             x = np.column_stack([cloud.xyz, features]).astype(np.float32)
             yield self._cloud_record(key, x, label, params)

@@ -18,7 +18,7 @@ from pydantic import Field
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.graph_block import GraphBlock
-from kmip_data.columns.labels import NO_CLASS, class_codes
+from kmip_data.columns.labels import NO_CLASS, stored_labels
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
@@ -363,9 +363,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             rows[column_key] = np.array([value])
         if params.inferred.label is not None:
             label = label_row(values["graph/y"])
-            if params.inferred.classes is not None:
-                label = class_codes(label, params.inferred.classes)
-            rows["graph/y"] = label
+            rows["graph/y"] = stored_labels(label, params.inferred.classes)
 
         schema = self.schema(params)
         columns = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import time
 
@@ -13,7 +14,12 @@ from support.own_graphs import number_folders, read_files, write_files
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.files import read_point_columns
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
-from kmip_data.pipelines.formats.delimited import DelimitedText, read_delimited, row_blocks
+from kmip_data.pipelines.formats.delimited import (
+    DelimitedText,
+    read_delimited,
+    row_blocks,
+    split_rows,
+)
 
 NUMBERS = [[1.5, 2.5, 3.25], [-1.25, 0.5, 7], [0.125, 12, -3.5], [4, 5, 6]]
 
@@ -158,3 +164,20 @@ def test_a_file_in_another_encoding_asks_for_it():
     for text in ("größe\n".encode("latin-1"), "ä\n".encode()[:1], b"a" * 2**20 + b"\xe4,\n"):
         with pytest.raises(DamagedInput, match="not in utf-8"):
             read_delimited(memoryview(text), "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("row", "cells"),
+    [
+        ('1\t"Deep" learning\tx', ["1", '"Deep" learning', "x"]),
+        ('1\t"Deep learning\tx', ["1", '"Deep learning', "x"]),
+        ('1\t5" pipe\t""', ["1", '5" pipe', '""']),
+        ('1\t"a ""b"""\tx', ["1", 'a "b"', "x"]),  # CSV's quotes
+        ('1\t"two\nlines"\tx', ["1", "two\nlines", "x"]),
+    ],
+)
+def test_quotes_of_text_separated_by_tabs_are_characters_unless_it_is_csv(row, cells):
+    text = read_delimited(f"id\ttitle\tkind\n0\tb\tx\n{row}\n2\tc\ty\n".encode(), "a.tsv")
+    rows = list(split_rows(io.StringIO(bytes(text.data).decode()), "\t"))
+    assert rows[2] == cells
+    assert [len(row) for row in rows] == [3, 3, 3, 3]
