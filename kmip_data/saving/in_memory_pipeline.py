@@ -59,7 +59,10 @@ def as_arguments(text: str) -> str:
 
     def as_call(options: re.Match[str]) -> str:
         settings = re.findall(r"--set (\w+)=(?:'([^']*)'|([\w.-]*))", options[0])
-        arguments = [f'{key}="{quoted or bare}"' for key, quoted, bare in settings]
+        arguments = [
+            f"{key}={bare.title()}" if bare in {"true", "false"} else f'{key}="{quoted or bare}"'
+            for key, quoted, bare in settings
+        ]
         return f"save(…, {', '.join(arguments)})"
 
     return re.sub(f"{option}(?: {option})*", as_call, text)
@@ -177,9 +180,17 @@ class InMemoryPipeline(OwnGraphsPipeline):
         return "split" if self._split is None and graphs == 1 else "attributes"
 
     def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
-        """Return the kinds of the features, and a note for each column that is not stored."""
+        """Return the kinds of the features, the warnings, and a note for each column not stored.
+
+        Only tables have warnings: graphs of tensors are as their user made them.
+        """
         additions = super().card_additions(prepared, params)
         notes = [
+            as_arguments(warning)
+            for warning in additions.notes
+            if isinstance(self._graphs, InMemoryTables)
+        ]
+        notes += [
             f"{NOT_STORED}{as_arguments(line)}"
             for line in params.inferred.summary["ignored"]
             if line.partition(": ")[0] not in params.ignore

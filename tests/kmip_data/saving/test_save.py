@@ -564,6 +564,16 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
     assert not any("cells" in note for note in read_card(build.path).notes)
 
 
+def test_tables_whose_edges_go_one_way_are_warned_about(tmp_path):
+    tables = {"edges": pd.DataFrame({"source": [0, 1, 2], "target": [1, 2, 0]})}
+    with pytest.warns(UserWarning, match=r"messages go one way; .* save\(…, undirected=True\)"):
+        kmip_data.save(tables, tmp_path / "one-way")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build = kmip_data.save(tables, tmp_path / "both-ways", undirected=True)
+    assert build.card.counts["edges"] == 6
+
+
 @pytest.mark.parametrize("count", [1, 30])
 def test_the_default_split_is_that_of_build_graphs(tmp_path, count):
     graphs = [
