@@ -40,6 +40,7 @@ _FAMILY_TITLES = {
     "s3dis": "S3DIS",
     "shapenet_part": "ShapeNet-Part",
     "superpixel_graphs": "PascalVOC-SP and COCO-SP",
+    "tree_neighbors_match": "Tree-NeighborsMatch",
     "zinc": "ZINC",
 }
 _OWN_DATA_TITLE = "Your own files"

@@ -37,6 +37,7 @@ from .datasets.synthetic import GeneratedLRIM as GeneratedLRIM
 from .datasets.synthetic import LongRange as LongRange
 from .datasets.synthetic import SBMCluster as SBMCluster
 from .datasets.synthetic import SBMPattern as SBMPattern
+from .datasets.synthetic import TreeNeighborsMatch as TreeNeighborsMatch
 from .datasets.transforms import LocalDegreeProfile as LocalDegreeProfile
 from .pipelines.build import build_own as build_own
 from .pipelines.describe import describe as describe

@@ -219,16 +219,21 @@ class ModelConfig(StrictModel):
         gt=0,
         description="factor of the head's output; 40 scales targets of up to 40 to at most 1",
     )
-    pooling: Literal["mean", "max", "sum"] = Field(
-        default="mean", description="pooling before a graph head"
+    pooling: Literal["mean", "max", "sum", "first"] = Field(
+        default="mean",
+        description="pooling before a graph head; first: the first node, such as the root of a tree",
     )
     node_encoder: Annotated[
-        str, RegisteredName("node_encoders", "node encoder", node_encoders, patterns=("typesN",))
+        str,
+        RegisteredName(
+            "node_encoders", "node encoder", node_encoders, patterns=("typesN", "typesNxC")
+        ),
     ] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
         " coco: standardised, then linear; block: the block of input_layers, on the features; linear-norm:"
-        " linear, layer norm, ReLU; types28: one embedding of 28 types; none: the first layer maps them",
+        " linear, layer norm, ReLU; types28: one embedding of 28 types; types28x2: the sum of two, one for"
+        " each column; none: the first layer maps them",
     )
     input_dropout: Fraction = Field(default=0.0, description="dropout after the node encoder")
     node_encoder_norm: bool = Field(

@@ -20,7 +20,7 @@ class NodeHead(nn.Module):
     All but the last of ``layers`` linear layers are ``dim`` wide and followed by ``relu`` or
     ``gelu``; dropout precedes each layer. ``l2norm`` scales each row to length 1 after an
     activation: GraphGym, and so all published numbers on nodes, always does; the paper does not
-    mention it. A :class:`GraphHead` reads ``pooling``: ``mean``, ``max`` or ``sum``.
+    mention it. A :class:`GraphHead` reads ``pooling``: ``mean``, ``max``, ``sum`` or ``first``.
     """
 
     def __init__(
@@ -118,11 +118,16 @@ class LinkHead(NodeHead):
 
 
 def pool_nodes(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """Return the mean, maximum or sum of each graph's nodes: (N, d) → (G, d), 0 for empty graphs."""
+    """Return the mean, maximum, sum or first of each graph's nodes: (N, d) → (G, d), 0 for empty graphs."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         index = batch.graph_index[:, None].expand_as(x)
         return out.scatter_reduce(0, index, x, "amax", include_self=False)
+    if pooling == "first":
+        starts = batch.nodes_to_graphs.incoming.start
+        # The start of an empty graph is a row of the next graph, or lies behind the last row.
+        rows = nn.functional.pad(x, (0, 0, 0, 1)).index_select(0, starts[:-1])
+        return rows.masked_fill(starts.diff()[:, None] == 0, 0.0)
     pooled = batch.nodes_to_graphs.sum_at_target(x)
     if pooling == "mean":
         pooled = pooled / batch.graph_sizes

@@ -143,8 +143,9 @@ class EmbeddedIntegers:
 
     def encoder_for_range(self, low: int, high: int) -> str:
         """Return the name of an encoder for integers from ``low`` to ``high``."""
-        if len(self.sizes) == 1 and low >= 0 and high < _MAX_TYPES:
-            return f"types{high + 1}"
+        columns = len(self.sizes)
+        if len(set(self.sizes)) == 1 and low >= 0 and high < _MAX_TYPES:
+            return f"types{high + 1}" if columns == 1 else f"types{high + 1}x{columns}"
         return "linear"
 
 
@@ -235,7 +236,7 @@ def edge_encoders() -> Mapping[str, Encoder]:
 
 
 class _EncoderRegistry(dict[str, Encoder]):
-    """Encoders by name; builds ``types28`` (any number of types) and ``types4+edge-rwse20`` on request."""
+    """Encoders by name; builds ``types28`` (any number of types), ``types9x2`` and ``types4+edge-rwse20`` on request."""
 
     def __init__(self, features: str, encoders: Mapping[str, Encoder]) -> None:
         super().__init__(encoders)
@@ -265,14 +266,14 @@ class _EncoderRegistry(dict[str, Encoder]):
                 )
                 return replace(encoder, build=build, encoding=walks)
 
-        # 2. One embedding of the first column (upstream ``TypeDictNode``).
+        # 2. One embedding (upstream ``TypeDictNode``), or the sum of one for each column.
         match = _TYPES.fullmatch(name)
         if match is None:
             raise KeyError(name)
         return _embedding_encoder(
             EmbeddedIntegers(
                 features=self.features,
-                sizes=(int(match[1]),),
+                sizes=(int(match[1]),) * int(match[2] or 1),
                 owner="the encoder's",
                 xavier_init=False,
             )
@@ -280,4 +281,4 @@ class _EncoderRegistry(dict[str, Encoder]):
 
 
 _MAX_TYPES = 999_999  #: largest number of embedded types
-_TYPES = re.compile(r"types([1-9]\d{0,5})")
+_TYPES = re.compile(r"types([1-9]\d{0,5})(?:x([2-9]))?")

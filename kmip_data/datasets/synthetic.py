@@ -1,4 +1,4 @@
-"""Synthetic benchmarks: stochastic block models, long-range tasks, ECHO and LRIM."""
+"""Synthetic benchmarks: stochastic block models, long-range tasks, trees, ECHO and LRIM."""
 
 from __future__ import annotations
 
@@ -84,6 +84,33 @@ class LongRange(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None:
         self._open(root, arguments, task=task, graphs=graphs, nodes=nodes, seed=seed)
+
+
+class TreeNeighborsMatch(BuiltDataset):
+    """Tree-NeighborsMatch (Alon and Yahav, ICLR 2021): the root asks for the value of one leaf.
+
+    Items are ``Data(x=[N, 2], edge_index=[2, E], y=[1])``. ``x`` has keys and values of the nodes, 0
+    if they have none; the root, node 0, has the key of the asked leaf, and ``y`` is its value, from 1.
+
+    Parameters
+    ----------
+    depth
+        Edges between the root and each leaf, 2 to 8.
+    root, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+    dataset_name = "tree-neighbors-match"
+
+    @accept_root_and_split
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *pyg: object,
+        depth: int = 3,
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._open(root, arguments, depth=depth)
 
 
 class LRIM(BuiltDataset):

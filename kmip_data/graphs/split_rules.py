@@ -111,6 +111,19 @@ def stratified_draw(labels: Array, second_size: int, *, seed: int = 0) -> tuple[
     in ``labels`` (n,): those of the first part, then the ``second_size`` of the second, in drawn
     order.
     """
+    generator = np.random.RandomState(seed)
+    for _ in range(_DRAWS):
+        parts = draw_stratified(labels, second_size, generator)
+    return parts
+
+
+def draw_stratified(
+    labels: Array, second_size: int, generator: np.random.RandomState
+) -> tuple[I64, I64]:
+    """Return the next split of :func:`stratified_draw` from ``generator``.
+
+    One draw equals scikit-learn's ``train_test_split(stratify=labels)`` on NumPy's global generator.
+    """
     first_size = len(labels) - second_size
     if not len(labels):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -120,20 +133,16 @@ def stratified_draw(labels: Array, second_size: int, *, seed: int = 0) -> tuple[
     members = np.split(by_label, np.cumsum(counts)[:-1])
 
     # The generator is called in scikit-learn's order: any other order yields other parts.
-    generator = np.random.RandomState(seed)
-    for _ in range(_DRAWS):
-        first_counts = _count_per_label(counts, first_size, generator)
-        second_counts = _count_per_label(counts - first_counts, second_size, generator)
-        in_first = []
-        in_second = []
-        for rows, first_count, second_count in zip(
-            members, first_counts, second_counts, strict=True
-        ):
-            shuffled = rows[generator.permutation(len(rows))]
-            in_first.append(shuffled[:first_count])
-            in_second.append(shuffled[first_count : first_count + second_count])
-        first_part = generator.permutation(np.concatenate(in_first))
-        second_part = generator.permutation(np.concatenate(in_second))
+    first_counts = _count_per_label(counts, first_size, generator)
+    second_counts = _count_per_label(counts - first_counts, second_size, generator)
+    in_first = []
+    in_second = []
+    for rows, first_count, second_count in zip(members, first_counts, second_counts, strict=True):
+        shuffled = rows[generator.permutation(len(rows))]
+        in_first.append(shuffled[:first_count])
+        in_second.append(shuffled[first_count : first_count + second_count])
+    first_part = generator.permutation(np.concatenate(in_first))
+    second_part = generator.permutation(np.concatenate(in_second))
     return first_part, second_part
 
 

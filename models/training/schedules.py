@@ -37,7 +37,7 @@ FINAL_RATE = 1e-7  #: final learning rate of ``polynomial_with_warmup``, as in t
 class Schedule:
     """Constructor of a schedule, and its options."""
 
-    build: ScheduleBuilder  #: a ``ReduceLROnPlateau`` receives the validation loss
+    build: ScheduleBuilder  #: a ``ReduceLROnPlateau`` receives the loss on the watched part
     #: keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr
     options: tuple[str, ...] = ()
     why_not_per_step: str = ""  #: reason why the rate cannot change per step, if any
@@ -133,14 +133,17 @@ def build_schedule(
     return all_schedules()[config.kind].build(optimizer, options)
 
 
-def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
+def step_schedule(
+    schedule: LRScheduler, history: Sequence[Mapping[str, float]], watched_part: str = "val"
+) -> None:
     """Step a schedule at the end of an epoch.
 
-    A plateau schedule uses the latest validation loss, like upstream.
+    A plateau schedule uses the latest loss on ``watched_part``, like upstream.
     """
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-    losses = [row["val_loss"] for row in history if "val_loss" in row]
+    loss = f"{watched_part}_loss"
+    losses = [row[loss] for row in history if loss in row]
     if not isinstance(schedule, ReduceLROnPlateau):
         schedule.step()
     elif losses:

@@ -159,8 +159,19 @@ def test_types_share_one_embedding() -> None:
     with pytest.raises(DamagedInput) as caught:
         nodes(batch)
     assert "0 to 28" in caught.value.found
-    with pytest.raises(ValueError, match="'types0'"):
-        ModelConfig(node_encoder="types0")
+    for name in ("types0", "types3x1"):
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            ModelConfig(node_encoder=name)
+
+
+def test_types_of_two_columns_are_summed() -> None:
+    encoder = node_encoders()["types5x2"].build(2, 6)
+    x = torch.tensor([[3, 0], [4, 4], [0, 1]])
+    keys, values = (table.weight for table in encoder.features["embeddings"])
+    assert torch.equal(encoder(read_batch(Data(x=x, edge_index=EDGES))), keys[x[:, 0]] + values[x[:, 1]])
+    with pytest.raises(DamagedInput) as caught:
+        encoder(read_batch(Data(x=x + 1, edge_index=EDGES)))
+    assert caught.value.next == "--set model.node_encoder=types6x2"
 
 
 def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:

@@ -163,7 +163,7 @@ def test_scores_of_pairs_are_float32_under_autocast() -> None:
         assert LinkHead(5, 1, layers=2, l2norm=True)(torch.randn(3, 5)).dtype == torch.float32
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "sum"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "sum", "first"])
 def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: str) -> None:
     x, edges = (
         torch.linspace(1, 2, 35, dtype=torch.float64).reshape(7, 5) / 3,
@@ -172,7 +172,12 @@ def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: st
     batch = read_batch(Data(x=x, edge_index=edges, ptr=torch.tensor([0, 3, 3, 7])))
     pooled, of = (
         pool_nodes(x, batch, pooling),
-        {"mean": Tensor.mean, "max": Tensor.amax, "sum": Tensor.sum}[pooling],
+        {
+            "mean": Tensor.mean,
+            "max": Tensor.amax,
+            "sum": Tensor.sum,
+            "first": lambda rows, _: rows[0],
+        }[pooling],
     )
     torch.testing.assert_close(
         pooled, torch.stack([of(x[:3], 0), x[0] * 0, of(x[3:], 0)]), rtol=0, atol=1e-14

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-OFFLINE = {"helsinki", "long-range", "lrim-generated"}  #: built without a sample
+#: Built without a sample.
+OFFLINE = {"helsinki", "long-range", "lrim-generated", "tree-neighbors-match"}
 _GLIBC = "AVX2,-FMA,-FMA4,-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD"
 
 

@@ -62,7 +62,7 @@ class ScheduleConfig(StrictModel):
     )
     warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
     patience: int = Field(
-        default=10, ge=0, description="plateau: epochs without a lower validation loss"
+        default=10, ge=0, description="plateau: epochs without a lower loss on training.watched_part"
     )
     min_lr: float = Field(default=0.0, ge=0, description="plateau: smallest learning rate")
 
@@ -188,8 +188,13 @@ class TrainingConfig(StrictModel):
         Annotated[str, RegisteredName("metrics", "metric", all_metrics, METRIC_SYNONYMS)] | None
     ) = Field(
         default=None,
-        description="metric on val that selects the best epoch, or one from a plugin; none: the default"
+        description="metric that selects the best epoch on watched_part, or one from a plugin; none: the default"
         " for the targets",
+    )
+    watched_part: Literal["val", "train"] = Field(
+        default="val",
+        description="part whose metric selects the best epoch and ends a run by patience, and whose loss"
+        " lowers the rate of reduce_on_plateau; train: as measured while the weights change",
     )
     neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),

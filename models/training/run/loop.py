@@ -120,6 +120,8 @@ class Loop:
         )
 
         self.metric = str(self.settings.metric)
+        #: column of the value that selects the best epoch
+        self.watched = f"{self.settings.watched_part}_{self.metric}"
         #: one row per epoch
         self.history: list[EpochMetrics] = []
         #: the best epoch and its weights
@@ -287,7 +289,7 @@ class Loop:
         is_due = (epoch + 1) % self.settings.eval_every == 0
         is_due |= epoch in {0, self.settings.epochs - 1}
         if is_due:
-            row |= self.evaluate(epoch)
+            self.evaluate(epoch, row)
         row["seconds"] = round(time_without_compiling() - self._epoch_start, 6)
         row |= step_measurements
         self.history.append(row)
@@ -296,14 +298,14 @@ class Loop:
         self.epoch = epoch + 1
         self.batches_done = 0
         if self.config.schedule.per == "epoch":
-            step_schedule(self.schedule, self.history)
+            step_schedule(self.schedule, self.history, self.settings.watched_part)
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write_metrics_and_weights(best=self.best_epoch == epoch)
         self.save()
         # A run that stops here needs an evaluation for its result. The checkpoint was written first,
         # so that a resumed run equals an uninterrupted one.
         if not is_due and self.epoch == self.settings.last_epoch:
-            row |= self.evaluate(epoch)
+            self.evaluate(epoch, row)
             self.write_metrics_and_weights(best=self.best_epoch == epoch)
         self._print_epoch(row)
 
@@ -317,7 +319,8 @@ class Loop:
         if self.out_of_patience and self.epoch < self.settings.last_epoch:
             title = all_metrics()[self.metric].title
             patience = self.settings.patience
-            self.progress.print_line(f"stopped: no better val {title} in {patience} evaluations")
+            watched = self.settings.watched_part
+            self.progress.print_line(f"stopped: no better {watched} {title} in {patience} evaluations")
 
     def _table_header(self) -> str:
         """Return the header of the table of epochs, with a line that explains its columns."""
@@ -327,7 +330,7 @@ class Loop:
         cells += [f"{part:>{METRIC_WIDTH}} " for part in parts]
         columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
         return (
-            f"{metric_title(self.metric)} after each epoch; train: while the weights change; *: best on val\n"
+            f"{metric_title(self.metric)} after each epoch; train: while the weights change; *: best on {self.settings.watched_part}\n"
             f"{columns}"
         )
 
@@ -344,7 +347,8 @@ class Loop:
         for part in PARTS:
             value = row.get(f"{part}_{self.metric}")
             if value is not None:
-                mark = "*" if part == "val" and self.best_epoch == row["epoch"] else " "
+                is_watched = part == self.settings.watched_part
+                mark = "*" if is_watched and self.best_epoch == row["epoch"] else " "
                 cells.append(format_metric(self.metric, value, None).rjust(METRIC_WIDTH) + mark)
         cells.append(f"{row['seconds']:.1f}".rjust(7))
         seconds_left = self._seconds_left(row)
@@ -361,9 +365,8 @@ class Loop:
         evaluation = row["seconds"] - row["seconds_train"]
         return epochs * (sum(recent) / len(recent) + evaluation / self.settings.eval_every)
 
-    def evaluate(self, epoch: int) -> EpochMetrics:
-        """Measure the network after ``epoch``, and copy its weights if it is the best so far."""
-        row: EpochMetrics = {}
+    def evaluate(self, epoch: int, row: EpochMetrics) -> None:
+        """Add the metrics after ``epoch`` to its row, and copy the weights if it is the best so far."""
         measure = partial(
             evaluate_parts, self.module, self.data, self.data.evaluated_parts, self.device
         )
@@ -383,10 +386,9 @@ class Loop:
 
         best_value = None
         if self.best_epoch is not None:
-            best_value = self.history[self.best_epoch][f"val_{self.metric}"]
-        if is_better(self.metric, value, best_value):
+            best_value = self.history[self.best_epoch][self.watched]
+        if is_better(self.metric, row[self.watched], best_value):
             self.best_weights = {epoch: checkpoint.copy_weights(self.module.model)}
-        return row
 
     @property
     def best_epoch(self) -> int | None:
@@ -467,9 +469,7 @@ class Loop:
                 f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
                 next="resume with the number of devices that the run started with",
             )
-        has_best_metric = all(
-            f"val_{self.metric}" in history[best] for best in state["best_weights"]
-        )
+        has_best_metric = all(self.watched in history[best] for best in state["best_weights"])
         if not has_best_metric or len(history) != epoch or not 0 <= batch < self.batches_per_epoch:
             raise ValueError("the history does not match the position or the best epoch")
         for weights in (*state["best_weights"].values(), state["model"]):

@@ -116,7 +116,7 @@ class RunResult(StrictModel):
     versions: dict[str, str]
     epochs: int
     best_epoch: int = Field(
-        description="first epoch with the best validation metric, counted from 0"
+        description="first epoch with the best metric on training.watched_part, counted from 0"
     )
     metric: str = Field(description="metric that selects the best epoch")
     metrics: dict[str, dict[str, float]] = Field(description="loss and metrics by part")
@@ -149,6 +149,13 @@ class RunResult(StrictModel):
         data = self.config.get("data")
         is_scaled = isinstance(data, dict) and data.get("scale") == "both"
         return SCALED_LOSS if is_scaled and self.targets.target_type == "regression" else "loss"
+
+    @property
+    def watched_part(self) -> str:
+        """Part whose metric selected the best epoch."""
+        training = self.config.get("training")
+        part = training.get("watched_part") if isinstance(training, dict) else None
+        return part if part in PARTS else "val"
 
     @model_validator(mode="after")
     def _check_metrics(self) -> Self:
