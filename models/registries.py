@@ -236,7 +236,7 @@ def edge_encoders() -> Mapping[str, Encoder]:
 
 
 class _EncoderRegistry(dict[str, Encoder]):
-    """Encoders by name; builds ``types28`` (any number of types), ``types9x2`` and ``types4+edge-rwse20`` on request."""
+    """Encoders by name; builds ``types28``, ``types9x2`` and ``types4+edge-rwse20`` on request."""
 
     def __init__(self, features: str, encoders: Mapping[str, Encoder]) -> None:
         super().__init__(encoders)

@@ -120,9 +120,9 @@ def stratified_draw(labels: Array, second_size: int, *, seed: int = 0) -> tuple[
 def draw_stratified(
     labels: Array, second_size: int, generator: np.random.RandomState
 ) -> tuple[I64, I64]:
-    """Return the next split of :func:`stratified_draw` from ``generator``.
+    """Divide positions of labels (n,) by one draw of :func:`stratified_draw` from ``generator``.
 
-    One draw equals scikit-learn's ``train_test_split(stratify=labels)`` on NumPy's global generator.
+    Equals scikit-learn's ``train_test_split(stratify=labels)`` with NumPy's global generator.
     """
     first_size = len(labels) - second_size
     if not len(labels):

@@ -168,7 +168,9 @@ def test_types_of_two_columns_are_summed() -> None:
     encoder = node_encoders()["types5x2"].build(2, 6)
     x = torch.tensor([[3, 0], [4, 4], [0, 1]])
     keys, values = (table.weight for table in encoder.features["embeddings"])
-    assert torch.equal(encoder(read_batch(Data(x=x, edge_index=EDGES))), keys[x[:, 0]] + values[x[:, 1]])
+    assert torch.equal(
+        encoder(read_batch(Data(x=x, edge_index=EDGES))), keys[x[:, 0]] + values[x[:, 1]]
+    )
     with pytest.raises(DamagedInput) as caught:
         encoder(read_batch(Data(x=x + 1, edge_index=EDGES)))
     assert caught.value.next == "--set model.node_encoder=types6x2"

@@ -86,5 +86,7 @@ def test_a_build_is_trained_by_the_part_that_the_authors_report(tmp_path) -> Non
 
 
 def test_other_depths_are_refused(tmp_path) -> None:
-    refused = expect_refusal("build", "tree-neighbors-match", "--set", "depth=9", "--home", tmp_path)
+    refused = expect_refusal(
+        "build", "tree-neighbors-match", "--set", "depth=9", "--home", tmp_path
+    )
     assert "depth" in refused

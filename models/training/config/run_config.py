@@ -62,7 +62,9 @@ class ScheduleConfig(StrictModel):
     )
     warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
     patience: int = Field(
-        default=10, ge=0, description="plateau: epochs without a lower loss on training.watched_part"
+        default=10,
+        ge=0,
+        description="plateau: epochs without a lower loss on training.watched_part",
     )
     min_lr: float = Field(default=0.0, ge=0, description="plateau: smallest learning rate")
 

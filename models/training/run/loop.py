@@ -320,7 +320,9 @@ class Loop:
             title = all_metrics()[self.metric].title
             patience = self.settings.patience
             watched = self.settings.watched_part
-            self.progress.print_line(f"stopped: no better {watched} {title} in {patience} evaluations")
+            self.progress.print_line(
+                f"stopped: no better {watched} {title} in {patience} evaluations"
+            )
 
     def _table_header(self) -> str:
         """Return the header of the table of epochs, with a line that explains its columns."""
@@ -330,8 +332,8 @@ class Loop:
         cells += [f"{part:>{METRIC_WIDTH}} " for part in parts]
         columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
         return (
-            f"{metric_title(self.metric)} after each epoch; train: while the weights change; *: best on {self.settings.watched_part}\n"
-            f"{columns}"
+            f"{metric_title(self.metric)} after each epoch; train: while the weights change;"
+            f" *: best on {self.settings.watched_part}\n{columns}"
         )
 
     @property

@@ -153,7 +153,8 @@ class RunSummary:
             classes = class_table(first.class_scores, first.class_names)
         sentence = (
             f"{dataset}, {first.model},{aggregation} seed {seeds}; weights of epoch "
-            f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title} on {first.watched_part}"
+            f"{best_epochs} of {first.epochs}, the best by {all_metrics()[first.metric].title}"
+            f" on {first.watched_part}"
         )
         note = SAMPLE_NOTE if first.sample else ""
         error_note = ERROR_NOTE if len(self.runs) == 1 and first.standard_errors else ""

@@ -124,7 +124,9 @@ class TreeNeighborsMatchPipeline(Pipeline[TreeParams, PublishedSplitParams]):
             presented="int64",
             high=leaves,
         )
-        target = class_column("graph/y", leaves + 1, "value of the leaf with the root's key, from 1")
+        target = class_column(
+            "graph/y", leaves + 1, "value of the leaf with the root's key, from 1"
+        )
         return Schema(
             columns=(pair, target),
             max_nodes=2 * leaves - 1,
@@ -137,9 +139,7 @@ class TreeNeighborsMatchPipeline(Pipeline[TreeParams, PublishedSplitParams]):
         trees = len(Questions.of_depth(params.depth).asked)
         return units_of_rows(params.positions_to_build(trees), TREES_PER_UNIT, "trees")
 
-    def records(
-        self, prepared: Prepared, unit: Unit, params: TreeParams
-    ) -> Iterator[GraphRecord]:
+    def records(self, prepared: Prepared, unit: Unit, params: TreeParams) -> Iterator[GraphRecord]:
         """Generate each tree from the depth and its number."""
         tree = BinaryTree.of_depth(params.depth)
         questions = Questions.of_depth(params.depth)
