@@ -221,7 +221,7 @@ class ModelConfig(StrictModel):
     )
     pooling: Literal["mean", "max", "sum", "first"] = Field(
         default="mean",
-        description="pooling before a graph head; first: the first node, such as the root of a tree",
+        description="pooling before a graph head; first: the first node, a tree's root",
     )
     node_encoder: Annotated[
         str,

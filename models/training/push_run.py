@@ -58,11 +58,11 @@ def run_page(result: RunResult) -> str:
         "tags": tags,
         "model-index": [{"name": result.name, "results": [entry]}],
     }
+    watched = f"{result.metric} on {result.watched_part}"
     facts = [
         f"{result.model} on {result.dataset}{coverage}",
         f"{result.num_parameters:,} parameters, seed {result.seed}",
-        f"weights of epoch {result.best_epoch + 1} of {result.epochs}, the best by {result.metric}"
-        f" on {result.watched_part}",
+        f"weights of epoch {result.best_epoch + 1} of {result.epochs}, the best by {watched}",
         f"build {result.build_key}, split {result.split.name}",
         ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items())),
     ]

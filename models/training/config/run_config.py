@@ -195,8 +195,8 @@ class TrainingConfig(StrictModel):
     )
     watched_part: Literal["val", "train"] = Field(
         default="val",
-        description="part whose metric selects the best epoch and ends a run by patience, and whose loss"
-        " lowers the rate of reduce_on_plateau; train: as measured while the weights change",
+        description="part that selects the best epoch, and that patience and reduce_on_plateau watch;"
+        " train: measured while the weights change",
     )
     neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
