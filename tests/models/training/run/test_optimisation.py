@@ -83,15 +83,18 @@ def test_wrong_settings_are_refused():
         assert words in str(caught.value), settings
 
 
-def rates(config, epochs, losses, steps=1):
+def rates(config, epochs, losses, steps=1, part="val"):
     """Rates of a schedule from 0.5 on, one for each of the losses."""
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
     schedule, learning_rates, history = build_schedule(optimizer, config, epochs, steps), [], []
     for loss in losses:
         learning_rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        history.append({} if loss is None else {"val_loss": loss})
-        step_schedule(schedule, history)
+        history.append({"train_loss": 1.0, "val_loss": 1.0})
+        history[-1] |= {f"{part}_loss": loss}
+        if loss is None:
+            del history[-1][f"{part}_loss"]
+        step_schedule(schedule, history, part)
     return learning_rates
 
 
@@ -137,7 +140,8 @@ def test_reduce_on_plateau_halves_after_patience_and_takes_the_last_loss_there_i
     # None before the first loss; best at epoch 3, and the third bad one exceeds the patience of
     # two.
     losses = [None, None, 1.0, 0.9, 0.9, *[None] * 6]
-    assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.125]
+    for part in ("val", "train"):
+        assert rates(config, 100, losses, part=part) == [0.5] * 7 + [0.25] * 3 + [0.125]
     config = ScheduleConfig(kind="reduce_on_plateau", patience=2, min_lr=0.2)
     assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.2]
 
