@@ -133,6 +133,10 @@ class MultiHeadComponent(Component):
     """Attention that splits the channels among its heads."""
 
     heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
+    gate: Literal["none", "output"] = Field(
+        default="none",
+        description="output: scale each head by sigmoid(w · x + b), b = 0.5 at first",
+    )
 
     @property
     def dim_multiple(self) -> int:

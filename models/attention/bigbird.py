@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.arrays import I64
+from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.overflow import check_inner_products
 from kmip_data.models.layers.batch import BatchOrPointers, GraphBatch, batch_pointers
 from kmip_data.models.layers.linear import Linear
@@ -48,6 +49,9 @@ class BigBirdAttention(nn.Module):
         Reproduce the published code: graphs are padded to the longest of the batch, so the random
         blocks and the last block, which is then padding, depend on the other graphs. False: treat
         each graph as if it were alone.
+    gate
+        ``"output"``: multiply each head's output by a learned number
+        (:class:`~kmip_data.models.attention.gate.HeadGate`).
 
     Examples
     --------
@@ -58,7 +62,7 @@ class BigBirdAttention(nn.Module):
     torch.Size([50, 8])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         dim: int,
         heads: int = 4,
@@ -69,6 +73,7 @@ class BigBirdAttention(nn.Module):
         dropout: float = 0.0,
         norm_eps: float = 1e-6,
         legacy_padding: bool = False,
+        gate: Gate = "none",
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
@@ -82,6 +87,7 @@ class BigBirdAttention(nn.Module):
         self.feed_out = Linear(dim, dim)
         self.norm_out = nn.LayerNorm(dim, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
+        self.gate = build_gate(gate, dim, heads)
 
     def forward(self, x: Tensor, ptr: BatchOrPointers = None) -> Tensor:
         """Attend within each graph: (N, d) → (N, d).
@@ -90,7 +96,8 @@ class BigBirdAttention(nn.Module):
         None: one graph.
         """
         x = check_nodes(x, self.query.weight)
-        attended = self.output(self._attend(x, ptr))
+        joined_heads = apply_gate(self.gate, x, self._attend(x, ptr))
+        attended = self.output(joined_heads)
         x = self.norm_attention(x + self.dropout(attended))
         hidden = self.feed_in(x).relu()
         return self.norm_out(x + self.dropout(self.feed_out(hidden)))  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import MAX_COMPLETE_NODES
+from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.overflow import check_attention_weights
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.edge_list import EdgeList
@@ -159,6 +160,9 @@ class ExphormerAttention(nn.Module):
         End with a linear layer (the paper's W_O; its code has none).
     dropout
         Dropout probability of the normalised weights in training.
+    gate
+        ``"output"``: multiply each head's output by a learned number
+        (:class:`~kmip_data.models.attention.gate.HeadGate`).
 
     Examples
     --------
@@ -182,6 +186,7 @@ class ExphormerAttention(nn.Module):
         clamp: float = 5.0,
         output_projection: bool = False,
         dropout: float = 0.0,
+        gate: Gate = "none",
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
@@ -193,6 +198,7 @@ class ExphormerAttention(nn.Module):
         self.value = Linear(dim, dim, bias=False)
         self.edge = Linear(dim, dim, bias=False)
         self.output = Linear(dim, dim) if output_projection else nn.Identity()
+        self.gate = build_gate(gate, dim, heads)
 
     def forward(
         self, x: Tensor, batch: GraphBatch, carried: ExphormerState
@@ -228,14 +234,15 @@ class ExphormerAttention(nn.Module):
             messages, weights = self._weigh_messages(pairs, v)
             messages = _sum_in_graphs(messages, nodes)
             weights = _sum_in_graphs(weights, nodes)
-            carried = carried._replace(virtual_states=self._divide_by_head(messages, weights))
+            states = self._finish(carried.virtual_states, messages, weights)
+            carried = carried._replace(virtual_states=states)
 
         # 4. Normalise over all kinds of edges together.
         messages, weights = sums[0]
         for more_messages, more_weights in sums[1:]:
             messages = messages + more_messages
             weights = weights + more_weights
-        return self._divide_by_head(messages, weights), carried
+        return self._finish(x, messages, weights), carried
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return scaled queries, keys and values: (…, d) each."""
@@ -275,12 +282,12 @@ class ExphormerAttention(nn.Module):
         """(…, d) → (…, H, s)."""
         return x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
-    def _divide_by_head(self, messages: Tensor, weights: Tensor) -> Tensor:
-        """Divide messages (…, d) by the sums of weights (…, H), and project the output."""
+    def _finish(self, x: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
+        """Divide the messages (…, d) to ``x`` by the sums of weights (…, H), gate and project."""
         # Scores are clamped, so a weight is finite unless products overflow to both sides: NaN.
         check_attention_weights(weights)
         mean = self._split_heads(messages) / (weights + 1e-6)[..., None]
-        return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
+        return self.output(apply_gate(self.gate, x, mean.flatten(-2)))  # type: ignore[no-any-return]
 
 
 def _expand_to_nodes(x: Tensor, nodes: EdgeList) -> Tensor:

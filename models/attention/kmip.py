@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from kmip_data.errors import UsageError, answer_unknown_keywords
 from kmip_data.models.attention import reference
+from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.operators import (
     attend,
     is_in_func_transform,
@@ -250,6 +251,9 @@ class KMIPAttention(nn.Module):
         Reproduce the published code: graphs are zero-padded to the largest of the batch, and queries
         attend to padding as to any node (its key and value are the biases). If k exceeds that size,
         the first key is repeated. A graph's result then depends on its batch.
+    gate
+        ``"output"``: multiply each head's output by a learned number
+        (:class:`~kmip_data.models.attention.gate.HeadGate`).
 
     Attributes
     ----------
@@ -282,6 +286,7 @@ class KMIPAttention(nn.Module):
         dropout: float = 0.0,
         backend: str = "auto",
         legacy_padding: bool = False,
+        gate: Gate = "none",
     ) -> None:
         super().__init__()
         problem.check_k(k)
@@ -307,6 +312,7 @@ class KMIPAttention(nn.Module):
         self.key = Linear(dim, heads * key_dim)
         self.value = Linear(dim, heads * value_dim)
         self.output = Linear(heads * value_dim, dim) if output_projection else nn.Identity()
+        self.gate = build_gate(gate, dim, heads)
 
     def reset_parameters(self) -> None:
         """Redraw the weights in the order of the constructor."""
@@ -381,7 +387,7 @@ class KMIPAttention(nn.Module):
             repeat_first_key=self.legacy_padding,
         )
         joined_heads = attended.out.transpose(0, 1).flatten(1)
-        return self.output(joined_heads)  # type: ignore[no-any-return]
+        return self.output(apply_gate(self.gate, x, joined_heads))  # type: ignore[no-any-return]
 
     def _attend_padded(self, x: Tensor, mask: BatchOrPointers) -> Tensor:
         """Attend within padded graphs (G, W, dim), returning zeros for padding."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.overflow import check_inner_products
 from kmip_data.models.layers.batch import BatchOrPointers, batch_pointers
 from kmip_data.models.layers.linear import Linear
@@ -63,6 +64,9 @@ class PerformerAttention(nn.Module):
         Reproduce the published code: zero rows up to the largest graph of the batch count as keys
         in the maximum exponent and in the normaliser (their values are zero). A graph's result then
         depends on its batch.
+    gate
+        ``"output"``: multiply each head's output by a learned number
+        (:class:`~kmip_data.models.attention.gate.HeadGate`).
 
     Examples
     --------
@@ -82,6 +86,7 @@ class PerformerAttention(nn.Module):
         features: int | None = None,
         dropout: float = 0.0,
         legacy_mask: bool = False,
+        gate: Gate = "none",
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
@@ -97,6 +102,7 @@ class PerformerAttention(nn.Module):
         self.to_v = Linear(dim, inner, bias=False)
         self.to_out = Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
+        self.gate = build_gate(gate, dim, heads)
 
     def forward(self, x: Tensor, ptr: BatchOrPointers = None) -> Tensor:
         """Attend within each graph: (N, dim) → (N, dim).
@@ -114,6 +120,7 @@ class PerformerAttention(nn.Module):
         check_inner_products(keys, directions)
         attended = self._attend(queries, keys, values, directions, ptr)
         joined_heads = attended.flatten(1).to(queries.dtype)
+        joined_heads = apply_gate(self.gate, x, joined_heads)
         out: Tensor = self.dropout(self.to_out(joined_heads))
         return out
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.overflow import check_inner_products
 from kmip_data.models.layers.batch import BatchOrPointers, batch_pointers
 from kmip_data.models.layers.linear import Linear, can_use_onednn, linear
@@ -77,6 +78,9 @@ class TransformerAttention(nn.Module):
         Input and output channels, a multiple of the number of heads H.
     dropout
         Dropout probability of attention weights in training.
+    gate
+        ``"output"``: multiply each head's output by a learned number
+        (:class:`~kmip_data.models.attention.gate.HeadGate`).
 
     Examples
     --------
@@ -93,6 +97,7 @@ class TransformerAttention(nn.Module):
         heads: int = 4,
         *,
         dropout: float = 0.0,
+        gate: Gate = "none",
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
@@ -104,6 +109,7 @@ class TransformerAttention(nn.Module):
         # Drawn after the output layer, as in PyTorch, so that the same seed gives the same weights.
         nn.init.xavier_uniform_(self.in_proj_weight)
         nn.init.zeros_(self.out_proj.bias)
+        self.gate = build_gate(gate, dim, heads)
 
     def forward(self, x: Tensor, ptr: BatchOrPointers = None) -> Tensor:
         """Attend within each graph: (N, dim) → (N, dim).
@@ -113,7 +119,8 @@ class TransformerAttention(nn.Module):
         """
         x = check_nodes(x, self.in_proj_weight)
         projected = linear(x, self.in_proj_weight, self.in_proj_bias)
-        out: Tensor = self.out_proj(self._attend(projected, ptr))
+        joined_heads = apply_gate(self.gate, x, self._attend(projected, ptr))
+        out: Tensor = self.out_proj(joined_heads)
         return out
 
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data

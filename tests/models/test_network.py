@@ -78,7 +78,8 @@ def test_compiled_layers_learn_the_same_and_take_batches_of_any_size(table: bool
     """
     first, second = (Batch.from_data_list(graphs(sizes)) for sizes in ((9, 1, 14), (7, 6)))
     first, second = map(compact, (first, second)) if table else (first, second)
-    networks, states = [network(dropout=0.0) for _ in range(2)], []
+    attention = {"gate": "output"}
+    networks, states = [network(dropout=0.0, attention=attention) for _ in range(2)], []
     for model in networks:
         for layer in model.layers if states else ():
             layer.compile(dynamic=True, backend="eager")

@@ -19,7 +19,7 @@ from kmip_data.graphs.encoding import ConcatenatedGraphs
 from kmip_data.manifest import load_manifest
 from kmip_data.models.config import ATTENTION, MESSAGE_PASSING, ModelConfig, known_models
 from kmip_data.models.network import build_model, fit_hidden_dim
-from kmip_data.models.registries import ATOM, BOND
+from kmip_data.models.registries import ATOM, BOND, node_encoders
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
 
@@ -48,12 +48,13 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "gps-kmip": [
         *({"norm": norm} for norm in ("graph-layer", "layer", "graph")),
         {"norm": "none", "feed_forward": False, "local": "none"},
-        *({"head": "graph", "pooling": pooling} for pooling in ("mean", "max", "sum")),
+        *({"head": "graph", "pooling": pooling} for pooling in ("mean", "max", "sum", "first")),
         {"head_layers": 3, "head_l2norm": False, "ffn_activation": "gelu"},
         {"local": {"residual": "inside"}},
         {"local": {"residual": "outside", "activation": "gelu"}},
         {"attention": {"k": 1, "key_dim": 7}},
-        {"attention": {"value_dim": 6, "output_projection": True}},
+        {"attention": {"value_dim": 6, "output_projection": True, "gate": "output"}},
+        {"attention": {"gate": "output"}},
         {"positional": "equivstable", "node_encoder_norm": True, "input_layers": 2},
         {
             "local": {"kind": "gine", "stack": "none", "residual": "outside", "activation": "gelu"},
@@ -88,14 +89,17 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
             },
         },
     ],
+    "gps-transformer": [{"attention": {"gate": "output"}}],
     "gps-bigbird": [
+        {"attention": {"gate": "output"}},
         {"attention": {"block_size": 2, "random_blocks": 1, "seed": 5}},
         {"attention": {"block_size": 1, "random_blocks": 0, "norm_eps": 1e-3}},
     ],
-    "gps-performer": [{"attention": {"features": 7}}],
+    "gps-performer": [{"attention": {"features": 7, "gate": "output"}}],
     "exphormer": [
         {"attention": {"self_loops": False}},
-        {"attention": {"expander": 0, "output_projection": True}},
+        {"attention": {"gate": "output"}},
+        {"attention": {"expander": 0, "output_projection": True, "gate": "output"}},
         {"attention": {"virtual_nodes": 0, "clamp": 0.1}},
         {"attention": {"real_edges": False, "virtual_nodes": 1}, "local": "none"},
     ],
@@ -193,7 +197,8 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
                 [torch.randint(0, n, (rows,), generator=generator) for n in integers], 1
             )
         if kind.startswith("types"):
-            return torch.randint(0, int(kind[5:]), (rows, 1), generator=generator)
+            low = min(types_of(kind))
+            return torch.randint(0, low, (rows, len(types_of(kind))), generator=generator)
         return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
 
     for n in sizes:
@@ -220,9 +225,16 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
     return made
 
 
+def types_of(kind: str) -> tuple[int, ...]:
+    """Types of each column that an encoder embeds."""
+    encoder = node_encoders()[kind]
+    assert encoder.integers is not None
+    return encoder.integers.sizes
+
+
 def columns_of(config: ModelConfig) -> int:
     if config.node_encoder.startswith("types"):
-        return 1
+        return len(types_of(config.node_encoder))
     return {"atom": 9, "voc": 14, "coco": 14}.get(config.node_encoder, 6)
 
 

@@ -87,7 +87,9 @@ class ExphormerComponent(MultiHeadComponent):
         """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
         from kmip_data.models.attention.exphormer import ExphormerAttention
 
-        options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})
+        options = self.model_dump(
+            include={"heads", "clamp", "output_projection", "dropout", "gate"}
+        )
         return ExphormerAttention(layer.dim, **options)
 
 

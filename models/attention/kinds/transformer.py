@@ -22,7 +22,7 @@ class TransformerComponent(MultiHeadComponent):
         """Build a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""
         from kmip_data.models.attention.transformer import TransformerAttention
 
-        return TransformerAttention(layer.dim, heads=self.heads, dropout=self.dropout)
+        return TransformerAttention(layer.dim, **self.model_dump(exclude={"kind"}))
 
 
 COMPONENT = TransformerComponent

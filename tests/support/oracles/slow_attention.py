@@ -25,6 +25,14 @@ def by_head(config: Any, weights: Weights, x: Tensor, *names: str) -> Iterator[t
     )
 
 
+def gated(config: Any, weights: Weights, x: Tensor, parts: list[Tensor]) -> Tensor:
+    """The outputs of the heads next to each other, each times its number if there is a gate."""
+    if config.gate == "output":
+        numbers = torch.sigmoid(linear(weights, "gate", x))
+        parts = [numbers[:, head, None] * part for head, part in enumerate(parts)]
+    return torch.cat(parts, 1)
+
+
 def softmax_of(scores: Tensor, times: Tensor) -> Tensor:
     """Softmax of each row in which a column counts so many ``times``."""
     exponentials = times * torch.exp(scores - scores.max(1, keepdim=True).values)
@@ -39,7 +47,7 @@ def k_mip(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : config.layer_k(layer)]
         chosen = one_hot(best, len(x)).sum(1)
         parts.append(softmax_of(scores / math.sqrt(q.shape[1]), chosen) @ v)
-    out = torch.cat(parts, 1)
+    out = gated(config, weights, x, parts)
     return linear(weights, "output", out) if config.output_projection else out
 
 
@@ -49,7 +57,7 @@ def transformer(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     parts = []
     for q, k, v in zip(*(rows.chunk(config.heads, dim=1) for rows in projected), strict=True):
         parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), torch.ones(len(x), len(x))) @ v)
-    return linear(weights, "out_proj", torch.cat(parts, 1))
+    return linear(weights, "out_proj", gated(config, weights, x, parts))
 
 
 def performer(config: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0) -> Tensor:
@@ -69,7 +77,7 @@ def performer(config: Any, weights: Weights, x: Tensor, layer: int, zeros: int =
         of_queries = features(q, lambda exponents: exponents.max(1, keepdim=True).values)
         products = of_queries @ features(k, lambda exponents: exponents.max()).T
         parts.append(products @ v / products.sum(1, keepdim=True))
-    return linear(weights, "to_out", torch.cat(parts, 1))
+    return linear(weights, "to_out", gated(config, weights, x, parts))
 
 
 def bigbird(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
@@ -87,7 +95,10 @@ def bigbird(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
         of_nodes = times.repeat_interleave(size, 0).repeat_interleave(size, 1)[: len(x), : len(x)]
         parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), of_nodes) @ v)
     h = layer_norm(
-        weights, "norm_attention", x + linear(weights, "output", torch.cat(parts, 1)), config
+        weights,
+        "norm_attention",
+        x + linear(weights, "output", gated(config, weights, x, parts)),
+        config,
     )
     fed = linear(weights, "feed_out", torch.relu(linear(weights, "feed_in", h)))
     return layer_norm(weights, "norm_out", h + fed, config)
@@ -139,5 +150,5 @@ def exphormer(
         pairs = (at_source @ k) * (at_target @ q) / math.sqrt(q.shape[1]) * e
         weight = pairs.sum(1, keepdim=True).clamp(-config.clamp, config.clamp).exp()
         parts.append(at_target.T @ (weight * (at_source @ v)) / (at_target.T @ weight + 1e-6))
-    out = torch.cat(parts, 1)
+    out = gated(config, weights, states, parts)
     return linear(weights, "output", out) if config.output_projection else out

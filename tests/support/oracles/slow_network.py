@@ -341,7 +341,12 @@ class SlowNetwork:
     def head(self, rows: list[Tensor]) -> Tensor:
         config, outputs = self.config, []
         if config.head in {"graph", "san"}:
-            pool = {"mean": torch.mean, "max": torch.amax, "sum": torch.sum}[config.pooling]
+            pool = {
+                "mean": torch.mean,
+                "max": torch.amax,
+                "sum": torch.sum,
+                "first": lambda x, _, keepdim: x[:1],
+            }[config.pooling]
             rows = [pool(x, 0, keepdim=True) for x in rows]
         for h in rows:
             if config.head == "san":

@@ -590,7 +590,7 @@ def test_missing_gpu_extras_print_their_cost(monkeypatch):
 
 @pytest.mark.parametrize("best", [3, 2])
 def test_the_best_epoch_is_marked_in_its_line(best):
-    settings = SimpleNamespace(epochs=9)
+    settings = SimpleNamespace(epochs=9, watched_part="val")
     loop = SimpleNamespace(metric="accuracy", epoch=4, settings=settings, best_epoch=best)
     loop._epoch_width = 5
     loop.module = SimpleNamespace(model=torch.nn.Linear(2, 2))
@@ -601,6 +601,9 @@ def test_the_best_epoch_is_marked_in_its_line(best):
     mark = "*" if best == 3 else " "
     line = loop_file.Loop._epoch_line(loop, row)
     assert line.endswith(f"   90.00{mark}     70.00       1.0")
+    settings.watched_part = "train"
+    watches_train = loop_file.Loop._epoch_line(loop, row)
+    assert watches_train.endswith(f"   80.00{mark}     90.00      70.00       1.0")
     # Each figure ends below the name of its column.
     header = loop_file.Loop._table_header(loop).splitlines()[1]
     for name, figure in {"train": "80.00", "val": "90.00", "test": "70.00"}.items():
