@@ -41,5 +41,5 @@ def apply_gate(gate: HeadGate | None, x: Tensor, joined_heads: Tensor) -> Tensor
     if gate is None:
         return joined_heads
     factors = torch.sigmoid(gate(x))
-    by_head = joined_heads.unflatten(-1, (factors.shape[-1], -1))
+    by_head = joined_heads.reshape(*factors.shape, -1)
     return (by_head * factors[..., None]).flatten(-2)

@@ -176,8 +176,6 @@ def step_bytes(
         edge_channels += 3
     schedule = config.training.k_schedule
     training_k = KSchedule.parse(schedule).first if schedule else 0
-    if getattr(attention, "gate", "none") == "output":
-        node_channels += 2
     attention_values = attention.saved_values_per_node(dim, model.layers, training_k)
     layer_values = size.nodes * (node_channels * dim + attention_values)
     layer_values += size.edges * edge_channels * dim

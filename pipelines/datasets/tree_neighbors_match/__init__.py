@@ -22,7 +22,7 @@ from kmip_data.arrays import I64
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import draw_stratified
-from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
+from kmip_data.pipelines.base import Pipeline, Prepared, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.parameters import BuildParams, PublishedSplitParams
 from kmip_data.pipelines.units_and_splits import units_of_rows
@@ -56,23 +56,16 @@ class BinaryTree(NamedTuple):
     @classmethod
     def of_depth(cls, depth: int) -> BinaryTree:
         """Return the tree whose leaves are ``depth`` edges from the root."""
-        edges: list[tuple[int, int]] = []
-        leaves: list[int] = []
-
-        def add_subtree(root: int, height: int) -> None:
-            if height == 0:
-                leaves.append(root)
-                return
-            left = root + 1
-            right = left + 2**height - 1  # after all nodes of the left subtree
-            edges.extend([(left, root), (right, root)])
-            add_subtree(left, height - 1)
-            add_subtree(right, height - 1)
-
-        add_subtree(0, depth)
+        edges = np.empty((2, 0), np.int64)
+        leaves = np.zeros(1, np.int64)
+        for height in range(depth):
+            # A higher tree is a new root, 0, then two copies of the tree so far.
+            left = 1
+            right = 2 ** (height + 1)
+            edges = np.hstack([[[left, right], [0, 0]], edges + left, edges + right])
+            leaves = np.hstack([leaves + left, leaves + right])
         nodes = np.arange(2 ** (depth + 1) - 1)
-        edge_index = np.hstack([np.array(edges).T, [nodes, nodes]])
-        return cls(edge_index, np.array(leaves))
+        return cls(np.hstack([edges, [nodes, nodes]]), leaves)
 
 
 class Questions(NamedTuple):
@@ -161,11 +154,6 @@ class TreeNeighborsMatchPipeline(Pipeline[TreeParams, PublishedSplitParams]):
                 columns={"node/x": x, "graph/y": values[asked].astype(target_dtype)},
                 edge_index=edge_index,
             )
-
-    def card_additions(self, prepared: Prepared, params: TreeParams) -> CardAdditions:
-        """State that the dataset is generated."""
-        note = f"Generated from the authors' seed {SEED}: the trees that their code generates."
-        return CardAdditions(notes=[note])
 
 
 PIPELINE = TreeNeighborsMatchPipeline
