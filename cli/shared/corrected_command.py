@@ -52,7 +52,7 @@ def complete_next_line(
 
     lines: list[str] = []
     completed = []
-    for step in divide_advice(error.next, flags):
+    for step in divide_advice(error.next):
         line: str | None = step.text
         if step.kind != "command":
             words = None
@@ -83,7 +83,7 @@ def _line_with_step(
 ) -> list[str] | None:
     """Return the typed line with the options of a step; ``None`` if it cannot take them."""
     options = step.options
-    if step.kind == "leave out":
+    if step.kind == "leave":
         words = _drop_options(args, _options_with_values(options), flags)
         return words if len(words) < len(args) else None
 
@@ -98,9 +98,7 @@ def _line_with_step(
         # Keys without a dot are parameters of a build, which other commands spell differently.
         if "." not in key and args[0] != "build":
             return None
-    words = add_options(
-        _drop_options(args, _options_with_values(step.replaced), flags), options, flags
-    )
+    words = add_options(args, options, flags)
     if step.kind == "add" and sorted(words) == sorted(args):  # the advice was already typed
         return None
     return words
@@ -114,7 +112,7 @@ def add_options(
     for option, value in _options_with_values(options):
         key = value.partition("=")[0] if option == "--set" else ""
         if option not in _ACCUMULATED_OPTIONS:
-            replaced.add((option, key))
+            replaced |= {(option, key), ("--set", option[2:])}
         if key in _OPTION_MEANT_AS_KEY:
             replaced.add((_OPTION_MEANT_AS_KEY[key], ""))
         if option in {"--split-rule", "--folds"}:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Word of a command line in a sentence: quoted, or up to punctuation that a blank follows.
 _WORD = r"(?:'[^']*'|[^\s',;:.`]|[,;:.](?=[^\s])|(?<==)\.)+"
-_VALUE = rf"(?!--|(?:and|or|with|without)\b){_WORD}(?<!=)"
+_VALUE = rf"(?!--|(?:and|or|for|with|without)\b){_WORD}(?<!=)"
 _PROGRAM = r"(?:kmip-data [a-z-]|pip install |python -[cm] |mv |osmium renumber )"
 _END_OF_COMMAND = r"(?:[;,:.](?=\s|$)|[`\n]| \(| which\b| again\b| && | or | then )"
 _COMMAND = rf"(?<![\w/.`-])(?={_PROGRAM})(?:'[^']*'|\"[^\"]*\"|(?!{_END_OF_COMMAND}).)+"
 _START = r"(?:^|(?<=[:;,] )|(?<=\bor )|(?<=\bthen ))"  #: of a clause
+_OPTION = rf"--[a-z-]+ {_VALUE}"
 _LEAVE_OUT = rf"--set {_WORD}|--[a-z-]+"
-_SAME_COMMAND = rf"(?<!with )the same command(?: again)?(?: with (?P<with>--[a-z-]+ {_VALUE}))?"
+_SAME_COMMAND = rf"(?<!with )the same command(?: again)?(?: with {_OPTION})?"
+_STEPS = re.compile(
+    rf"(?P<command>{_COMMAND})"
+    rf"|{_START}(?P<leave>leave out (?:{_LEAVE_OUT})(?: and (?:{_LEAVE_OUT}))*)"
+    rf"|{_START}(?P<add>{_OPTION}(?: {_OPTION})*)"
+    rf"|(?P<repeat>{_SAME_COMMAND})"
+)
 #: Words that only join commands.
 _CONJUNCTIONS = re.compile(r"\b(?:or|and|then|run|again)\b|\W+")
 _THIS = "\0"  #: stands for a command in the words about it
-_ORDINALS = ("the first command", "the second command", "the third command")
 
 
 @dataclass(frozen=True)
@@ -28,9 +34,8 @@ class AdvisedStep:
 
     text: str  #: as it stands in the advice
     start: int  #: its first character there
-    kind: str  #: command, add (of options), leave out, or repeat
+    kind: str  #: command, add (options), leave (out options), or repeat (the line)
     options: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()  #: options that ``options`` stand in for
     is_sequel: bool = False  #: True if it follows the previous step, instead of replacing it
 
     @property
@@ -39,47 +44,30 @@ class AdvisedStep:
         return self.start + len(self.text)
 
 
-def divide_advice(advice: str, flags: Collection[str] = ()) -> list[AdvisedStep]:
+def divide_advice(advice: str) -> list[AdvisedStep]:
     """Return the steps in an advice that stand for a command, in their order.
 
     A step is a command, options at the beginning of a clause, "leave out" with options, or "the
-    same command". ``flags`` are the options without a value.
+    same command".
 
     >>> [step.text for step in divide_advice("--set k=1, if few; or leave out --by")]
     ['--set k=1', 'leave out --by']
     """
-    names = "|".join(sorted(map(re.escape, flags), key=len, reverse=True))
-    option = rf"--[a-z-]+ {_VALUE}"
-    if names:
-        option = rf"(?:(?:{names})(?![\w=-])|{option})"
-    steps = re.compile(
-        rf"(?P<command>{_COMMAND})"
-        rf"|{_START}(?P<leave>leave out (?:{_LEAVE_OUT})(?: and (?:{_LEAVE_OUT}))*)"
-        rf"|{_START}(?P<add>{option}(?: {option})*)(?: instead of (?P<replaced>{_LEAVE_OUT}))?"
-        rf"|(?P<repeat>{_SAME_COMMAND})"
-    )
     found: list[AdvisedStep] = []
     end = 0
-    for match in steps.finditer(advice):
+    for match in _STEPS.finditer(advice):
         between = advice[end : match.start()]
         end = match.end()
         is_sequel = bool(found) and re.search(r"\bthen\b|&&", between) is not None
-        kind, options = "add", match["add"]
-        if match["command"]:
-            kind, options = "command", ""
-        elif match["repeat"]:
-            kind, options = "repeat", match["with"] or ""
-        elif match["leave"]:
-            kind, options = "leave out", match["leave"].removeprefix("leave out ")
-        elif between == " or " and found and found[-1].kind == "leave out":
-            kind = "leave out"
+        kind = str(match.lastgroup)
+        if between == " or " and found and found[-1].kind == "leave":
+            kind = "leave"
+        options = re.search("--.*", match[0]) if kind != "command" else None
         try:
-            words = shlex.split(options.replace(" and --", " --"))
-            replaced = tuple(shlex.split(match["replaced"] or ""))
+            words = shlex.split(options[0].replace(" and --", " --")) if options else []
         except ValueError:  # an unbalanced quote is prose
             continue
-        text = match[0].rstrip()
-        found.append(AdvisedStep(text, match.start(), kind, tuple(words), replaced, is_sequel))
+        found.append(AdvisedStep(match[0].rstrip(), match.start(), kind, tuple(words), is_sequel))
     return found
 
 
@@ -106,5 +94,4 @@ def words_of_advice(advice: str, steps: Sequence[AdvisedStep]) -> str | None:
     # A command alone in its clause is named by the words before it, or not at all.
     words = re.sub(rf": {_THIS}(?=$|;)", "", words + advice[end:])
     words = re.sub(rf"(^|; )(?:or )?{_THIS}(?:; (?:or )?|$)", r"\1", words)
-    names = iter(_ORDINALS if words.count(_THIS) > 1 else ("this command",))
-    return re.sub(_THIS, lambda _: next(names, "another command"), words).strip("; ")
+    return words.replace(_THIS, "this command").strip("; ")

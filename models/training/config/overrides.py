@@ -243,7 +243,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     if path in {"preset", "variant"}:
         raise UsageError(
             f"{path} selects a configuration; --set changes single keys.",
-            next=f"--{path} {text} instead of --set {path}={text}",
+            next=f"--{path} {text}",
         )
 
     # 1. Find the section, and the keys of its kind.
