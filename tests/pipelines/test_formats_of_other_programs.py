@@ -607,3 +607,82 @@ def test_ids_of_json_are_the_same_as_texts_and_as_numbers(tmp_path, of_nodes):
     }
     got = read_files(write_files(tmp_path / "t", a_json=json.dumps(value)))
     assert (got.first.num_nodes, got.edges()) == (3, {(0, 2)})
+
+
+def text_of_lines(graph, kind):
+    """Write a graph as an adjacency list, METIS or LGL."""
+    if kind == "adjacency list":
+        return "# made by hand\n" + "\n".join(nx.generate_adjlist(graph))
+    if kind == "METIS":
+        lines = [" ".join(str(other + 1) for other in graph[node]) for node in graph]
+        return "\n".join([f"{len(graph)} {graph.number_of_edges()}", *lines]) + "\n"
+    lines = []
+    for node in graph:
+        lines += [f"# {node}", *(f"{other} 0.5" for other in graph[node] if other > node)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("kind", ["adjacency list", "METIS", "LGL"])
+def test_lists_of_neighbours_never_become_a_wrong_list_of_edges(tmp_path, monkeypatch, kind):
+    """Random graphs, some with nodes without edges; the printed line of Python writes the right graph."""
+    folders = number_folders(tmp_path)
+    converted = 0
+    for seed in range(12):
+        graph = nx.gnm_random_graph(6 + seed, 4 + 2 * seed, seed)
+        folder = write_files(next(folders), g_txt=text_of_lines(graph, kind))
+        with pytest.raises(DamagedInput) as error:
+            read_files(folder)
+        _, _, code = error.value.next.partition("in Python: ")
+        if kind not in error.value.message or "networkx" not in code:
+            continue
+        monkeypatch.chdir(folder)
+        exec(code, {})
+        (folder / "g.txt").unlink()
+        got = read_files(folder)
+        first = int(kind == "METIS")
+        ids = got.first.columns.get(NODE_ID, np.arange(got.first.num_nodes)).tolist()
+        if ids and isinstance(ids[0], list):
+            ids = [int(bytes(row).rstrip(b"\0")) for row in ids]
+        found = {frozenset((ids[a], ids[b])) for a, b in got.edges()}
+        assert found == {frozenset((a + first, b + first)) for a, b in graph.edges}
+        assert got.first.num_nodes == len(graph)
+        converted += 1
+    assert converted >= 8 or kind == "LGL"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "remedy"),
+    [
+        ("DL N=3\nFORMAT=fullmatrix\nDATA:\n0 1 1\n1 0 0\n1 0 0\n", "UCINET's DL", "Pajek"),
+        ("dl\nn = 3 format = edgelist1\ndata:\n1 2\n2 3\n", "UCINET's DL", "Pajek"),
+        ("4 5\n2 3\n1 3 4\n1 2 4\n2 3\n", "METIS", "networkx.Graph("),
+        ("4 6 0\n2 3 4\n1 3 4\n1 2 4\n1 2 3\n", "METIS", "networkx.Graph("),
+        ("4 4\n2 4\n1 3\n2 4\n1 3\n", "METIS", "remove the line;"),
+        ("# a\nb 0.1\nc 0.5\n# b\nc 0.7\n", "LGL", "igraph.Graph.Read_LGL('g.txt')"),
+        (
+            "ann bob cy dan\nbob cy\ncy\ndan\n",
+            "an adjacency list",
+            "networkx.read_adjlist('g.txt')",
+        ),
+        ("1 2 4\n2 1 3\n3 2 4\n4 1 3\n", "an adjacency list", "networkx.read_adjlist("),
+        ("a pp b\nb pp c\nc pd d\n", "no names", "--set source=0 --set target=2,"),
+        ("person,event\n1,1\n2,1\n3,2\n1,2\n", "two kinds of nodes", "--set source=person"),
+    ],
+)
+def test_texts_that_are_no_table_of_edges_are_named(tmp_path, text, problem, remedy):
+    with pytest.raises(DamagedInput, match=problem) as error:
+        read_files(write_files(tmp_path / "t", g_txt=text))
+    assert remedy in error.value.next
+
+
+def test_the_printed_ends_of_triples_are_their_ends(tmp_path):
+    folder = write_files(tmp_path / "sif", g_sif="a pp b c d\nb pd c\nlonely\n")
+    with pytest.raises(DamagedInput, match="may be SIF"):
+        read_files(folder)
+    folder = write_files(tmp_path / "t", g_txt="a pp b\nb pp c\nc pd d\n")
+    with pytest.raises(DamagedInput) as error:
+        read_files(folder)
+    got = read_files(folder, **parse_remedy(error.value))
+    assert got.edges() == {(0, 1), (1, 2), (2, 3)}
+    weighted = write_files(tmp_path / "w", g_txt="1 2 1\n2 3 1\n3 4 2\n")
+    assert read_files(weighted).edges() == {(0, 1), (1, 2), (2, 3)}

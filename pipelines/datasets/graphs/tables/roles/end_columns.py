@@ -90,7 +90,8 @@ def _refuse_line_of_counts(edges: Table, ends: Array, *, is_only_table: bool) ->
         removal = "--set header=yes leaves the line out" if can_be_names else "remove the line"
         raise edges.error_at(
             0,
-            f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow",
+            f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow "
+            "(if each has the neighbours of a node, it is METIS, and no table of edges)",
             f"{removal}; --set header=no, if it is an edge",
         )
 
@@ -129,7 +130,10 @@ def find_end_columns(
         _refuse_single_column(edges, names, params)
         if len(names) == 2 or not edges.has_names:
             _refuse_unnamed_columns(edges, params)
-            return known_columns.in_direction(names[0], names[1])
+            ends = known_columns.in_direction(names[0], names[1])
+            is_clear = not edges.has_names or known_columns.names_give_direction(*ends)
+            if is_clear or not _may_mix_two_node_types(edges, ends):
+                return ends
     likely = _likely_ends(edges, names, given_ends, params)
     if likely.is_certain and not pairs and not any(given_ends):
         return likely.ends
@@ -240,15 +244,37 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
 
 
 def _refuse_unnamed_columns(edges: Table, params: GraphParams) -> None:
-    """Refuse more than three unnamed columns: they may be an adjacency list or a matrix."""
-    if len(edges.column_names) <= 3 or edges.has_names or params.feature or params.ignore:
+    """Refuse unnamed columns that may be an adjacency list, a matrix, or ends around a relation."""
+    names = edges.column_names
+    if edges.has_names or params.feature or params.ignore:
         return
+    if len(names) <= 3 and not _has_third_ids(edges):
+        return
+    likely = (names[0], names[2]) if len(names) == 3 else (names[0], names[1])
     raise DamagedInput(
-        f"{edges.name} has {len(edges.column_names)} columns and no names.",
+        f"{edges.name} has {len(names)} columns and no names, and may be an adjacency list.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        next=f"{end_options((edges.column_names[0], edges.column_names[1]))}, if these are ids; a matrix: "
-        "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix))",
+        next=f"{end_options(likely)}, if these are ids; a matrix: "
+        "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix)); an adjacency list: "
+        "networkx.write_graphml(networkx.read_adjlist(FILE), 'a.graphml'); "
+        f"--set feature={names[2]}, if it is no id",
     )
+
+
+def _has_third_ids(edges: Table) -> bool:
+    """True if a third column has texts or many different numbers that are ids of the first column.
+
+    No node of an adjacency list is its own neighbour, but a weight may be the number of a node.
+    """
+    if len(edges.column_names) < 3 or edges.frame.nunique(axis=1).min() < 3:
+        return False
+    first, _, third = (id_values(edges.id_cells(name)) for name in edges.column_names)
+    if first is None or third is None:
+        return False
+    common = _count_common(third, first)
+    if third.distinct.dtype == object:
+        return common > 0
+    return first.is_unique and common >= max(len(first.distinct) / 2, len(third.distinct))
 
 
 def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
