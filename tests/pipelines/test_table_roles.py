@@ -175,6 +175,12 @@ def test_files_with_one_header_are_one_table(tmp_path):
         "p0.csv": 0,
         "p2.csv": 1,
     }
+    # So has one with what stands before the first _ of their names, as in neuroimaging.
+    scans = {f"sub-{row}_rest_csv": parts[f"p{row}_csv"] for row in (0, 2)}
+    people = labels.replace(".csv", "").replace("p", "sub-").replace(",", "\t")
+    folder = write_files(tmp_path / "people", participants_tsv=people, **scans)
+    got = read_files(folder, label=("kind",))
+    assert [int(record.columns["graph/y"]) for record in got.records] == [1, 0]
 
 
 def test_ids_are_compared_in_one_normal_form(tmp_path):

@@ -124,6 +124,8 @@ def _names_of_graphs(
 def forms_of_names(files: Sequence[str]) -> list[Sequence[str]]:
     """Return ways to name files: without level and ending, without ending, with it, with folders.
 
+    The last is what stands before ``_``, as in ``sub-01_task-rest.csv`` of neuroimaging.
+
     >>> forms_of_names(["net/a_edges.csv", "net/b_edges.csv"])[:2]
     [['a', 'b'], ['a_edges', 'b_edges']]
     """
@@ -132,7 +134,8 @@ def forms_of_names(files: Sequence[str]) -> list[Sequence[str]]:
     words = "|".join(word for level in known_columns.LEVEL_WORDS.values() for word in level)
     bare = [re.sub(rf"[\W_]*\b(?:{words})\b[\W_]*", "", stem.replace("_", " ")) for stem in stems]
     with_folders = [file.rpartition(".")[0] for file in files]
-    forms = [bare, stems, names, with_folders, files]
+    subjects = [stem.partition("_")[0] for stem in stems]
+    forms = [bare, stems, names, with_folders, files, subjects]
     return [form for form in forms if len({*form}) == len(files) and "" not in form]
 
 
