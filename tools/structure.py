@@ -50,8 +50,8 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 506_000,
-    "words of docs": 66_200,
+    "tokens": 513_000,
+    "words of docs": 66_300,
     "commands": 25,
     "options": 168,
 }
