@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
@@ -26,11 +27,20 @@ from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions
 from kmip_data.pipelines.domains.text_clouds import read_text
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 from kmip_data.pipelines.formats.written_numbers import is_written_number
+from kmip_data.text import list_names
 
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
+
+
+class ItemColumn(NamedTuple):
+    """Column of a table with a row for each item."""
+
+    file: str
+    name: str
+    values: Mapping[str, object]  #: item -> value, ``None`` if it is missing
 
 
 @dataclass(frozen=True)
@@ -42,14 +52,11 @@ class ItemTable:
     key: str  #: column that names the items
     items: Sequence[str | None]  #: None for a row that names none of the items
 
-    def find_column(self, name: str) -> dict[str, object] | None:
-        """Return the value of each item in a column, ``None`` if it is missing; or no column."""
-        column = self.columns.find_column(name)
-        if column is None:
-            return None
-        values = self.columns.values[column].tolist()
-        rows = zip(self.items, values, strict=True)
-        return {item: _present(value) for item, value in rows if item is not None}
+    def item_column(self, name: str) -> ItemColumn:
+        """Return the value of each item in a column."""
+        rows = zip(self.items, self.columns.values[name].tolist(), strict=True)
+        values = {item: _present(value) for item, value in rows if item is not None}
+        return ItemColumn(self.file, name, values)
 
 
 @dataclass
@@ -62,14 +69,41 @@ class Companions:
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
     files: set[str] = field(default_factory=set)  #: all of these files
 
-    def find_column(self, names: Iterable[str]) -> tuple[str, str, dict[str, object]] | None:
-        """Return the first column with one of the names: file, name and value of each item."""
+    def find_column(self, names: Iterable[str]) -> ItemColumn | None:
+        """Return the first column with one of the names."""
         for name in names:
             for table in self.tables:
-                values = table.find_column(name)
-                if values is not None:
-                    return table.file, str(table.columns.find_column(name)), values
+                column = table.columns.find_column(name)
+                if column is not None:
+                    return table.item_column(column)
         return None
+
+    def columns(self) -> list[ItemColumn]:
+        """Return the columns of all tables without those that name the items."""
+        return [
+            table.item_column(name)
+            for table in self.tables
+            for name in table.columns.values
+            if name != table.key
+        ]
+
+    def unused_columns(self, used: Collection[str]) -> dict[str, str]:
+        """Return the tables with columns that are not ``used``, and how to use these."""
+        unused: dict[str, list[str]] = {}
+        for column in self.columns():
+            if column.name not in used:
+                unused.setdefault(column.file, []).append(column.name)
+        return {
+            file: f"{list_names(names, 100)} by --set label= or --set group="
+            for file, names in unused.items()
+        }
+
+    def describe_tables(self) -> str:
+        """Return the columns of all tables, or why there are none, for an error."""
+        if self.column_names:
+            return list_names(self.column_names, 500)
+        reasons = [f"{file}: {reason}" for file, reason in self.ignored.items()]
+        return "; ".join(reasons)[:500] or "no such table"
 
     def unused(self, legend: str) -> dict[str, str]:
         """Return the files without use, with reasons, if only this legend is used."""
@@ -82,8 +116,8 @@ class Companions:
 
     @property
     def column_names(self) -> list[str]:
-        """Names of the columns of all tables."""
-        return [name for table in self.tables for name in table.columns.values]
+        """Names of these columns."""
+        return [column.name for column in self.columns()]
 
 
 def find_companions(

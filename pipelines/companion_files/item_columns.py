@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -12,19 +13,20 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
 from kmip_data.pipelines.common_columns import class_column, regression_column
-from kmip_data.pipelines.companion_files.companions import Companions
+from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
 from kmip_data.pipelines.legends import find_legend
 from kmip_data.text import list_names
 
 NO_LABEL = "none"  #: value of ``label``: no labels
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
 _LABEL_NAMES = ("label", "labels", "class", "classification", "category", "target")
-_PART_NAMES = ("split",)
-_MIN_ITEMS_PER_CLASS = 2  #: items per folder from which folders are classes by default
+PART_NAMES = ("split",)  #: column with the part of each item
+_MIN_ITEMS_PER_CLASS = 2  #: average number of items from which a folder or value is a class by default
+_CLASS_WORDS = {"", "c", "category", "class", "label", "type"}  #: before the number of a class
 
 
 @dataclass(frozen=True)
@@ -57,29 +59,32 @@ def labels_of_items(
     companions: Companions,
     paths: Iterable[str] | None = None,
     *,
+    group: str = "",
     optional: bool = False,
 ) -> ItemLabels | None:
-    """Return the labels that ``label`` names, by default a table's with a known name, or folders.
+    """Return the labels that ``label`` names, by default a table's column, or else folders.
 
+    The default column has a known name, or is the only one of all tables with values of a target.
     ``paths`` of the items have the folders, by default the items themselves.
 
     ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
-    folders are given as labels, but are none and not ``optional``.
+    folders are given as labels, but are none and not ``optional``, and ``OpenQuestions`` if folders
+    may be classes or not.
     """
     if label == NO_LABEL:
         return None
-    in_table = None
+    column = None
     if label != FOLDER_LABEL:
-        in_table = companions.find_column(_LABEL_NAMES if label is None else [label])
-    if in_table is not None:
-        file, column, values = in_table
-        return ItemLabels(
-            column, f"the column {column!r} of {file}", {item: values.get(item) for item in items}
-        )
-    if label not in {None, FOLDER_LABEL}:
-        return None
-    classes = class_folders(paths or items, by_default=label is None).values()
-    folders = dict(zip(items, classes, strict=True)) if classes else {}
+        column = companions.find_column(_LABEL_NAMES if label is None else [label])
+    folders: Mapping[str, str] = {}
+    if label == FOLDER_LABEL or (label is None and column is None):
+        classes = class_folders(paths or items, by_default=label is None).values()
+        folders = dict(zip(items, classes, strict=True)) if classes else {}
+    if label is None and column is None:
+        column = _only_target(companions, {*folders.values()}, group)
+    if column is not None:
+        values = {item: column.values.get(item) for item in items}
+        return ItemLabels(column.name, f"the column {column.name!r} of {column.file}", values)
     if label == FOLDER_LABEL and items and not folders and not optional:
         raise UsageError(
             "The files are not in a folder for each class.",
@@ -88,6 +93,50 @@ def labels_of_items(
             next="leave out --set label=folder",
         )
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
+
+
+def _only_target(companions: Companions, folders: set[str], group: str) -> ItemColumn | None:
+    """Return the only column of all tables that can be a target; ``None`` if ``folders`` are.
+
+    Folders such as batch1 and batch2 are classes only if the user says so.
+    """
+    targets = [column for column in companions.columns() if _is_target(column)]
+    targets = [column for column in targets if column.name not in {*PART_NAMES, group}]
+    target = targets[0] if len(targets) == 1 else None
+    are_numbered = are_numbered_alike(folders)
+    if not folders or (target is not None and are_numbered):
+        return target
+    listed = list_names(sorted(folders), 100)
+    if target is not None:
+        option = f"--set label={shlex.quote(target.name)}"
+        question = (
+            f"The labels may be the folders {listed}, or the column {target.name!r} of {target.file}: "
+            f"--set label=folder, or {option}"
+        )
+        raise OpenQuestions({question: "--set label=folder"})
+    if are_numbered:
+        question = (
+            f"The folders {listed} may be classes, or only divide the files: --set label=folder, or "
+            "--set label=none"
+        )
+        raise OpenQuestions({question: "--set label=none"})
+    return None
+
+
+def are_numbered_alike(folders: Collection[str]) -> bool:
+    """True for folders such as ``batch1`` and ``batch2``: one word, which is none of classes."""
+    words = {re.sub(r"[\W_]*\d+$", "", folder).lower() for folder in folders}
+    have_numbers = all(folder[-1:].isdecimal() for folder in folders)
+    return have_numbers and len(words) == 1 and words.isdisjoint(_CLASS_WORDS)
+
+
+def _is_target(column: ItemColumn) -> bool:
+    """True for numbers with fractions, and for texts or whole numbers that repeat."""
+    values = [value for value in column.values.values() if value is not None]
+    distinct = {*values}
+    if any(isinstance(value, float) and value % 1 for value in values):
+        return len(distinct) > 1
+    return 1 < len(distinct) <= len(values) / _MIN_ITEMS_PER_CLASS
 
 
 @dataclass(frozen=True)
@@ -187,10 +236,10 @@ def split_columns(
         raise UsageError(
             f"No table beside the files has a column {group!r}.",
             expected="a table with a column of file names, and a column of groups",
-            found=list_names(names, 500) if names else "no such table",
+            found=companions.describe_tables(),
             next=step,
         )
-    _, name, values = found
+    values = found.values
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values.values()))}
     own_number = len(numbers)
     groups = {}
@@ -203,7 +252,7 @@ def split_columns(
         attribute="group",
         stored="int32",
         presented="int64",
-        fields=(name,),
+        fields=(found.name,),
         doc=GROUP_DOC,
     )
     columns[column] = groups
@@ -212,18 +261,17 @@ def split_columns(
 
 def _parts_in_column(companions: Companions) -> dict[str, int]:
     """Return the code of the part of each item in a table's column ``split``; nothing without it."""
-    found = companions.find_column(_PART_NAMES)
+    found = companions.find_column(PART_NAMES)
     if found is None:
         return {}
-    file, column, values = found
     codes = {}
-    for item, value in values.items():
+    for item, value in found.values.items():
         part = part_name(str(value).lower())
         if value is not None and part not in PART_CODES:
             raise DamagedInput(
-                f"{file}: {column!r} of {item} is {value!r}, which is no part.",
+                f"{found.file}: {found.name!r} of {item} is {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                next=f"correct it, or rename the column {column!r}",
+                next=f"correct it, or rename the column {found.name!r}",
             )
         codes[item] = NO_PART if value is None else PART_CODES[str(part)]
     return codes

@@ -263,6 +263,23 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert "--set group=age" in message
 
 
+def test_codes_of_a_legend_label_points(scans):
+    """The only column of points without names whose values have names in a legend."""
+    (scans / "legend.txt").unlink()
+    for path in scans.glob("scan_*.txt"):
+        rows = path.read_text().splitlines()[1:]
+        path.write_text("".join(f"{row} {n}\n" for n, row in enumerate(rows)))
+    assert "table.csv: site, height, age by --set label=" in build(scans, "bare").out
+    assert kmip_data.open("bare")[0].y is None
+    pd.DataFrame({"code": [0, 2, 4], "name": ["floor", "wall", "door"]}).to_excel(
+        scans / "legend.xlsx", index=False
+    )
+    assert "the column '3', by its codes; none: --set label=none" in build(scans, "own").out
+    data = kmip_data.open("own")
+    assert tuple(data.card.class_names) == ("floor", "wall", "door")
+    assert data[5].y.tolist() == [0, 1, 2] * 4
+
+
 def test_lists_and_a_column_of_parts_are_the_split(scans):
     (scans / "table.csv").unlink()
     write(

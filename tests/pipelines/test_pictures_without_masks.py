@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from support.cli import kmip
+from support.cli import expect_success, kmip
 
 import kmip_data
 
@@ -66,10 +68,34 @@ def test_a_table_beside_pictures_has_labels_groups_and_parts(tmp_path):
         for part in ("train", "val", "test")
     ]
     assert sum(map(len, parts)) == 4
-    assert (
-        "No table beside the pictures has a column 'mark'"
-        in build(tmp_path, "--set=label=mark", code=2).err
-    )
+    message = build(tmp_path, "--set=label=mark", code=2).err
+    assert "No table beside the pictures has a column 'mark'" in message
+    assert "found: score, patient" in message
+    message = build(tmp_path, "--set=group=patients", name="groups", code=2).err
+    expect_success(*shlex.split(message.rpartition("kmip-data ")[2]))
+    assert kmip_data.open("groups").card.schema_.column("graph/group").fields == ("patient",)
+
+
+def test_the_only_target_of_tables_beside_pictures_labels_them(tmp_path):
+    """Numbers of files are compared by value; a table with several targets, or none, is reported."""
+    names = [f"{number:02}.png" for number in range(8)]
+    write_pictures(tmp_path / "images", names)
+    table = pd.DataFrame({"id": range(8), "leaf": [*"ab"] * 4})
+    table.to_excel(tmp_path / "leaves.xlsx", index=False)
+    done = build(tmp_path)
+    assert "the column 'leaf' of beside/leaves.xlsx, sheet Sheet1" in done.out
+    assert [int(item.y) for item in kmip_data.open("own")] == [0, 1] * 4
+    assert kmip_data.open("own").keys[1] == "01"
+
+    table.assign(age=table["id"] / 2).to_excel(tmp_path / "leaves.xlsx", index=False)
+    done = build(tmp_path, name="several")
+    assert "sheet Sheet1: leaf, age by --set label= or --set group=" in done.out
+    assert kmip_data.open("several")[0].y is None
+
+    (tmp_path / "leaves.xlsx").unlink()
+    table.iloc[[0, 0, 1]].to_csv(tmp_path / "leaves.csv", index=False)
+    message = build(tmp_path, "--set=label=leaf", name="twice", code=2).err
+    assert "found: beside/leaves.csv: 'id' names 2 files in 3 rows" in message
 
 
 def test_a_legend_beside_masks_has_their_classes(tmp_path):

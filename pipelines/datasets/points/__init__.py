@@ -30,6 +30,7 @@ from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.companion_files.companions import find_companions
 from kmip_data.pipelines.companion_files.item_columns import (
     NO_LABEL,
+    PART_NAMES,
     infer_classes,
     label_column,
     label_row,
@@ -283,6 +284,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         is_of_points = labels is None and params.label != NO_LABEL
         survey = Survey(options, params.feature, params.label if is_of_points else "")
         survey.is_label_optional = params.label_optional
+        survey.legends = companions.legends
         check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
         positions: dict[str, int] = {}  # cloud -> its position in the spool
 
@@ -300,7 +302,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         # 3. Labels of points, else of clouds; parts and groups of clouds.
         column = survey.label_column()
         if column is None and params.label is None:
-            labels = labels_of_items(None, list(positions), companions)
+            labels = labels_of_items(None, list(positions), companions, group=params.group)
         statistics = survey.label_statistics
         if labels is not None:
             column = labels.name
@@ -325,6 +327,10 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
 
         # 4. What was chosen and left out.
         unused = companions.unused(inferred.summary.get("legend", ""))
+        used = {params.group, *PART_NAMES}
+        if labels is not None:
+            used.add(labels.name)
+        unused |= companions.unused_columns(used)
         ignored_files = {**self.ignored_files, **folder.ignored, **unused}
         inferred.summary["warnings"] = warnings
         inferred.summary["ignored"] = survey.unused_data() + [
@@ -332,7 +338,8 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         ]
         if params.label is None and (labels is not None or survey.is_label_guessed):
             source = f"the column {column!r}" if labels is None else labels.source
-            inferred.summary["labels"] = f"{source}, by its name; none: --set label=none"
+            reason = "codes" if survey.column_of_codes else "name"
+            inferred.summary["labels"] = f"{source}, by its {reason}; none: --set label=none"
         facts = {
             "clouds": clouds,
             "labels": {} if labels is None else dict(labels.values),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kmip_data.columns.labels import LabelStatistics
-from kmip_data.errors import DamagedInput
+from kmip_data.arrays import Array
+from kmip_data.columns.labels import NO_CLASS, LabelStatistics
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
     cloud_from_columns,
@@ -20,7 +22,8 @@ from kmip_data.pipelines.datasets.points.files import (
     read_annotations,
     read_point_columns,
 )
-from kmip_data.pipelines.domains.cloud_columns import CloudOptions, comparable_name
+from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
+from kmip_data.pipelines.legends import find_legend
 
 LABEL_COLUMNS = (LABEL, "labels")
 #: Further names of labels, as of LAS and CloudCompare; a column with a single value is none.
@@ -38,6 +41,9 @@ class Survey:
     features: Sequence[str]
     #: Label column; empty for no labels, None for the first with a known name.
     requested_label_column: str | None
+    #: Legends by file; the only column with their codes has labels if no name is known.
+    legends: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    column_of_codes: str | None = None  #: this column
     is_label_optional: bool = False  #: True if no cloud needs the requested label column
     label_statistics: LabelStatistics = field(default_factory=LabelStatistics)
     missing: set[str] = field(default_factory=set)  #: features with missing values
@@ -71,6 +77,7 @@ class Survey:
             if label is None:
                 known_names = (*LABEL_COLUMNS, *_LIKELY_LABEL_COLUMNS)
                 label = next(filter(None, map(columns.find_column, known_names)), None)
+                label = label or self._column_of_codes(columns)
             elif self.is_label_optional and columns.find_column(label) is None:
                 label = None
             cloud = cloud_from_columns(
@@ -100,17 +107,45 @@ class Survey:
         self._unused_columns |= {column: None for column in columns.values if column not in used}
         return cloud
 
+    def _column_of_codes(self, columns: CloudColumns) -> str | None:
+        """Return the only column of which a legend has each value in the first cloud."""
+        if self.column_of_codes is None and self.legends:
+            others = {*map(columns.find_column, self.options.position)}
+            others |= {parse_feature(text, columns).column for text in self.features}
+            codes = [
+                name
+                for name, values in columns.values.items()
+                if name not in others and values.dtype != object and self._have_names(values)
+            ]
+            self.column_of_codes = codes[0] if len(codes) == 1 else None
+        return columns.find_column(self.column_of_codes or "")
+
+    def _have_names(self, values: Array) -> bool:
+        """True if a legend has each of the values (N,), of which some may be missing."""
+        distinct = {*values.tolist()} - {NO_CLASS}
+        return any(distinct <= legend.keys() for legend in self.legends.values())
+
     def label_column(self) -> str | None:
-        """Return the given label column, or the one with a known name if all clouds have it."""
+        """Return the given label column, or one by its name or its codes if all clouds have it.
+
+        Raises ``OpenQuestions`` if codes of other clouds than the first have no names.
+        """
         if self.requested_label_column is not None:
             is_missing = self.is_label_optional and len(self._label_columns) < self.clouds
             return None if is_missing else self.requested_label_column or None
         names = {*map(comparable_name, self._label_columns)}
         if len(names) != 1 or len(self._label_columns) < self.clouds:
             return None
-        is_constant = (
-            len(self.label_statistics.counts) < 2 and not self.label_statistics.non_integer
-        )
+        counts = self.label_statistics.counts
+        have_codes = self.label_statistics.non_integer is None
+        if self.column_of_codes and not (have_codes and find_legend(self.legends, counts)):
+            option = f"--set label={shlex.quote(self.column_of_codes)}"
+            question = (
+                f"Values of {self.column_of_codes!r} may be codes of classes, but some have no name in a "
+                f"legend: {option}, or --set label=none"
+            )
+            raise OpenQuestions({question: "--set label=none"})
+        is_constant = len(counts) < 2 and not self.label_statistics.non_integer
         return None if is_constant and names.isdisjoint(LABEL_COLUMNS) else self._label_columns[0]
 
     @property

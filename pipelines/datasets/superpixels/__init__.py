@@ -26,7 +26,7 @@ from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, find_companions
-from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
+from kmip_data.pipelines.companion_files.item_columns import PART_NAMES, label_column, label_row
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES, texts_of_file
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.datasets.superpixels.parameters import (
@@ -52,6 +52,7 @@ from kmip_data.runtime.parallel import prepare_ahead
 
 IMAGE_FOLDER = "images"
 MASK_FOLDER = "masks"
+BESIDE_FOLDER = "beside"
 MAX_PICTURES_PER_UNIT = 256
 _SPOOL_FOLDER = "pictures"
 _DECODING_THREADS = 8
@@ -102,8 +103,11 @@ class SuperpixelSource(DescribedSource):
             and path.stat().st_size <= _MAX_BYTES_BESIDE
         ]
         companions = find_companions(parent, names, pictures, CloudOptions())
+        # A file about other things has no place in the build.
+        reasons = {name: why for name, why in companions.ignored.items() if why != NO_TABLE}
+        self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": why for name, why in reasons.items()}
         useful = companions.files - companions.ignored.keys()
-        return {f"beside/{name}": parent / name for name in sorted(useful)}
+        return {f"{BESIDE_FOLDER}/{name}": parent / name for name in sorted(useful)}
 
     @property
     def origin(self) -> str:
@@ -213,6 +217,11 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         companions = find_companions(
             raw.path, raw.members, [picture for picture, _ in pairs], CloudOptions()
         )
+        companions.ignored |= {
+            name: reason
+            for name, reason in self.ignored_files.items()
+            if name.startswith(f"{BESIDE_FOLDER}/")
+        }
         pairs_to_build = [pairs[row] for row in params.positions_to_build(len(pairs))]
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
@@ -276,6 +285,9 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             if name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files
         }
         ignored_files |= companions.ignored
+        ignored_files |= companions.unused_columns(
+            {inferred.label or "", params.group, *PART_NAMES}
+        )
         ignored_files |= self.ignored_files
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
         facts = {

@@ -145,7 +145,12 @@ def infer_pictures(
     params.refuse_unread({"void": reason}, **known)
     folders = {picture: picture.partition("/")[2] for picture in pictures}
     labels = labels_of_items(
-        params.label, pictures, companions, folders.values(), optional=params.label_optional
+        params.label,
+        pictures,
+        companions,
+        folders.values(),
+        group=params.group,
+        optional=params.label_optional,
     )
     if labels is None:
         reason = "the pictures have no labels"
@@ -154,7 +159,7 @@ def infer_pictures(
         if params.label not in {None, NO_LABEL} and not params.label_optional:
             raise UsageError(
                 f"No table beside the pictures has a column {params.label!r}.",
-                found=", ".join(companions.column_names) or "no such table",
+                found=companions.describe_tables(),
                 next=f"--set label={shlex.quote([*companions.column_names, NO_LABEL][0])}",
             )
         return inferred, values, {}
