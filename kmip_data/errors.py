@@ -136,6 +136,10 @@ class OpenQuestions(DamagedInput):
             found = "; ".join(questions)[:2_000]
         super().__init__(problem, found=found, next=" ".join(dict.fromkeys(questions.values())))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker process sends its error as bytes.
+        return type(self), (self.questions,), vars(self)
+
 
 class LicenseNotAccepted(KmipDataError):
     """A download needs an agreement that was not given (exit code 5)."""

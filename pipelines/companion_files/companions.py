@@ -94,7 +94,7 @@ class Companions:
             if column.name not in used:
                 unused.setdefault(column.file, []).append(column.name)
         return {
-            file: f"{list_names(names, 100)} by --set label= or --set group="
+            file: f"not used: {list_names(names, 100)}; --set label= or --set group= takes one"
             for file, names in unused.items()
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ import pytest
 from support.cli import expect_refusal, expect_success
 
 from kmip_data.cli.shared import conversation
+from kmip_data.errors import OpenQuestions
 
 EDGES = "source,target\n0,1\n1,2\n2,3\n3,0\n"
 #: -1 is a class or a missing label, NA a text or a missing value.
@@ -150,6 +152,13 @@ def test_the_command_that_a_refusal_prints_builds(tmp_path, monkeypatch, case):
     step = shlex.split(refusal.rpartition("next: kmip-data ")[2])
     assert step[: len(line)] == line
     expect_success(*step)
+
+
+def test_questions_of_a_worker_process_arrive():
+    sent = OpenQuestions({"Is it a?": "--set a=1", "Is it b?": "--set b=2"})
+    received = pickle.loads(pickle.dumps(sent))
+    assert str(received) == str(sent)
+    assert received.questions == sent.questions
 
 
 class Terminal(io.StringIO):

@@ -269,7 +269,7 @@ def test_codes_of_a_legend_label_points(scans):
     for path in scans.glob("scan_*.txt"):
         rows = path.read_text().splitlines()[1:]
         path.write_text("".join(f"{row} {n}\n" for n, row in enumerate(rows)))
-    assert "table.csv: site, height, age by --set label=" in build(scans, "bare").out
+    assert "table.csv: not used: site, height, age; --set label=" in build(scans, "bare").out
     assert kmip_data.open("bare")[0].y is None
     pd.DataFrame({"code": [0, 2, 4], "name": ["floor", "wall", "door"]}).to_excel(
         scans / "legend.xlsx", index=False

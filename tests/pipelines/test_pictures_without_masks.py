@@ -89,7 +89,7 @@ def test_the_only_target_of_tables_beside_pictures_labels_them(tmp_path):
 
     table.assign(age=table["id"] / 2).to_excel(tmp_path / "leaves.xlsx", index=False)
     done = build(tmp_path, name="several")
-    assert "sheet Sheet1: leaf, age by --set label= or --set group=" in done.out
+    assert "sheet Sheet1: not used: leaf, age; --set label= or --set group= takes one" in done.out
     assert kmip_data.open("several")[0].y is None
 
     (tmp_path / "leaves.xlsx").unlink()

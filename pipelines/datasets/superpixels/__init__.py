@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
-from kmip_data.pipelines.companion_files.companions import NO_TABLE, find_companions
+from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions, find_companions
 from kmip_data.pipelines.companion_files.item_columns import PART_NAMES, label_column, label_row
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES, texts_of_file
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
@@ -273,22 +273,8 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         inferred, values_by_column, summary = infer_pictures(
             built, companions, params, has_masks=has_masks
         )
-        paired = {*(picture for picture, _ in pairs), *(mask for _, mask in pairs)}
-        ignored_files = {
-            name: "a mask without a picture"
-            for name in sorted(raw.members)
-            if name not in paired and name.lower().endswith(picture_graphs.PICTURE_SUFFIXES)
-        }
-        ignored_files |= {
-            name: NO_TABLE
-            for name in raw.members
-            if name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files
-        }
-        ignored_files |= companions.ignored
-        ignored_files |= companions.unused_columns(
-            {inferred.label or "", params.group, *PART_NAMES}
-        )
-        ignored_files |= self.ignored_files
+        used = {inferred.label or "", params.group, *PART_NAMES}
+        ignored_files = self._ignored_of_copy(raw.members, pairs, companions, used)
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
         facts = {
             "pictures": [picture for picture, _ in pairs],
@@ -299,6 +285,24 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             "values": values_by_column,
         }
         return Prepared(workdir, facts)
+
+    def _ignored_of_copy(
+        self,
+        members: Iterable[str],
+        pairs: Sequence[tuple[str, str | None]],
+        companions: Companions,
+        used: Collection[str],
+    ) -> dict[str, str]:
+        """Return the files and columns without use, with reasons; ``used`` are columns of tables."""
+        paired = {name for pair in pairs for name in pair}
+        ignored_files = {}
+        for name in sorted(members):
+            if name.lower().endswith(picture_graphs.PICTURE_SUFFIXES) and name not in paired:
+                ignored_files[name] = "a mask without a picture"
+            elif name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files:
+                ignored_files[name] = NO_TABLE
+        unused_columns = companions.unused_columns(used)
+        return {**ignored_files, **companions.ignored, **unused_columns, **self.ignored_files}
 
     def card_additions(
         self, prepared: Prepared, params: CompletedSuperpixelParams
