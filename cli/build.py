@@ -13,7 +13,6 @@ from kmip_data.cli.shared.build_own_data import (
     build_command_after_dry_run,
     build_in_temporary_home,
     build_own_data,
-    write_description,
 )
 from kmip_data.cli.shared.build_summary import summary_of_build, target_candidates
 from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
@@ -185,7 +184,7 @@ def command(
     # 4. Write the description and the picture, and print the result.
     if describe is not None:
         step = build_command_after_dry_run(name, parameters, archives, home, description=describe)
-        write_description(build, describe, step)
+        _write_description(build, describe, step)
     _print_warnings(build, name)
     if draws_picture:
         _add_picture(build, home, quiet=quiet)
@@ -202,29 +201,31 @@ def _print_dry_run(
     **options: Any,
 ) -> None:
     """Print the description and the summary of the build that would result."""
-    from kmip_data.columns.column_roles import COLUMN_TITLES, column_roles_on_card
     from kmip_data.pipelines.added_splits import ensure_split
-    from kmip_data.pipelines.described_parameters import DescribedParameters
+    from kmip_data.pipelines.described_parameters import description_of_build
 
     step = build_command_after_dry_run(recipe, parameters, archives, home, description=describe)
     with build_in_temporary_home(recipe, parameters, archives, home=home, **options) as build:
         split = ensure_split(build, parameters.split)
         _print_warnings(build, recipe)
+        description = description_of_build(build.card)
         if describe is not None:
-            write_description(build, describe, step)
-        description = column_roles_on_card(build.card.statistics)
-        if description is not None:
-            columns = format_table(COLUMN_TITLES, description.table_rows())
-        else:
-            described = DescribedParameters.from_card(build.card).table_rows()
-            rows = [[name, str(value)] for name, value in described]
-            columns = format_table(["parameter", "value"], rows)
+            _write_description(build, describe, step)
+        columns = format_table(description.titles, description.table_rows())
         summary = summary_of_build(build, split, parameters, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}
         has_target = build.card.schema_.y_column is not None or " --like " in step
         if not has_target and "label" not in parameters.records and target_candidates(build.card):
             step += " --set label=COLUMN"
     print_result(facts, f"{columns}\n\n{summary}\n\nNext: {step}")
+
+
+def _write_description(build: Build, path: Path, command: str) -> None:
+    """Write the description of a build as TOML, with the command that builds with it."""
+    from kmip_data.files.atomic_writes import write_output
+    from kmip_data.pipelines.described_parameters import description_of_build
+
+    write_output(path, description_of_build(build.card).to_toml(command).encode())
 
 
 def _print_warnings(build: Build, name: str) -> None:

@@ -9,7 +9,12 @@ from typing import Any, Self, TypeVar
 from pydantic import Field, InstanceOf, PrivateAttr
 
 from kmip_data.builds.home import Home
-from kmip_data.columns.column_roles import html_table, toml_value
+from kmip_data.columns.column_roles import (
+    ColumnRoles,
+    column_roles_on_card,
+    html_table,
+    toml_value,
+)
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.card import Card
@@ -34,6 +39,11 @@ class DescribedParameters(StrictModel):
         files = card.statistics.get("files") or {}
         return cls(recipe=card.manifest, parameters=files.get("parameters") or {})
 
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Titles of the columns of a table."""
+        return ("parameter", "value")
+
     def with_parameters(self, **changes: object) -> Self:
         """Return the description with other values of some parameters."""
         return self.model_copy(update={"parameters": {**self.parameters, **changes}})
@@ -44,13 +54,18 @@ class DescribedParameters(StrictModel):
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        return html_table([["parameter", "value"], *self.table_rows()])
+        return html_table([self.titles, *self.table_rows()])
 
     def to_toml(self, command: str = "") -> str:
         """Return the parameters as TOML, with the ``command`` that builds with them in a comment."""
         lines = ["# Parameters of the build, as of --set.", f"# Then: {command}"]
         lines += [f"{name} = {toml_value(value)}" for name, value in self.parameters.items()]
         return "\n".join([*lines, ""])
+
+
+def description_of_build(card: Card) -> ColumnRoles | DescribedParameters:
+    """Return how a build read the user's files: uses of columns of graphs, or else parameters."""
+    return column_roles_on_card(card.statistics) or DescribedParameters.from_card(card)
 
 
 class DescribedSource(StrictModel):

@@ -137,20 +137,6 @@ def build_command_after_dry_run(
     return f"{shlex.join(words)} {parameters_as_options(options)}".strip()
 
 
-def write_description(build: Build, path: Path, command: str) -> None:
-    """Write the description of a build as TOML, with the command that builds with it.
-
-    Graphs are described by the uses of their columns, clouds and pictures by their parameters.
-    """
-    from kmip_data.columns.column_roles import column_roles_on_card
-    from kmip_data.files.atomic_writes import write_output
-    from kmip_data.pipelines.described_parameters import DescribedParameters
-
-    columns = column_roles_on_card(build.card.statistics)
-    description = columns or DescribedParameters.from_card(build.card)
-    write_output(path, description.to_toml(command).encode())
-
-
 def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:
     """Return the error for more ``--archive`` options than a recipe takes."""
     step = "copy them into a folder or zip, and pass it alone: --archive FOLDER"

@@ -62,7 +62,7 @@ DESCRIBED_PARAMETERS = {
     *_PARAMETER_OF_USE.values(),
 }
 #: Titles of the columns of :meth:`ColumnRoles.table_rows`.
-COLUMN_TITLES = ["rows", "column", "use", "values", "distinct", "missing", "because"]
+COLUMN_TITLES = ("rows", "column", "use", "values", "distinct", "missing", "because")
 _VALUE_FIELDS = {"values", "distinct", "missing"}  #: written as comments
 
 
@@ -197,7 +197,12 @@ class ColumnRoles(StrictModel):
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        return html_table([[*COLUMN_TITLES], *self.table_rows()])
+        return html_table([self.titles, *self.table_rows()])
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Titles of the columns of a table."""
+        return COLUMN_TITLES
 
     def table_rows(self) -> list[list[object]]:
         """Return a row per column: level, name, use, values, distinct, missing, reason."""

@@ -106,21 +106,14 @@ def _only_target(companions: Companions, folders: set[str], group: str) -> ItemC
     are_numbered = are_numbered_alike(folders)
     if not folders or (target is not None and are_numbered):
         return target
-    listed = list_names(sorted(folders), 100)
+    if target is None and not are_numbered:
+        return None
+    question = f"The folders {list_names(sorted(folders), 100)} may be classes"
+    answers = ["--set label=folder", "--set label=none"]
     if target is not None:
-        option = f"--set label={shlex.quote(target.name)}"
-        question = (
-            f"The labels may be the folders {listed}, or the column {target.name!r} of {target.file}: "
-            f"--set label=folder, or {option}"
-        )
-        raise OpenQuestions({question: "--set label=folder"})
-    if are_numbered:
-        question = (
-            f"The folders {listed} may be classes, or only divide the files: --set label=folder, or "
-            "--set label=none"
-        )
-        raise OpenQuestions({question: "--set label=none"})
-    return None
+        question += f", or the column {target.name!r} of {target.file} may have the labels"
+        answers[1] = f"--set label={shlex.quote(target.name)}"
+    raise OpenQuestions({f"{question}: {', or '.join(answers)}": answers[are_numbered]})
 
 
 def are_numbered_alike(folders: Collection[str]) -> bool:

@@ -97,24 +97,17 @@ QUESTIONS = {
     "batches of clouds": (
         "points",
         clouds([f"{name}.txt" for name in BATCHES]),
-        "may be classes, or only divide",
+        "may be classes: ",
     ),
     "clouds in folders": (
         "points",
         clouds([f"{name}.txt" for name in FOLDERS]) | FRACTIONS,
-        "or the column 'kind' of t.csv",
-    ),
-    "codes": (
-        "points",
-        clouds(["a.txt"], "", " {n}")
-        | clouds(["b.txt"], "", " 1{n}")
-        | {"legend.txt": "0 a\n1 b\n2 c\n"},
-        "some have no name in a legend",
+        "or the column 'kind' of t.csv may",
     ),
     "batches of pictures": (
         "superpixels",
         [f"{name}.png" for name in BATCHES],
-        "may be classes, or only divide",
+        "may be classes: ",
     ),
     "pictures in folders": (
         "superpixels",

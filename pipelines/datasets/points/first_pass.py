@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics
-from kmip_data.errors import DamagedInput, OpenQuestions
+from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
     cloud_from_columns,
@@ -108,14 +107,12 @@ class Survey:
         return cloud
 
     def _column_of_codes(self, columns: CloudColumns) -> str | None:
-        """Return the only column of which a legend has each value in the first cloud."""
+        """Return the only unnamed column of which a legend has each value in the first cloud."""
         if self.column_of_codes is None and self.legends:
-            others = {*map(columns.find_column, self.options.position)}
-            others |= {parse_feature(text, columns).column for text in self.features}
             codes = [
                 name
                 for name, values in columns.values.items()
-                if name not in others and values.dtype != object and self._have_names(values)
+                if name.isdecimal() and name not in self.features and self._have_names(values)
             ]
             self.column_of_codes = codes[0] if len(codes) == 1 else None
         return columns.find_column(self.column_of_codes or "")
@@ -126,10 +123,7 @@ class Survey:
         return any(distinct <= legend.keys() for legend in self.legends.values())
 
     def label_column(self) -> str | None:
-        """Return the given label column, or one by its name or its codes if all clouds have it.
-
-        Raises ``OpenQuestions`` if codes of other clouds than the first have no names.
-        """
+        """Return the given label column, or one by its name or its codes if all clouds have it."""
         if self.requested_label_column is not None:
             is_missing = self.is_label_optional and len(self._label_columns) < self.clouds
             return None if is_missing else self.requested_label_column or None
@@ -137,15 +131,10 @@ class Survey:
         if len(names) != 1 or len(self._label_columns) < self.clouds:
             return None
         counts = self.label_statistics.counts
-        have_codes = self.label_statistics.non_integer is None
-        if self.column_of_codes and not (have_codes and find_legend(self.legends, counts)):
-            option = f"--set label={shlex.quote(self.column_of_codes)}"
-            question = (
-                f"Values of {self.column_of_codes!r} may be codes of classes, but some have no name in a "
-                f"legend: {option}, or --set label=none"
-            )
-            raise OpenQuestions({question: "--set label=none"})
-        is_constant = len(counts) < 2 and not self.label_statistics.non_integer
+        non_integer = self.label_statistics.non_integer
+        if self.column_of_codes and (non_integer or find_legend(self.legends, counts) is None):
+            return None
+        is_constant = len(counts) < 2 and not non_integer
         return None if is_constant and names.isdisjoint(LABEL_COLUMNS) else self._label_columns[0]
 
     @property

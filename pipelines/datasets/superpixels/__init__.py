@@ -27,7 +27,7 @@ from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions, find_companions
 from kmip_data.pipelines.companion_files.item_columns import PART_NAMES, label_column, label_row
-from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES, texts_of_file
+from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.datasets.superpixels.parameters import (
     CompletedSuperpixelParams,
@@ -178,7 +178,9 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         """Add the classes of a legend of the masks, if none are given."""
         if "classes" in params.model_fields_set or not _has_masks(raw.members):
             return params
-        for legend in _legends(raw):
+        pictures = [picture for picture, _ in pair_with_masks(raw.members)]
+        companions = find_companions(raw.path, raw.members, pictures, CloudOptions())
+        for legend in companions.legends.values():
             codes = sorted(legend.keys() - {params.void, NO_CLASS})
             if len(codes) < 2 or not 0 <= codes[0] <= codes[-1] <= MAX_MASK_VALUE:
                 continue
@@ -472,14 +474,6 @@ def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
 def _has_masks(members: Iterable[str]) -> bool:
     """True if the raw files have masks."""
     return any(name.startswith(f"{MASK_FOLDER}/") for name in members)
-
-
-def _legends(raw: RawCopy) -> Iterator[dict[int, str]]:
-    """Yield the legends among the files next to the pictures and masks."""
-    for name in raw.members:
-        if name.lower().endswith(COMPANION_SUFFIXES):
-            for text in texts_of_file(raw.path / name, name):
-                yield text.legend() or {}
 
 
 def picture_key(picture: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.columns.labels import NO_CLASS, class_codes, classes_option
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 
@@ -76,10 +76,11 @@ def read_picture(
                 next=None if depth is None else f"--set white={depth}",
             )
         if is_default and white == 65_535 and high < _DARK_THRESHOLD:
-            raise DamagedInput(
-                f"{name}: the brightest of its 65,536 values is {high:g}, which is nearly black.",
-                next="--set white=4095 if it has 12 bits, or --set white=65535 if it is that dark",
+            question = (
+                f"{name}: the brightest of its 65,536 values is {high:g}, which is nearly black: --set "
+                "white=4095 if it has 12 bits, or --set white=65535 if it is that dark"
             )
+            raise OpenQuestions({question: "--set white=4095"})
         bits = grey.astype(np.uint16) >> 8 if white == 65_535 else np.rint(grey * (255 / white))
         return np.repeat(bits.astype(np.uint8)[:, :, None], 3, axis=2)
 
@@ -97,10 +98,11 @@ def _apply_orientation(
     if exif == "apply" or oriented.size[::-1] == size != image.size[::-1]:
         return oriented
     if oriented.size == image.size:
-        raise DamagedInput(
-            f"{name} is stored rotated (EXIF orientation {orientation}), but its mask fits both ways.",
-            next="--set exif=apply if masks fit the picture as viewers show it, or --set exif=ignore",
+        question = (
+            f"{name} is stored rotated (EXIF orientation {orientation}), but its mask fits both ways: --set "
+            "exif=apply if masks fit the picture as viewers show it, or --set exif=ignore"
         )
+        raise OpenQuestions({question: "--set exif=apply"})
     return image
 
 
