@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, InstanceOf, PrivateAttr
 
@@ -30,6 +30,7 @@ _LABEL_PARAMETERS = {"label", "label_optional", "task", "classes", "class_name"}
 class DescribedParameters(StrictModel):
     """Parameters with which a recipe read clouds or pictures."""
 
+    titles: ClassVar = ("parameter", "value")  #: of the columns of ``table_rows``
     recipe: str
     parameters: dict[str, Any]  #: JSON values by name; classes are in the order of their codes
 
@@ -38,11 +39,6 @@ class DescribedParameters(StrictModel):
         """Return the parameters on the card of a build; none for other data."""
         files = card.statistics.get("files") or {}
         return cls(recipe=card.manifest, parameters=files.get("parameters") or {})
-
-    @property
-    def titles(self) -> tuple[str, ...]:
-        """Titles of the columns of a table."""
-        return ("parameter", "value")
 
     def with_parameters(self, **changes: object) -> Self:
         """Return the description with other values of some parameters."""

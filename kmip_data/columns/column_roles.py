@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput, UsageError
@@ -61,8 +61,6 @@ DESCRIBED_PARAMETERS = {
     "undirected",
     *_PARAMETER_OF_USE.values(),
 }
-#: Titles of the columns of :meth:`ColumnRoles.table_rows`.
-COLUMN_TITLES = ("rows", "column", "use", "values", "distinct", "missing", "because")
 _VALUE_FIELDS = {"values", "distinct", "missing"}  #: written as comments
 
 
@@ -104,6 +102,8 @@ class ColumnRole(StrictModel):
 class ColumnRoles(StrictModel):
     """Roles of all columns in the order of their features, with the classes and further parameters."""
 
+    #: Titles of the columns of :meth:`table_rows`.
+    titles: ClassVar = ("rows", "column", "use", "values", "distinct", "missing", "because")
     task: TaskName | None = None
     classes: tuple[str, ...] = ()  #: label values in the order of the classes
     class_names: tuple[str, ...] = ()  #: names of the classes, if they differ from the label values
@@ -198,11 +198,6 @@ class ColumnRoles(StrictModel):
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
         return html_table([self.titles, *self.table_rows()])
-
-    @property
-    def titles(self) -> tuple[str, ...]:
-        """Titles of the columns of a table."""
-        return COLUMN_TITLES
 
     def table_rows(self) -> list[list[object]]:
         """Return a row per column: level, name, use, values, distinct, missing, reason."""

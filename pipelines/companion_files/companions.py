@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.companion_files.part_lists import (
@@ -40,23 +41,8 @@ class ItemColumn(NamedTuple):
 
     file: str
     name: str
-    values: Mapping[str, object]  #: item -> value, ``None`` if it is missing
-
-
-@dataclass(frozen=True)
-class ItemTable:
-    """Table with a row for each item: its columns, and the item of each row."""
-
-    file: str
-    columns: CloudColumns
-    key: str  #: column that names the items
-    items: Sequence[str | None]  #: None for a row that names none of the items
-
-    def item_column(self, name: str) -> ItemColumn:
-        """Return the value of each item in a column."""
-        rows = zip(self.items, self.columns.values[name].tolist(), strict=True)
-        values = {item: _present(value) for item, value in rows if item is not None}
-        return ItemColumn(self.file, name, values)
+    by_item: Mapping[str, object]  #: item -> value, ``None`` if it is missing
+    is_key: bool = False  #: True if it names the items
 
 
 @dataclass
@@ -64,7 +50,7 @@ class Companions:
     """Files next to the items, by what they are."""
 
     legends: dict[str, dict[int, str]] = field(default_factory=dict)  #: file -> names by code
-    tables: list[ItemTable] = field(default_factory=list)
+    columns: list[ItemColumn] = field(default_factory=list)  #: of all tables
     parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
     files: set[str] = field(default_factory=set)  #: all of these files
@@ -72,26 +58,16 @@ class Companions:
     def find_column(self, names: Iterable[str]) -> ItemColumn | None:
         """Return the first column with one of the names."""
         for name in names:
-            for table in self.tables:
-                column = table.columns.find_column(name)
-                if column is not None:
-                    return table.item_column(column)
+            for column in self.columns:
+                if comparable_name(column.name) == comparable_name(name):
+                    return column
         return None
-
-    def columns(self) -> list[ItemColumn]:
-        """Return the columns of all tables without those that name the items."""
-        return [
-            table.item_column(name)
-            for table in self.tables
-            for name in table.columns.values
-            if name != table.key
-        ]
 
     def unused_columns(self, used: Collection[str]) -> dict[str, str]:
         """Return the tables with columns that are not ``used``, and how to use these."""
         unused: dict[str, list[str]] = {}
-        for column in self.columns():
-            if column.name not in used:
+        for column in self.columns:
+            if column.name not in used and not column.is_key:
                 unused.setdefault(column.file, []).append(column.name)
         return {
             file: f"not used: {list_names(names, 100)}; --set label= or --set group= takes one"
@@ -117,7 +93,7 @@ class Companions:
     @property
     def column_names(self) -> list[str]:
         """Names of these columns."""
-        return [column.name for column in self.columns()]
+        return [column.name for column in self.columns if not column.is_key]
 
 
 def find_companions(
@@ -164,13 +140,13 @@ def _add_text(
     # Two columns may be both, if the names of the items are numbers; more are one of both.
     legend = text.legend(options.encoding)
     table = _item_table(text, rows, names, options)
-    if isinstance(table, ItemTable):
-        companions.tables.append(table)
+    if isinstance(table, list):
+        companions.columns += table
         if len(rows[0]) > 2:
             legend = None
     if legend is not None:
         companions.legends[text.name] = legend
-    if legend is not None or isinstance(table, ItemTable):
+    if legend is not None or isinstance(table, list):
         return ""
     if text.is_sheet or _has_no_points(rows):
         return str(table)
@@ -222,8 +198,8 @@ def _listed_items(
 
 def _item_table(
     text: TableText, rows: Sequence[Sequence[str]], names: ItemNames, options: CloudOptions
-) -> ItemTable | str:
-    """Return a text as a table of items, or the reason why it is none."""
+) -> list[ItemColumn] | str:
+    """Return the columns of a table of items, or the reason why a text is none."""
     reason = NO_TABLE
     # Names of clouds may be words or numbers that are in their rows, too.
     first_row = {*map(comparable_name, rows[0])} if rows else set()
@@ -257,9 +233,19 @@ def _item_table(
         is_unique = len({*named_items}) == covered
         if is_unique and covered >= max(_MIN_COVERED * len(items), 1):
             _check_all_named(items, text.name, columns)
-            return ItemTable(text.name, columns, key, items)
+            return [
+                _item_column(text.name, name, items, cells)._replace(is_key=name == key)
+                for name, cells in columns.values.items()
+            ]
         reason = f"{key!r} names {len({*named_items}):,} files in {len(items):,} rows"
     return reason
+
+
+def _item_column(file: str, name: str, items: Sequence[str | None], cells: Array) -> ItemColumn:
+    """Return the cells (N,) of a column by item."""
+    rows = zip(items, cells.tolist(), strict=True)
+    values = {item: _present(value) for item, value in rows if item is not None}
+    return ItemColumn(file, name, values)
 
 
 def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColumns) -> None:

@@ -25,7 +25,9 @@ NO_LABEL = "none"  #: value of ``label``: no labels
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
 _LABEL_NAMES = ("label", "labels", "class", "classification", "category", "target")
 PART_NAMES = ("split",)  #: column with the part of each item
-_MIN_ITEMS_PER_CLASS = 2  #: average number of items from which a folder or value is a class by default
+_MIN_ITEMS_PER_CLASS = (
+    2  #: average number of items from which a folder or value is a class by default
+)
 _CLASS_WORDS = {"", "c", "category", "class", "label", "type"}  #: before the number of a class
 
 
@@ -83,7 +85,7 @@ def labels_of_items(
     if label is None and column is None:
         column = _only_target(companions, {*folders.values()}, group)
     if column is not None:
-        values = {item: column.values.get(item) for item in items}
+        values = {item: column.by_item.get(item) for item in items}
         return ItemLabels(column.name, f"the column {column.name!r} of {column.file}", values)
     if label == FOLDER_LABEL and items and not folders and not optional:
         raise UsageError(
@@ -100,8 +102,9 @@ def _only_target(companions: Companions, folders: set[str], group: str) -> ItemC
 
     Folders such as batch1 and batch2 are classes only if the user says so.
     """
-    targets = [column for column in companions.columns() if _is_target(column)]
-    targets = [column for column in targets if column.name not in {*PART_NAMES, group}]
+    targets = [column for column in companions.columns if _is_target(column)]
+    others = {*PART_NAMES, group}
+    targets = [column for column in targets if not column.is_key and column.name not in others]
     target = targets[0] if len(targets) == 1 else None
     are_numbered = are_numbered_alike(folders)
     if not folders or (target is not None and are_numbered):
@@ -125,7 +128,7 @@ def are_numbered_alike(folders: Collection[str]) -> bool:
 
 def _is_target(column: ItemColumn) -> bool:
     """True for numbers with fractions, and for texts or whole numbers that repeat."""
-    values = [value for value in column.values.values() if value is not None]
+    values = [value for value in column.by_item.values() if value is not None]
     distinct = {*values}
     if any(isinstance(value, float) and value % 1 for value in values):
         return len(distinct) > 1
@@ -232,7 +235,7 @@ def split_columns(
             found=companions.describe_tables(),
             next=step,
         )
-    values = found.values
+    values = found.by_item
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values.values()))}
     own_number = len(numbers)
     groups = {}
@@ -258,7 +261,7 @@ def _parts_in_column(companions: Companions) -> dict[str, int]:
     if found is None:
         return {}
     codes = {}
-    for item, value in found.values.items():
+    for item, value in found.by_item.items():
         part = part_name(str(value).lower())
         if value is not None and part not in PART_CODES:
             raise DamagedInput(

@@ -136,7 +136,7 @@ def test_a_file_next_to_clouds_is_what_its_values_say(tmp_path, case):
     assert companions.files == ({name} if expected else set())
     if isinstance(expected, tuple):
         column, value = expected
-        file, _, values = companions.find_column([column])
+        file, _, values, _ = companions.find_column([column])
         assert file == name
         assert values["3.txt"] == value
     elif expected == "part":
@@ -177,9 +177,9 @@ def test_tables_of_any_format_say_the_same(tmp_path, form):
     assert not companions.ignored
     assert [*companions.legends.values()] == [{0: "floor", 2: "high wall"}]
     assert companions.parts == dict.fromkeys(clouds[:5], 0)
-    _, _, kinds = companions.find_column(["kind"])
+    kinds = companions.find_column(["kind"]).by_item
     assert kinds == {f"{n:03}.txt": f"k{n % 3}" for n in numbers}
-    _, _, ages = companions.find_column(["age"])
+    ages = companions.find_column(["age"]).by_item
     assert ages == {f"{n:03}.txt": None if n == numbers[2] else n / 4 for n in numbers}
 
 
@@ -193,7 +193,7 @@ def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
     files = [*CLOUDS, "t.xlsx", "~$t.xlsx"]
     companions = find_companions(tmp_path, files, [*CLOUDS], CloudOptions())
     assert companions.ignored == {"t.xlsx, sheet sums": NO_TABLE, "~$t.xlsx": NO_TABLE}
-    assert companions.find_column(["kind"])[2]["3.txt"] == "b"
+    assert companions.find_column(["kind"]).by_item["3.txt"] == "b"
     pd.DataFrame({"file": [3, 3, 4], "kind": [*"aba"]}).to_csv(tmp_path / "t.csv", index=False)
     (reason,) = find_companions(tmp_path, ["t.csv"], [*CLOUDS], CloudOptions()).ignored.values()
     assert reason == "'file' names 2 files in 3 rows"
