@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.split_files import NO_PART, PARTS, part_name
+from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
 
 #: name of an array -> part, and the kind of the array: booleans (``mask``) or indices (``idx``)
 PART_ARRAYS = {
@@ -16,6 +16,25 @@ PART_ARRAYS = {
     for name in (*PARTS, "valid")
     for kind in ("mask", "masks", "idx")
 }
+
+_COMMON_PART_NAMES = {"train", "val", "valid", "validation", "test"}
+
+
+def part_code(string: str) -> int | None:
+    """Return the code of a part by its name; ``None`` if it is unknown."""
+    return PART_CODES.get(part_name(string) or "") if string else NO_PART
+
+
+def are_parts(values: Collection[object]) -> bool:
+    """True for the values of a column of parts.
+
+    These have a common name of a part, or are only names of parts, of more than one part: ``te``
+    among other strings is a language.
+    """
+    strings = {str(value).strip().lower() for value in values} - {""}
+    codes = {part_code(string) for string in strings}
+    has_common_name = not strings.isdisjoint(_COMMON_PART_NAMES)
+    return has_common_name or (len(codes) > 1 and None not in codes)
 
 
 def is_index_array(name: str) -> bool:

@@ -13,18 +13,20 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
+from kmip_data.columns.part_masks import are_parts, part_code
 from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
-from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
+from kmip_data.format.split_files import NO_PART, PARTS, part_name
 from kmip_data.pipelines.common_columns import class_column, regression_column
 from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
+from kmip_data.pipelines.domains.cloud_columns import comparable_name
 from kmip_data.pipelines.legends import find_legend
 from kmip_data.text import list_names
 
 NO_LABEL = "none"  #: value of ``label``: no labels
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
 _LABEL_NAMES = ("label", "labels", "class", "classification", "category", "target")
-PART_NAMES = ("split",)  #: column with the part of each item
+_PART_NAME = "split"  #: column with the part of each item
 _MIN_ITEMS_PER_CLASS = (
     2  #: average number of items from which a folder or value is a class by default
 )
@@ -102,9 +104,14 @@ def _only_target(companions: Companions, folders: set[str], group: str) -> ItemC
 
     Folders such as batch1 and batch2 are classes only if the user says so.
     """
-    targets = [column for column in companions.columns if _is_target(column)]
-    others = {*PART_NAMES, group}
-    targets = [column for column in targets if not column.is_key and column.name not in others]
+    targets = [
+        column
+        for column in companions.columns
+        if not column.is_key
+        and column.name != group
+        and _is_target(column)
+        and not _has_parts(column)
+    ]
     target = targets[0] if len(targets) == 1 else None
     are_numbered = are_numbered_alike(folders)
     if not folders or (target is not None and are_numbered):
@@ -206,18 +213,29 @@ def label_column(
 
 
 def split_columns(
-    items: Sequence[str], companions: Companions, group: str
+    items: Sequence[str], companions: Companions, group: str, label: str | None
 ) -> dict[Column, dict[str, int]]:
     """Return the columns of parts and groups that a split reads, with the value of each item.
 
-    Parts come from lists, such as ``train.txt``, or a column ``split`` of a table. An item without
-    a group is a group of its own. Raises ``UsageError`` if no table has the column ``group``.
+    Parts come from lists, such as ``train.txt``, or a table's column that is called ``split`` or
+    has the values of parts, but is neither ``group`` nor ``label``. An item without a group is a
+    group of its own. Raises ``UsageError`` if no table has the column ``group``.
     """
     columns: dict[Column, dict[str, int]] = {}
-    codes = companions.parts or _parts_in_column(companions)
+    codes: Mapping[str, int] = companions.parts
+    fields: tuple[str, ...] = ()
+    part_column = None if codes else _part_column(companions, {group, label})
+    if part_column is not None:
+        codes = _codes_of_parts(part_column)
+        fields = (part_column.name,)
     if codes:
         column = Column(
-            key="graph/split", attribute="split", stored="uint8", presented="uint8", doc=PART_DOC
+            key="graph/split",
+            attribute="split",
+            stored="uint8",
+            presented="uint8",
+            fields=fields,
+            doc=PART_DOC,
         )
         columns[column] = {item: codes.get(item, NO_PART) for item in items}
     if not group:
@@ -255,21 +273,35 @@ def split_columns(
     return columns
 
 
-def _parts_in_column(companions: Companions) -> dict[str, int]:
-    """Return the code of the part of each item in a table's column ``split``; nothing without it."""
-    found = companions.find_column(PART_NAMES)
-    if found is None:
-        return {}
+def _part_column(companions: Companions, used: Collection[str | None]) -> ItemColumn | None:
+    """Return the column called ``split``, or else the first with the values of parts."""
+    columns = [
+        column
+        for column in companions.columns
+        if not column.is_key and column.name not in used and _has_parts(column)
+    ]
+    named = [column for column in columns if comparable_name(column.name) == _PART_NAME]
+    return next(iter(named + columns), None)
+
+
+def _has_parts(column: ItemColumn) -> bool:
+    """True for a column called ``split``, or with the values of parts."""
+    values = {value for value in column.by_item.values() if value is not None}
+    return comparable_name(column.name) == _PART_NAME or are_parts(values)
+
+
+def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
+    """Return the code of the part of each item in a column; refuse other values."""
     codes = {}
-    for item, value in found.by_item.items():
-        part = part_name(str(value).lower())
-        if value is not None and part not in PART_CODES:
+    for item, value in column.by_item.items():
+        code = part_code("" if value is None else str(value).strip())
+        if code is None:
             raise DamagedInput(
-                f"{found.file}: {found.name!r} of {item} is {value!r}, which is no part.",
+                f"{column.file}: {column.name!r} of {item} is {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                next=f"correct it, or rename the column {found.name!r}",
+                next=f"correct it, or rename the column {column.name!r}",
             )
-        codes[item] = NO_PART if value is None else PART_CODES[str(part)]
+        codes[item] = code
     return codes
 
 

@@ -297,10 +297,19 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
     for name in ("train", "test", "val"):
         (scans / f"{name}.txt").unlink()
     rows = "".join(f"scan_{n},{['train', 'dev', 'test', ''][n % 4]}\n" for n in range(12))
-    write(scans, {"parts.csv": "file,split\n" + rows})
-    assert build(scans, "column").code == 0
-    sizes = {part: len(kmip_data.open("column", part)) for part in ("train", "val", "test")}
-    assert sizes == {"train": 3, "val": 3, "test": 3}
+    table = rows.replace("dev", "validation").replace("train", "Training").replace("\n", ",dry\n")
+    for name, content in {
+        "split": "file,split\n" + rows,
+        "Teil": "file,Teil,note\n" + table,
+    }.items():
+        write(scans, {"parts.csv": content})
+        done = build(scans, name)
+        assert done.code == 0, done.err
+        sizes = [len(kmip_data.open(name, part)) for part in ("train", "val", "test")]
+        assert sizes == [3, 3, 3]
+        assert ("parts.csv: not used: note;" in done.out) == (name == "Teil")
+    write(scans, {"parts.csv": content.replace("validation", "fal")})
+    assert "'Teil' of scan_1.txt is 'fal', which is no part" in build(scans, "typo").err
 
 
 def test_the_layout_of_shapenet_part(tmp_path, monkeypatch):

@@ -30,7 +30,6 @@ from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.companion_files.companions import find_companions
 from kmip_data.pipelines.companion_files.item_columns import (
     NO_LABEL,
-    PART_NAMES,
     infer_classes,
     label_column,
     label_row,
@@ -312,7 +311,8 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         if column is not None and statistics.points:
             inferred, suggestions = _infer_labels(column, statistics, companions.legends, params)
             warnings += suggestions
-        for_split = split_columns(list(positions), companions, params.group)
+        of_clouds = "" if labels is None else labels.name
+        for_split = split_columns(list(positions), companions, params.group, of_clouds)
         inferred = inferred.model_copy(
             update={
                 "label_level": "node" if labels is None else "graph",
@@ -327,10 +327,8 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
 
         # 4. What was chosen and left out.
         unused = companions.unused(inferred.summary.get("legend", ""))
-        used = {params.group, *PART_NAMES}
-        if labels is not None:
-            used.add(labels.name)
-        unused |= companions.unused_columns(used)
+        fields = [field for column in for_split for field in column.fields]
+        unused |= companions.unused_columns({of_clouds, *fields})
         ignored_files = {**self.ignored_files, **folder.ignored, **unused}
         inferred.summary["warnings"] = warnings
         inferred.summary["ignored"] = survey.unused_data() + [

@@ -26,7 +26,7 @@ from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions, find_companions
-from kmip_data.pipelines.companion_files.item_columns import PART_NAMES, label_column, label_row
+from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.datasets.superpixels.parameters import (
@@ -275,7 +275,8 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         inferred, values_by_column, summary = infer_pictures(
             built, companions, params, has_masks=has_masks
         )
-        used = {inferred.label or "", params.group, *PART_NAMES}
+        fields = [field for column in inferred.split_columns for field in column.fields]
+        used = {inferred.label or "", *fields}
         ignored_files = self._ignored_of_copy(raw.members, pairs, companions, used)
         ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
         facts = {

@@ -13,6 +13,7 @@ from kmip_data.format.schema import Column
 from kmip_data.pipelines.companion_files.companions import Companions
 from kmip_data.pipelines.companion_files.item_columns import (
     NO_LABEL,
+    ItemLabels,
     infer_classes,
     labels_of_items,
     split_columns,
@@ -130,38 +131,17 @@ def infer_pictures(
     has_masks: bool,
 ) -> tuple[InferredPictures, dict[str, dict[str, Any]], dict[str, Any]]:
     """Return the labels of pictures, the value of each in the columns of graphs, and notes."""
-    for_split = split_columns(pictures, companions, params.group)
-    values: dict[str, dict[str, Any]] = {column.key: rows for column, rows in for_split.items()}
-    inferred = InferredPictures(has_masks=has_masks, split_columns=tuple(for_split))
+    labels = None
     if has_masks:
         reason = "the masks have the labels"
         params.refuse_unread(dict.fromkeys(("label", "task"), reason))
-        return inferred, values, {}
-
-    if params.label_optional and params.label is None:  # like pictures with masks
-        return inferred, values, {}
-    reason = "there are no masks"
-    known = params.model_dump() if params.label_optional else {}
-    params.refuse_unread({"void": reason}, **known)
-    folders = {picture: picture.partition("/")[2] for picture in pictures}
-    labels = labels_of_items(
-        params.label,
-        pictures,
-        companions,
-        folders.values(),
-        group=params.group,
-        optional=params.label_optional,
-    )
+    elif params.label is not None or not params.label_optional:  # else like pictures with masks
+        labels = _labels_of_pictures(pictures, companions, params)
+    label = "" if labels is None else labels.name
+    for_split = split_columns(pictures, companions, params.group, label)
+    values: dict[str, dict[str, Any]] = {column.key: rows for column, rows in for_split.items()}
+    inferred = InferredPictures(has_masks=has_masks, split_columns=tuple(for_split))
     if labels is None:
-        reason = "the pictures have no labels"
-        unread = dict.fromkeys(("classes", "task", "class_name"), reason)
-        params.refuse_unread(unread, **known)
-        if params.label not in {None, NO_LABEL} and not params.label_optional:
-            raise UsageError(
-                f"No table beside the pictures has a column {params.label!r}.",
-                found=companions.describe_tables(),
-                next=f"--set label={shlex.quote([*companions.column_names, NO_LABEL][0])}",
-            )
         return inferred, values, {}
     class_labels: tuple[int | str, ...] = ()
     count = None
@@ -182,3 +162,31 @@ def infer_pictures(
         "is_complete": not inferred_classes.missing,
     }
     return inferred.model_copy(update=changes), values, summary
+
+
+def _labels_of_pictures(
+    pictures: Sequence[str], companions: Companions, params: OwnSuperpixelParams
+) -> ItemLabels | None:
+    """Return the labels of pictures without masks; refuse parameters that they do not need."""
+    known = params.model_dump() if params.label_optional else {}
+    params.refuse_unread({"void": "there are no masks"}, **known)
+    folders = [picture.partition("/")[2] for picture in pictures]
+    labels = labels_of_items(
+        params.label,
+        pictures,
+        companions,
+        folders,
+        group=params.group,
+        optional=params.label_optional,
+    )
+    if labels is not None:
+        return labels
+    reason = "the pictures have no labels"
+    params.refuse_unread(dict.fromkeys(("classes", "task", "class_name"), reason), **known)
+    if params.label not in {None, NO_LABEL} and not params.label_optional:
+        raise UsageError(
+            f"No table beside the pictures has a column {params.label!r}.",
+            found=companions.describe_tables(),
+            next=f"--set label={shlex.quote([*companions.column_names, NO_LABEL][0])}",
+        )
+    return None

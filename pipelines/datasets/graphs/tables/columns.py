@@ -12,8 +12,7 @@ import pandas as pd
 
 from kmip_data.arrays import F32, I64, Array
 from kmip_data.columns.column_roles import ColumnRole, Level, Use
-from kmip_data.columns.part_masks import PART_ARRAYS, is_index_array
-from kmip_data.format.split_files import NO_PART, PART_CODES, part_name
+from kmip_data.columns.part_masks import PART_ARRAYS, are_parts, is_index_array, part_code
 from kmip_data.pipelines.datasets.graphs.findings import (
     FEATURE_KEYS,
     Attributes,
@@ -40,7 +39,6 @@ from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 #: Attribute of the groups of a table, whose column may have any name.
 GROUP_ATTRIBUTE = "group"
 _SAMPLED_ROWS = 100  #: rows sampled to detect a split column
-_COMMON_PART_NAMES = {"train", "val", "valid", "validation", "test"}
 _LISTED_STRINGS = 20  #: unknown parts that an error lists
 
 
@@ -230,24 +228,16 @@ def _is_mask(name: str, level: Level) -> bool:
 
 
 def _has_parts(column: TableColumn) -> bool:
-    """True for a column of parts of a split.
-
-    A column has parts if it is called ``split``, if it has a common name of a part, or if it has
-    only names of parts, of more than one part: ``te`` among other strings is a language.
-    """
-    sampled_cells = column.cells[:_SAMPLED_ROWS].dropna()
-    sample = {str(value).strip().lower() for value in sampled_cells} - {""}
-    sampled_codes = {_part_code(string) for string in sample}
-    has_common_name = not sample.isdisjoint(_COMMON_PART_NAMES)
-    has_only_parts = len(sampled_codes) > 1 and None not in sampled_codes
-    return column.name == known_columns.PART_NAME or has_common_name or has_only_parts
+    """True for a column called ``split``, or with the values of parts."""
+    sample = column.cells[:_SAMPLED_ROWS].dropna()
+    return column.name == known_columns.PART_NAME or are_parts(sample.tolist())
 
 
 def _read_parts(column: TableColumn) -> Array:
     """Return a column of parts as codes (R,); refuse other strings."""
     cells = column.cells
     strings = cells.map(str).str.strip().where(cells.notna(), "")
-    codes = {string: _part_code(string) for string in strings.unique()}
+    codes = {string: part_code(string) for string in strings.unique()}
     unknown = [string for string, code in codes.items() if code is None]
     if unknown:
         listed = ", ".join(map(repr, unknown[:_LISTED_STRINGS]))
@@ -297,8 +287,3 @@ def _attribute_name(name: str) -> str:
     attribute = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_name).strip("_")
     attribute = attribute if attribute[:1].isalpha() else f"split_{attribute}".rstrip("_")
     return attribute[:90]
-
-
-def _part_code(string: str) -> int | None:
-    """Return the code of a part by its name; ``None`` if it is unknown."""
-    return PART_CODES.get(part_name(string) or "") if string else NO_PART
