@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 from pydantic import Field, field_validator
@@ -218,7 +218,9 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         # A fault that several files share is shown for the first of them.
         messages: dict[str, str] = {}
         for name, refusal in unusable.items():
-            messages.setdefault(refusal.message.replace(name, ""), refusal.message)
+            stem = re.escape(PurePosixPath(name).stem)
+            without_names = re.sub(rf"\S*(?<![^\W_]){stem}(?![^\W_])\S*", "", refusal.message)
+            messages.setdefault(without_names, refusal.message)
         lines = list(messages.values())[:_MAX_SHOWN]
         if len(lines) < len(unusable):
             same = " with the same fault" if len(messages) == 1 else ""

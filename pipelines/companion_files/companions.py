@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
+from kmip_data.pipelines.companion_files.colour_legends import ClassColour
 from kmip_data.pipelines.companion_files.part_lists import (
     MAX_LIST_BYTES,
     ItemNames,
@@ -50,6 +51,8 @@ class Companions:
     """Files next to the items, by what they are."""
 
     legends: dict[str, dict[int, str]] = field(default_factory=dict)  #: file -> names by code
+    #: file -> colours of classes
+    colours: dict[str, list[ClassColour]] = field(default_factory=dict)
     columns: list[ItemColumn] = field(default_factory=list)  #: of all tables
     parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
@@ -83,8 +86,8 @@ class Companions:
 
     def unused(self, legend: str) -> dict[str, str]:
         """Return the files without use, with reasons, if only this legend is used."""
-        other_legends = [file for file in self.legends if file != legend]
-        return {**self.ignored, **dict.fromkeys(other_legends, "no legend of the labels")}
+        other_legends = {*self.legends, *self.colours} - {legend}
+        return {**self.ignored, **dict.fromkeys(sorted(other_legends), "no legend of the labels")}
 
     def without_own_files(self, files: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
         """Return the files of each cloud that is no companion."""
@@ -146,7 +149,9 @@ def _add_text(
             legend = None
     if legend is not None:
         companions.legends[text.name] = legend
-    if legend is not None or isinstance(table, list):
+    if colours := text.class_colours(options.encoding):
+        companions.colours[text.name] = colours
+    if legend is not None or colours or isinstance(table, list):
         return ""
     if text.is_sheet or _has_no_points(rows):
         return str(table)

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.errors import OutOfResources
+from kmip_data.pipelines.companion_files.colour_legends import (
+    ClassColour,
+    class_colours_of_text,
+)
 from kmip_data.pipelines.formats.file_heads import WORKBOOK_SUFFIXES, decompressed_head, is_gzip
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import ARROW_SUFFIXES
 from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK, is_frame_file, read_frames
@@ -46,10 +50,18 @@ class TableText:
 
     def legend(self, encoding: str = "") -> dict[int, str] | None:
         """Return the name of each code, by code; ``None`` if the text is no legend."""
-        if self.path.stat().st_size > MAX_BYTES:
-            return None
+        data = self._read_legend()
         name = f"{self.name}.csv" if self.is_sheet else self.path.name
-        return legend_of_text(self.read(), name, encoding)
+        return None if data is None else legend_of_text(data, name, encoding)
+
+    def class_colours(self, encoding: str = "") -> list[ClassColour]:
+        """Return the colour of each class; nothing if the text is no legend of colours."""
+        data = self._read_legend()
+        return [] if data is None else class_colours_of_text(data, self.name, encoding)
+
+    def _read_legend(self) -> bytes | None:
+        """Return a text that is small enough for a legend."""
+        return None if self.path.stat().st_size > MAX_BYTES else self.read()
 
 
 def texts_of_file(path: Path, name: str) -> Iterator[TableText]:

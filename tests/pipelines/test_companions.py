@@ -15,6 +15,7 @@ from support.cli import expect_refusal, expect_success, kmip, python
 
 import kmip_data
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.companion_files.colour_legends import class_colours_of_text
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, find_companions
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.legends import find_legend, read_legend
@@ -74,6 +75,31 @@ def test_a_legend_has_a_column_of_distinct_codes_and_one_of_names(tmp_path, case
     name, content = {**LEGENDS, **NO_LEGENDS}[case]
     write(tmp_path, {name: content})
     assert read_legend(tmp_path / name) == (NAMES if case in LEGENDS else None)
+
+
+COLOUR_LEGENDS = {
+    "CamVid": ("class_dict.csv", "name,r,g,b\nsky,9,8,255\nhigh wall,0,0,0\n", [0, 1]),
+    "lines of CamVid": ("label_colors.txt", "9 8 255\tsky\n0 0 0\thigh wall\n", [0, 1]),
+    "codes": ("a.csv", "code;name;Red;Green;Blue\n7;sky;9;8;255\n2;high wall;0;0;0\n", [7, 2]),
+    "codes behind": ("a.csv", "r,g,b,label,id\n9,8,255,sky,7\n0,0,0,high wall,2\n", [7, 2]),
+    "without names": ("a.txt", "7,sky,9,8,255\n2,high wall,0,0,0\n", [7, 2]),
+    "hexadecimal": ("a.csv", "name,colour\nsky,#0908FF\nhigh wall,#000000\n", [0, 1]),
+    "numbers of one cell": ("a.csv", 'colour,class\n"9, 8, 255",sky\n"(0,0,0)",high wall\n', [0, 1]),
+}  # fmt: skip
+NO_COLOUR_LEGENDS = {
+    "256": ("a.csv", "name,r,g,b\nsky,9,8,256\nwall,0,0,0\n", []),
+    "positions": ("a.csv", "name,x,y,z\nsky,9,8,1\nwall,0,0,0\n", []),
+    "four numbers": ("a.txt", "sky 9 8 1 0\nwall 0 0 0 1\n", []),
+    "repeated names": ("a.csv", "name,r,g,b\nsky,9,8,1\nsky,0,0,0\n", []),
+}
+
+
+@pytest.mark.parametrize("case", [*COLOUR_LEGENDS, *NO_COLOUR_LEGENDS])
+def test_a_legend_of_colours_has_the_code_and_name_of_each(case):
+    name, content, codes = {**COLOUR_LEGENDS, **NO_COLOUR_LEGENDS}[case]
+    rows = class_colours_of_text(content.encode(), name)
+    expected = zip(codes, ("sky", "high wall"), ((9, 8, 255), (0, 0, 0)), strict=False)
+    assert rows == [*expected]
 
 
 def test_a_list_is_a_legend_from_0(tmp_path):

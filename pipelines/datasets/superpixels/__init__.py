@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import I64, U8, Array
+from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import NO_CLASS, stored_labels
@@ -29,6 +30,12 @@ from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions,
 from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
+from kmip_data.pipelines.datasets.superpixels.mask_colours import (
+    MaskColours,
+    UnknownColours,
+    colours_of_legend,
+    voc_colours,
+)
 from kmip_data.pipelines.datasets.superpixels.parameters import (
     CompletedSuperpixelParams,
     InferredPictures,
@@ -56,6 +63,7 @@ BESIDE_FOLDER = "beside"
 MAX_PICTURES_PER_UNIT = 256
 _SPOOL_FOLDER = "pictures"
 _DECODING_THREADS = 8
+_MASK_ENDINGS = ("_l", "_mask", "_label", "_labels", "_gt")  #: of names, in any case
 MAX_MASK_VALUE = 65_535
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of pictures
 MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
@@ -87,13 +95,15 @@ class SuperpixelSource(DescribedSource):
             self._ignored_files |= {
                 f"{option}/{name}": reason for name, reason in ignored_files.items()
             }
-        return files | self._files_beside(list(files))
+        to_build = [name for name in files if name.startswith(f"{IMAGE_FOLDER}/")]
+        beside: dict[str, Path] = {}
+        for folder in filter(None, folders.values()):
+            if folder.is_dir():
+                beside = self._files_beside(folder.absolute().parent, to_build) | beside
+        return files | beside
 
-    def _files_beside(self, pictures: Sequence[str]) -> dict[str, Path]:
-        """Return the legends and tables in the folder that has the folder of pictures."""
-        if self.images is None or not self.images.is_dir():
-            return {}
-        parent = self.images.absolute().parent
+    def _files_beside(self, parent: Path, pictures: Sequence[str]) -> dict[str, Path]:
+        """Return the legends, lists and tables in the folder that has a folder of files."""
         names = [
             path.name
             for path in sorted(parent.iterdir())
@@ -147,6 +157,30 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
     Params = OwnSuperpixelParams
     Source = SuperpixelSource
 
+    #: folder of the raw copy -> name of the user's folder
+    folder_names: Mapping[str, str] = {}
+
+    def import_files(
+        self,
+        source: SuperpixelSource,
+        params: CompletedSuperpixelParams,
+        home: Home,
+        **options: Any,
+    ) -> tuple[RawCopy, bool]:
+        """Copy the files, and remember the names of their folders."""
+        folders = {IMAGE_FOLDER: source.images, MASK_FOLDER: source.masks}
+        self.folder_names = {
+            name: folder.resolve().name for name, folder in folders.items() if folder is not None
+        }
+        return super().import_files(source, params, home, **options)
+
+    def _shown(self, name: str) -> str:
+        """Return the name of a file in the raw copy as the user knows it."""
+        folder, slash, path = name.partition("/")
+        if folder == BESIDE_FOLDER:
+            return path
+        return f"{self.folder_names.get(folder, folder)}{slash}{path}"
+
     def schema(self, params: CompletedSuperpixelParams) -> Schema:
         """Return LRGB's columns: 14 features, edge features of the rule, and the class."""
         inferred = params.inferred
@@ -178,9 +212,13 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         """Add the classes of a legend of the masks, if none are given."""
         if "classes" in params.model_fields_set or not _has_masks(raw.members):
             return params
-        pictures = [picture for picture, _ in pair_with_masks(raw.members)]
-        companions = find_companions(raw.path, raw.members, pictures, CloudOptions())
-        for legend in companions.legends.values():
+        pairs = pair_with_masks(raw.members)
+        companions = _companions(raw, pairs)
+        colours = colours_of_legend(companions.colours, MASK_FOLDER, (), ())
+        legends: Iterable[Mapping[int, str]] = companions.legends.values()
+        if colours is not None and _are_in_colour(raw, pairs):
+            legends = [colours.names]
+        for legend in legends:
             codes = sorted(legend.keys() - {params.void, NO_CLASS})
             if len(codes) < 2 or not 0 <= codes[0] <= codes[-1] <= MAX_MASK_VALUE:
                 continue
@@ -216,14 +254,13 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
                 next=f"--set classes={num_names}",
             )
         pairs = pair_with_masks(raw.members)
-        companions = find_companions(
-            raw.path, raw.members, [picture for picture, _ in pairs], CloudOptions()
-        )
+        companions = _companions(raw, pairs)
         companions.ignored |= {
             name: reason
             for name, reason in self.ignored_files.items()
             if name.startswith(f"{BESIDE_FOLDER}/")
         }
+        colours = _mask_colours(companions, params) if has_masks else None
         pairs_to_build = [pairs[row] for row in params.positions_to_build(len(pairs))]
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
@@ -232,15 +269,15 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         def decode(names: tuple[str, str | None]) -> tuple[Array, DecodedPicture | DamagedInput]:
             mask_values = np.empty(0, np.int64)
             try:
-                if not has_masks:
+                if colours is None:
                     pixels = self._read_picture(raw.path, names[0], None, params)
                     classes = np.zeros(pixels.shape[:2], np.uint8)
                     return mask_values, DecodedPicture(pixels, classes)
-                mask = self._read_mask(raw.path, *names)
+                mask = self._read_mask(raw.path, *names, colours)
                 mask_values = np.unique(mask)
                 pixels = self._read_picture(raw.path, names[0], mask, params)
                 classes = picture_graphs.classes_from_values(
-                    mask, params.class_values, params.void, names[1] or ""
+                    mask, params.class_values, params.void, self._shown(names[1] or "")
                 )
             except DamagedInput as error:
                 return mask_values, error
@@ -259,14 +296,10 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
                 yield decoded.as_graph(str(positions[picture]))
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_pictures())
-        class_values = params.class_values if has_masks else ()
-        invalid = values - {*class_values, params.void, -1}
-        if invalid and params.on_error == "stop":
-            for error in unusable.values():
-                if "which is not a class" in error.message:
-                    error.next = picture_graphs.suggest_classes_option(values, params.void)
-        self.stop_or_skip_all(unusable, len(pairs_to_build), params)
-        if values == {0, params.void} and params.void not in class_values:
+        self._advise(unusable.values(), values, params, colours)
+        shown = {self._shown(picture): error for picture, error in unusable.items()}
+        self.stop_or_skip_all(shown, len(pairs_to_build), params)
+        if has_masks and values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
                 next=f"--set classes=0,{params.void}",
@@ -277,8 +310,11 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         )
         fields = [field for column in inferred.split_columns for field in column.fields]
         used = {inferred.label or "", *fields}
+        if colours is not None and _are_in_colour(raw, pairs_to_build):
+            source = self._shown(colours.legend) if colours.legend else "Pascal VOC's colours"
+            summary["masks"] = f"read by {source}"
         ignored_files = self._ignored_of_copy(raw.members, pairs, companions, used)
-        ignored = [f"{name}: {reason}" for name, reason in ignored_files.items()]
+        ignored = [f"{self._shown(name)}: {reason}" for name, reason in ignored_files.items()]
         facts = {
             "pictures": [picture for picture, _ in pairs],
             "positions": positions,
@@ -288,6 +324,23 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             "values": values_by_column,
         }
         return Prepared(workdir, facts)
+
+    def _advise(
+        self,
+        errors: Collection[DamagedInput],
+        values: Collection[int],
+        params: OwnSuperpixelParams,
+        colours: MaskColours | None,
+    ) -> None:
+        """Give the errors of masks one advice, which fits all of their values and colours."""
+        colour_errors = [error for error in errors if isinstance(error, UnknownColours)]
+        unknown = {colour for error in colour_errors for colour in error.colours}
+        for error in errors:
+            if "which is not a class" in error.message:
+                error.next = picture_graphs.suggest_classes_option(values, params.void)
+            elif colours is not None and isinstance(error, UnknownColours):
+                new_legend = self._shown(f"{MASK_FOLDER}/class_dict.csv")
+                error.next = colours.remedy(unknown, new_legend)
 
     def _ignored_of_copy(
         self,
@@ -396,10 +449,13 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             edge_index=edge_index.astype(schema.index_dtype),
         )
 
-    def _read_mask(self, folder: Path, picture: str, mask: str | None) -> I64:
+    def _read_mask(self, folder: Path, picture: str, mask: str | None, colours: MaskColours) -> I64:
         if mask is None:
-            raise _missing_mask_error(picture)
-        return picture_graphs.read_mask(folder / mask, mask)
+            raise DamagedInput(
+                f"{self._shown(picture)} has no mask in {self._shown(MASK_FOLDER)}.",
+                next=f"name masks like their pictures, or with {' or '.join(_MASK_ENDINGS)} behind it",
+            )
+        return picture_graphs.read_mask(folder / mask, self._shown(mask), colours)
 
     def _read_picture(
         self, folder: Path, name: str, mask: I64 | None, params: OwnSuperpixelParams
@@ -407,14 +463,16 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         """Read a picture, which must have the size of its mask, if any."""
         pixels = picture_graphs.read_picture(
             folder / name,
-            name,
+            self._shown(name),
             white=params.white,
             exif=params.exif or ("apply" if mask is None else None),
             size=() if mask is None else mask.shape,
         )
         if mask is not None and mask.shape != pixels.shape[:2]:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*mask.shape, *pixels.shape)
-            raise DamagedInput(f"The mask of {name} differs in size from its picture: {sizes}.")
+            raise DamagedInput(
+                f"The mask of {self._shown(name)} differs in size from its picture: {sizes}."
+            )
         return pixels
 
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, U8 | None]:
@@ -423,16 +481,17 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         # Use only the build's raw copy; another one would show other pictures.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
-            pairs = {
-                picture_key(picture): (picture, mask)
-                for picture, mask in pair_with_masks(copy.members)
-            }
+            matched = pair_with_masks(copy.members)
+            pairs = {picture_key(picture): (picture, mask) for picture, mask in matched}
             params = OwnSuperpixelParams.model_validate(card.parameters)
+            colours = None
+            if _has_masks(copy.members):
+                colours = _mask_colours(_companions(copy, matched), params)
             for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
                     mask = None
-                    if _has_masks(copy.members):
-                        mask = self._read_mask(copy.path, *pairs[key])
+                    if colours is not None:
+                        mask = self._read_mask(copy.path, *pairs[key], colours)
                     picture = self._read_picture(copy.path, pairs[key][0], mask, params)
                     segments = picture_graphs.segment_superpixels(
                         picture, card.parameters["superpixels"]
@@ -454,22 +513,52 @@ PIPELINE = OwnSuperpixelPipeline
 def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
     """Return each picture with its mask, matched by name without suffix, in name order.
 
-    Raises ``DamagedInput`` if two pictures or two masks have the same name.
+    The name of a mask may end in :data:`_MASK_ENDINGS`. Raises ``DamagedInput`` if two pictures or
+    two masks have the same name.
     """
-    folders: dict[str, dict[str, str]] = {IMAGE_FOLDER: {}, MASK_FOLDER: {}}
+    pictures: dict[str, str] = {}
+    masks: dict[str, str] = {}
     for name in sorted(members):
         folder, _, path = name.partition("/")
-        if folder not in folders or not name.lower().endswith(picture_graphs.PICTURE_SUFFIXES):
+        if not name.lower().endswith(picture_graphs.PICTURE_SUFFIXES):
             continue
         stem = str(PurePosixPath(path).with_suffix(""))
-        first = folders[folder].setdefault(stem, name)
-        if first != name:
-            raise DamagedInput(
-                f"Two of the {folder} differ only in their suffix: {first} and {name}.",
-                next="keep one of them in the folder",
-            )
-    masks = folders[MASK_FOLDER]
-    return [(picture, masks.get(stem)) for stem, picture in sorted(folders[IMAGE_FOLDER].items())]
+        if folder == IMAGE_FOLDER:
+            _add_file(pictures, stem, name)
+        elif folder == MASK_FOLDER:  # after all pictures
+            if stem not in pictures:
+                ending = next(filter(stem.lower().endswith, _MASK_ENDINGS), "")
+                stem = stem.removesuffix(stem[len(stem) - len(ending) :])
+            _add_file(masks, stem, name)
+    return [(picture, masks.get(stem)) for stem, picture in sorted(pictures.items())]
+
+
+def _add_file(files: dict[str, str], stem: str, name: str) -> None:
+    """Add a picture or a mask by its name without suffix; refuse a second one."""
+    first = files.setdefault(stem, name)
+    if first != name:
+        raise DamagedInput(
+            f"Two files are called {stem}: {first} and {name}.",
+            next="keep one of them in the folder",
+        )
+
+
+def _companions(raw: RawCopy, pairs: Iterable[tuple[str, str | None]]) -> Companions:
+    """Return the files next to the pictures."""
+    pictures = [picture for picture, _ in pairs]
+    return find_companions(raw.path, raw.members, pictures, CloudOptions())
+
+
+def _mask_colours(companions: Companions, params: OwnSuperpixelParams) -> MaskColours:
+    """Return the colours of the classes in a legend, or else Pascal VOC's."""
+    values = params.class_values
+    legend = colours_of_legend(companions.colours, MASK_FOLDER, values, params.class_name)
+    return legend or voc_colours({*values, params.void})
+
+
+def _are_in_colour(raw: RawCopy, pairs: Iterable[tuple[str, str | None]]) -> bool:
+    """True if a mask has colours."""
+    return any(picture_graphs.is_colour_mask(raw.path / mask) for _, mask in pairs if mask)
 
 
 def _has_masks(members: Iterable[str]) -> bool:
@@ -481,11 +570,3 @@ def picture_key(picture: str) -> str:
     """Return the record key of a picture: its path in the folder, without suffix."""
     path = PurePosixPath(picture.partition("/")[2])
     return escaped_key(str(path.with_suffix("")), 160)
-
-
-def _missing_mask_error(picture: str) -> DamagedInput:
-    stem = picture.partition("/")[2].rpartition(".")[0]
-    return DamagedInput(
-        f"{picture} has no mask: no {MASK_FOLDER}/{stem} with one of"
-        f" {', '.join(picture_graphs.PICTURE_SUFFIXES)}."
-    )

@@ -15,6 +15,7 @@ from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.columns.labels import NO_CLASS, class_codes, classes_option
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import first_problem
+from kmip_data.pipelines.datasets.superpixels.mask_colours import MaskColours, voc_colours
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ MAX_CLASSES = 255
 MAX_PIXELS = 64_000_000  #: declared size above which a picture is not decoded
 COMMON_WHITES = (1, 255, 65_535, 2**32 - 1)
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")  #: Pillow's modes of more than 8 bits
+_COLOUR_MODES = ("RGB", "RGBA")
 _DARK_THRESHOLD = 8_192  #: maximum of 65,536 values below which the user must confirm white
 _IS_16_BIT = "is 16 bit"  #: key of ``Image.info``
 _EXIF_ORIENTATION = 0x0112  #: EXIF tag
@@ -106,16 +108,28 @@ def _apply_orientation(
     return image
 
 
-def read_mask(path: Path, name: str) -> I64:
+def is_colour_mask(path: Path) -> bool:
+    """True for a file with colours, false also for a damaged one."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=PILLOW_FORMATS) as image:
+            return image.mode in _COLOUR_MODES
+    except Exception:  # noqa: BLE001 -- read_mask explains what is wrong
+        return False
+
+
+def read_mask(path: Path, name: str, colours: MaskColours | None = None) -> I64:
     """Return the value of each pixel, (H, W), -1 if it is transparent or not finite.
 
     Values are the class in one-channel masks, the palette index in palette masks, and in colour
-    masks the class with that colour in Pascal VOC.
+    masks the value of the colour, by default its class in Pascal VOC.
     """
     with _open_picture(path, name) as image:
         bands = image.getbands()
-        if image.mode in {"RGB", "RGBA"}:
-            values = _classes_from_colours(np.array(image.convert("RGB"), np.uint8), name)
+        if image.mode in _COLOUR_MODES:
+            colours = colours or voc_colours(range(256))
+            values = colours.values_of_pixels(np.array(image.convert("RGB"), np.uint8), name)
         elif image.mode in {"1", "L", "P", "LA", "PA", *_DEEP_MODES}:
             values = np.array(image)
             values = values[:, :, 0] if values.ndim > 2 else values
@@ -158,38 +172,6 @@ def classes_from_values(values: I64, class_values: Sequence[int], void: int, nam
 def suggest_classes_option(values: Iterable[int], void: int) -> str:
     """Suggest the option that makes the values of masks classes."""
     return classes_option({int(value) for value in values} - {void, -1}, MAX_CLASSES)
-
-
-def voc_palette() -> U8:
-    """Return Pascal VOC's 256 colours, (256, 3): the bits of a class alternate between channels."""
-    classes = np.arange(256)
-    # Bits 0, 3, 6 … of a class are the high bits of red, 1, 4, 7 … of green, 2, 5 of blue.
-    colours = np.zeros((256, 3), np.int64)
-    for bit in range(8):
-        for channel in range(3):
-            colours[:, channel] |= (classes >> (3 * bit + channel) & 1) << (7 - bit)
-    return colours.astype(np.uint8)
-
-
-def _classes_from_colours(pixels: U8, name: str) -> I64:
-    """Return the class of each pixel of a colour mask."""
-    # Encode a colour as 2^16 red + 2^8 green + blue.
-    weights = (65_536, 256, 1)
-    codes = pixels.astype(np.int64) @ weights
-    # A table of all colours, 32 MiB, makes the look-up fast.
-    class_table = np.full(2**24, -1, np.int16)
-    class_table[voc_palette().astype(np.int64) @ weights] = np.arange(256)
-    classes: I64 = class_table[codes].astype(np.int64)
-    is_unknown = classes < 0
-    if is_unknown.any():
-        row, column = np.argwhere(is_unknown)[0]
-        colour = tuple(pixels[row, column].tolist())
-        raise DamagedInput(
-            f"{name}: the pixel at row {row}, column {column} has the colour "
-            f"{colour}, which is not one of Pascal VOC's.",
-            next="save masks with the class of each pixel as its value",
-        )
-    return classes
 
 
 @contextmanager
