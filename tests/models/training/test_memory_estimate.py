@@ -314,7 +314,7 @@ def _train(build: Build, home: Path) -> list[str]:
 @pytest.mark.parametrize("more", [2**27, pytest.param(2**28, marks=pytest.mark.torture)])
 def test_a_city_under_a_limit_ends_with_the_exit_code_of_memory(tmp_path: Path, more: int) -> None:
     """Whichever limit: refused before, or an allocation that fails, and never a signal."""
-    build = streets_build(tmp_path / "build", nodes=30_000)
+    build = streets_build(tmp_path / "build", nodes=100_000)
     command = [*_train(build, tmp_path / "home"), "--epochs", "1"]
     held = 700 * 2**20  # what the process has before it measures anything, generously
     done = subprocess.run(

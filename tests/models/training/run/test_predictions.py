@@ -52,7 +52,7 @@ KINDS = {
         {"logits", "pred", "key"},
     ),
     ("graph", "classification"): (None, 24, "k-mip", {"logits", "pred", "key"}),
-    ("graph", "multilabel"): (None, 20, "transformer", {"logits", "pred", "key"}),
+    ("graph", "multilabel"): (None, 60, "transformer", {"logits", "pred", "key"}),
     ("graph", "regression"): (None, 20, "performer", {"pred", "key"}),
     ("link", "links"): (None, 24, "transformer", {"logits", "key", "ptr"}),
 }
