@@ -19,7 +19,7 @@ from support.own_graphs import (
     write_files,
 )
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import NODE_ID
 
 _LETTERS = [*"bcdfghjklmnpqrstvwxz"]
@@ -286,6 +286,45 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     problem = r"line 27: 'APP' is also in the 'program' of list.csv, line 6, with kind 'y' and 'z'"
     with pytest.raises(DamagedInput, match=problem.replace("APP", key.format(4))):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
+
+
+LABELS_OF_APPS = [(f"app_{number:03d}", "xy"[number % 2]) for number in range(6)]
+#: Tables of two columns that do not say whether their first line has names.
+TABLES_OF_APPS = {
+    "an object": {"labels_json": json.dumps(dict(LABELS_OF_APPS))},
+    "records": {
+        "l_json": json.dumps([{"file": f"{name}.dot", "label": x} for name, x in LABELS_OF_APPS])
+    },
+    "names": {"l_tsv": "\n".join(map("\t".join, [("program", "label"), *LABELS_OF_APPS]))},
+    "no names": {"l_txt": "\n".join(map("\t".join, LABELS_OF_APPS))},
+}
+
+
+@pytest.mark.parametrize("case", TABLES_OF_APPS)
+def test_labels_next_to_graph_files_are_objects_or_have_two_columns(tmp_path, case):
+    write_graph_files(tmp_path, 6)
+    write_files(tmp_path, notes_txt="about\nprograms\n", **TABLES_OF_APPS[case])
+    names = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")]
+    label = "1" if case == "no names" else "label"
+    params, records = build_in_memory(tmp_path, *names, label=(label,))
+    found = {record.num_nodes: int(record.columns["graph/y"]) for record in records}
+    assert found == {number + 3: number % 2 for number in range(6)}
+    assert (
+        "notes.txt: no column has the names of the graph files"
+        in params.inferred.summary["ignored"]
+    )
+
+
+def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
+    """The error shows a cell and a file; no name of a node is offered instead."""
+    dots = {f"app_{number}_dot": "digraph { a [label=L]; b [label=R]; a -> b; }" for number in "12"}
+    write_files(tmp_path, list_csv="who,kind\nX1,x\nX2,y\n", **dots)
+    with pytest.raises(DamagedInput, match=r"list.csv has the column 'kind', but none") as caught:
+        read_files(tmp_path, label=("kind",))
+    assert caught.value.found == "'X1' in 'who', and the file app_1.dot"
+    with pytest.raises(UsageError, match="No table has a column 'colour'") as refused:
+        read_files(tmp_path, label=("colour",))
+    assert refused.value.next == "one of these columns: --set label=none"
 
 
 @pytest.mark.parametrize("kind", ["nodes", "table of nodes", "graphs", "graph files"])

@@ -14,14 +14,23 @@ _LAYOUTS = ("adjacency", "elements", "nodes")
 _GRAPH_KEY = re.compile(
     rb'"(?:(?:adjacency|elements|nodes|links|data)"\s*:\s*[\[{]|(?:directed|multigraph)"\s*:\s*[tf])'
 )
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 #: Columns that Cytoscape adds to those of the user.
 _CYTOSCAPE_COLUMNS = {"SUID", "shared_name", "shared name", "shared_interaction", "selected"}
 
 
-def is_list_of_records(head: bytes) -> bool:
-    """True for the first bytes of a list of objects that are rows of a table, and not graphs."""
+def is_json_table(head: bytes) -> bool:
+    """True for the first bytes of a list of objects, or of an object with a value of each name.
+
+    Both are rows of a table if they are no graph.
+    """
     text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
-    return bool(re.match(rb"\[\s*\{", text)) and not may_be_graph(text)
+    if may_be_graph(text):
+        return False
+    if text.startswith(b"{"):
+        brackets = re.sub(rb"[^\[{]", b"", _STRING.sub(b"", text))
+        return brackets == b"{"
+    return bool(re.match(rb"\[\s*\{", text))
 
 
 def may_be_graph(head: bytes) -> bool:

@@ -20,7 +20,7 @@ from kmip_data.pipelines.formats.file_heads import (
     is_workbook,
     read_checked,
 )
-from kmip_data.pipelines.formats.graph_texts.json_graphs import is_list_of_records
+from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     CheckMemory,
     is_arrow_file,
@@ -59,7 +59,7 @@ def is_frame_file(name: str, head: bytes) -> bool:
     lowered = name.lower()
     is_json_lines = lowered.removesuffix(".gz").endswith(_JSON_LINES)
     is_binary = is_arrow_file(name) or is_workbook(name)
-    return is_json_lines or is_binary or is_list_of_records(head)
+    return is_json_lines or is_binary or is_json_table(head)
 
 
 def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> list[FileFrame]:
@@ -95,10 +95,12 @@ def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
 
 
 def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:
-    """Return the objects of a list."""
+    """Return the objects of a list, or a row for each name of an object."""
     try:
         data = read_checked(path, lambda size: check_memory(_BYTES_PER_JSON_BYTE * size, path.name))
         rows = json.loads(data.decode("utf-8-sig"))
+        if isinstance(rows, dict):
+            rows = [{"file": name, "label": value} for name, value in rows.items()]
         for number, row in enumerate(rows):
             if not isinstance(row, dict):
                 raise TypeError(f"record {number} is a {type(row).__name__}")  # noqa: TRY301

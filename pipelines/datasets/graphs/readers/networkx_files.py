@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, fromstring, tostring
 
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import InflateError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
@@ -30,6 +31,7 @@ from kmip_data.pipelines.datasets.graphs.readers.table_files import (
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.roles.graph_labels import add_columns_of_graphs
+from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import forms_of_names
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, read_checked
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
@@ -93,6 +95,12 @@ def _detect_format(head: bytes) -> str:
     return "GML" if _GML.match(text) else ""
 
 
+def _format_of_file(path: Path) -> str:
+    """Return the format of a file; empty for tables and other files."""
+    head = decompressed_head(path, _HEAD_BYTES)
+    return "" if is_frame_file(path.name, head) else _detect_format(head)
+
+
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
@@ -100,8 +108,9 @@ def read(
     import networkx as nx
 
     size = 0
-    formats = set()
-    shown = list_names(files, 60)
+    formats = {file: _format_of_file(folder / file) for file in files}
+    graph_files = [file for file in files if formats[file]]
+    shown = list_names(graph_files, 60)
     rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
     other_tables: list[Table] = []
     file_of_graph: list[str] = []
@@ -111,17 +120,16 @@ def read(
 
     for file in files:
         path = folder / file
-        file_format = _detect_format(decompressed_head(path, _HEAD_BYTES))
+        file_format = formats[file]
         if not file_format:
             findings.attributes.legends |= legends_in(folder, [file])
-            other_tables += _tables_of_other_file(path, file, options, findings.notices)
+            other_tables += _tables_of_other_file(path, graph_files, options, findings.notices)
             continue
         if is_gzip(path) and file.removesuffix(".gz") in files:
             findings.notices.ignored[file] = "its unpacked file is read"
             continue
         if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
             raise _pajek_values_error(path)
-        formats.add(file_format)
         try:
             data = read_checked(path, check_size)
             size += len(data)
@@ -148,28 +156,41 @@ def read(
             names = _node_names(graph) if file_format in _FORMATS_WITH_INTERNAL_IDS else {}
             add_graph(graph, name, location, rows, names)
             file_of_graph.append(file)
-    if formats.isdisjoint(_FORMATS_WITHOUT_ENCODING):
+    if _FORMATS_WITHOUT_ENCODING.isdisjoint(formats.values()):
         options.refuse_unread({"encoding": "only GML, DOT and Pajek files do not state theirs"})
+    if not other_tables:
+        options.refuse_unread({"header": "only tables next to the graph files are read with it"})
     tables = attribute_tables(rows, shown, findings.notices)
     tables["graph"] = add_columns_of_graphs(
-        tables["graph"], file_of_graph, other_tables, findings.notices
+        tables, file_of_graph, other_tables, options.params, findings.notices
     )
     yield from graphs_from_tables(tables, options, findings)
 
 
 def _tables_of_other_file(
-    path: Path, file: str, options: ReadOptions, notices: Notices
+    path: Path, graph_files: Sequence[str], options: ReadOptions, notices: Notices
 ) -> list[Table]:
-    """Return the tables of a file next to graphs; none, with a note, if it is another file."""
+    """Return the tables of a file next to graphs; none, with a note, if it is another file.
+
+    A first line that may be names of columns or data is data if it has the name of a graph file.
+    """
+    read_tables = partial(tables_of_file, path, "graph", notices=notices)
     try:
-        if is_frame_file(file, decompressed_head(path)) or is_text(decompressed_head(path)):
-            return tables_of_file(path, "graph", options, notices)
+        if is_frame_file(path.name, decompressed_head(path)) or is_text(decompressed_head(path)):
+            try:
+                return read_tables(options)
+            except OpenQuestions:
+                tables = read_tables(options.with_params(header="yes"))
+                names = {name for form in forms_of_names(graph_files) for name in form}
+                if names.isdisjoint(tables[0].column_names):
+                    return tables
+                return read_tables(options.with_params(header="no"))
     except DamagedInput as error:
         if path.suffix.lower() in TABLE_SUFFIXES:
             raise
-        notices.ignored[file] = f"no table: {error.message}"
+        notices.ignored[path.name] = f"no table: {error.message}"
         return []
-    notices.ignored[file] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
+    notices.ignored[path.name] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
     return []
 
 
@@ -354,6 +375,7 @@ FORMAT = GraphFormat(
         "encoding",
         "feature",
         "group",
+        "header",
         "ignore",
         "missing",
         "rounded",

@@ -32,7 +32,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
 from kmip_data.pipelines.formats.file_heads import decompressed_head
-from kmip_data.pipelines.formats.graph_texts.json_graphs import is_list_of_records
+from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
 from kmip_data.pipelines.formats.typed_tables.frames import (
     is_frame_file,
     read_frames,
@@ -65,8 +65,7 @@ def read(
     names = [
         name
         for name in files
-        if not name.lower().endswith(".json")
-        or is_list_of_records(decompressed_head(folder / name))
+        if not name.lower().endswith(".json") or is_json_table(decompressed_head(folder / name))
     ]
     attributes = findings.attributes
     attributes.legends |= legends_in(folder, names if len(names) > 1 else [])

@@ -318,12 +318,25 @@ def check_column_options(
                     found=list_names(names, 1_000),
                     next=f"add a column {name!r}: a model needs it",
                 )
-            likely = (
-                known_columns.matching_names(names, known_columns.LABEL_NAMES)
-                if key == "label"
-                else []
-            )
-            raise unknown_column_error(tables, key, name, [*likely, *names])
+            likely = names
+            if key == "label":
+                others = [
+                    column
+                    for table in tables
+                    for column in table.column_names
+                    if column in names and not _names_nodes(table, column)
+                ]
+                likely = [*known_columns.matching_names(others, known_columns.LABEL_NAMES), *others]
+            raise unknown_column_error(tables, key, name, likely)
+
+
+def _names_nodes(table: Table, name: str) -> bool:
+    """True for a column of texts in rows of many graphs, no two of which one graph has."""
+    key = known_columns.GRAPH_KEY
+    if key not in table.frame or table.frame[name].dtype.kind != "O":
+        return False
+    are_distinct = not table.frame.duplicated([key, name]).any()
+    return are_distinct and bool(table.frame.duplicated(key).any())
 
 
 def tables_from_frames(

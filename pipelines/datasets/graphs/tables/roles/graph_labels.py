@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
     MIN_COVERAGE,
     IdValues,
+    ValuesOfTables,
     id_values,
 )
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
@@ -26,14 +29,22 @@ _MAX_SHOWN = 5  #: graphs that an error names
 
 
 def add_columns_of_graphs(
-    graphs: Table, names: Sequence[str], tables: Sequence[Table], notices: Notices
+    levels: Mapping[Level, Table],
+    names: Sequence[str],
+    tables: Sequence[Table],
+    params: GraphParams,
+    notices: Notices,
 ) -> Table:
     """Return the table of graphs with the columns of tables that have a row for each graph.
 
     ``names`` are the names of the files, a row each. A column of different values must have them in
     one form (``forms_of_names``), or the values of an attribute of all graphs. Raises
-    ``DamagedInput`` if a few graphs have no row, or two; tables without such a column are noted.
+    ``DamagedInput`` if a few graphs have no row, or two; tables without such a column are noted, and
+    refused if an option names a column that only they have.
     """
+    graphs = levels["graph"]
+    read_columns = {name for table in levels.values() for name in table.column_names}
+    named = {*params.label, *params.feature, *params.ignore, params.group} - read_columns
     shown = [name for name in graphs.column_names if not name.startswith("\0")]
     attributes = [graphs.frame[name] for name in shown]
     texts = [[*column] for column in attributes if all(isinstance(cell, str) for cell in column)]
@@ -49,8 +60,23 @@ def add_columns_of_graphs(
                 graphs = _with_columns(graphs, table, key, keys, notices)
                 break
         else:
+            unread = [name for name in table.column_names if name in named]
+            if unread:
+                raise _unnamed_files_error(table, unread[0], names)
             notices.ignored[table.name] = "no column has the names of the graph files"
     return graphs
+
+
+def _unnamed_files_error(table: Table, column: str, files: Sequence[str]) -> DamagedInput:
+    """Return the error for a table whose ``column`` is wanted, and that names no graph file."""
+    keys = ValuesOfTables().unique_columns(table, table.column_names) or table.column_names
+    example = table.id_cells(keys[0]).iloc[:1].tolist()
+    stem = files[0].rpartition("/")[2].rpartition(".")[0]
+    return DamagedInput(
+        f"{table.name} has the column {column!r}, but none of its columns names the graph files.",
+        found=f"{', '.join(map(repr, example))} in {keys[0]!r}, and the file {files[0]}",
+        next=f"write the name of each row's file into {table.name}, such as {stem!r}",
+    )
 
 
 def _refuse_repeated_key(table: Table, key: str, ids: IdValues) -> None:
