@@ -67,6 +67,11 @@ QUESTIONS = {
         {"a.csv": EDGES, "b.csv": EDGES.replace("0", "9")},
         "parts of one graph or a graph each",
     ),
+    "files of edges without names": (
+        "graphs",
+        {f"{n}.edges": f"0 {n}\n{n} 3\n" for n in "124"},
+        "parts of one graph or a graph each",
+    ),
     "numbers of nodes": (
         "graphs",
         nodes_with(*(n // 2 * 4 for n in range(50))),

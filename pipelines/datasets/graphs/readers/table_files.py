@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     matrix_cells,
     tables_from_matrix,
@@ -23,21 +25,20 @@ from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
+    are_unnamed_edges,
     ask_about_files,
     join_files,
 )
-from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import (
-    assign_levels,
-    level_from_name,
-)
+from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_levels
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
 from kmip_data.pipelines.formats.typed_tables.frames import (
+    SHEET_MARK,
     is_frame_file,
     read_frames,
 )
-from kmip_data.pipelines.legends import read_legend
+from kmip_data.pipelines.legends import MAX_LEGEND_ROWS, legend_of_text, read_legend
 
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"
 #: Endings of texts that are meant as tables; others may be notes.
@@ -47,7 +48,7 @@ TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if all files are texts or frames, or one is named after edges."""
     are_texts = all(is_text(head) for head in heads.values())
-    return are_texts or any(level_from_name(name) == "edge" for name in heads)
+    return are_texts or any(known_columns.level_from_name(name) == "edge" for name in heads)
 
 
 def is_text(head: bytes) -> bool:
@@ -61,7 +62,6 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the graphs; all tables are in memory."""
     feature_files: list[FeatureIndices] = []
-    tables: list[Table] = []
     names = [
         name
         for name in files
@@ -71,24 +71,15 @@ def read(
     attributes.legends |= legends_in(folder, names if len(names) > 1 else [])
     attributes.legends |= legends_in(folder, [name for name in files if name not in names])
     for name in files:
-        if name in attributes.legends and name not in names:
+        if name in names:
+            continue
+        if name in attributes.legends:
             findings.notices.ignored[name] = "its codes are not those of the classes"
-            continue
-        if name not in names:
+        else:
             feature_files.append(read_feature_indices(folder / name, options))
-            continue
-        likely_level = level_from_name(name) if len(names) > 1 else "edge"
-        is_only = len(names) == 1
-        try:
-            tables += tables_of_file(
-                folder / name, likely_level or "", options, findings.notices, is_only_table=is_only
-            )
-        except DamagedInput as error:
-            is_meant = Path(name).suffix.lower() in TABLE_SUFFIXES or is_frame_file(name, b"")
-            if is_only or likely_level or is_meant:
-                raise
-            findings.notices.ignored[name] = f"no table: {error.message}"
+    tables = _read_tables(folder, names, options, findings.notices)
     is_only_table = len(tables) == 1
+    attributes.legends |= legends_of_sheets(tables)
     tables = join_files(tables, options.params)
     values = ValuesOfTables()
     levels = assign_levels(tables, options, findings.notices, values)
@@ -101,12 +92,55 @@ def read(
     )
 
 
+def _read_tables(
+    folder: Path, names: Sequence[str], options: ReadOptions, notices: Notices
+) -> list[Table]:
+    """Return the tables of files, in order; a text that is no table is noted, unless it is meant as one.
+
+    Next to edges without names of columns, a first line such as 0 1 is an edge, too.
+    """
+    is_only = len(names) == 1
+    tables: dict[str, list[Table]] = {}
+    undecided: dict[str, OpenQuestions] = {}
+    for name in names:
+        level = "edge" if is_only else known_columns.level_from_name(name) or ""
+        read_file = partial(tables_of_file, folder / name, level, notices=notices)
+        try:
+            tables[name] = read_file(options, is_only_table=is_only)
+        except DamagedInput as error:
+            if isinstance(error, OpenQuestions):
+                tables[name] = read_file(options.with_params(header="no"))
+                if all(map(are_unnamed_edges, tables[name])):
+                    undecided[name] = error
+                    continue
+                del tables[name]
+            is_meant = Path(name).suffix.lower() in TABLE_SUFFIXES or is_frame_file(name, b"")
+            if is_only or level or is_meant:
+                raise
+            notices.ignored[name] = f"no table: {error.message}"
+
+    decided = [table for name in tables.keys() - undecided.keys() for table in tables[name]]
+    if undecided and not any(map(are_unnamed_edges, decided)):
+        raise next(iter(undecided.values()))
+    return [table for found in tables.values() for table in found]
+
+
 def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:
     """Return the files that may be legends of classes, with the name of each code.
 
     A table of nodes may look like one, so it is read as a table, too.
     """
     legends = {name: read_legend(folder / name) for name in files}
+    return {name: legend for name, legend in legends.items() if legend is not None}
+
+
+def legends_of_sheets(tables: Sequence[Table]) -> dict[str, Mapping[int, str]]:
+    """Return the sheets of workbooks that may be legends, as the same cells in a text would be."""
+    legends = {
+        table.name: legend_of_text(table.frame.to_csv(index=False).encode(), "sheet.csv")
+        for table in tables
+        if SHEET_MARK in table.name and len(table.frame) <= MAX_LEGEND_ROWS
+    }
     return {name: legend for name, legend in legends.items() if legend is not None}
 
 

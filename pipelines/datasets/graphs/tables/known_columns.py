@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from pathlib import Path
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import PART_ARRAYS
+from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK
 
 #: Names of the two ends of an edge, normalized by :func:`normalized_name`.
 END_NAMES = (
@@ -67,6 +69,23 @@ LEVEL_WORDS: dict[Level, set[str]] = {
     "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
     "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
 }
+
+
+def level_from_name(name: str) -> Level | None:
+    """Return the level of a table by its name; edges take precedence, as in ``graph-edges``.
+
+    An ending such as ``.edges`` counts, too.
+    """
+    _, _, own_name = name.rpartition(SHEET_MARK)
+    path = Path(own_name.lower())
+    words = {*re.split(r"[^a-z]+", path.name.partition(".")[0])}
+    words |= {path.suffix[1:]} & LEVEL_WORDS["edge"]
+    for level in reversed(LEVEL_WORDS):
+        if words & LEVEL_WORDS[level]:
+            return level
+    return None
+
+
 #: Columns that a reader adds to the attributes of a file; no attribute has such a name.
 LOCATION_KEY = "\0location"  #: file and line of a row, for messages
 SOURCE_KEY = "\0source"

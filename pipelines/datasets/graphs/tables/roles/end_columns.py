@@ -26,6 +26,10 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
     IdValues,
     id_values,
 )
+from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
+    FILE_COLUMN,
+    are_graph_files,
+)
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     MIN_RIVAL_IDS,
     EndColumns,
@@ -129,7 +133,7 @@ def find_end_columns(
             _refuse_smiles(edges)
         _refuse_single_column(edges, names, params)
         if len(names) == 2 or not edges.has_names:
-            _refuse_unnamed_columns(edges, params)
+            _refuse_unnamed_columns(edges, names, params)
             ends = known_columns.in_direction(names[0], names[1])
             is_clear = not edges.has_names or known_columns.names_give_direction(*ends)
             if is_clear or not _may_mix_two_node_types(edges, ends):
@@ -156,8 +160,10 @@ def direction_of_edges(ends: EndColumns, params: GraphParams) -> Direction | Non
 
 
 def _columns_behind_index(edges: Table) -> tuple[str, ...]:
-    """Return the column names without the index that pandas writes, which is no end."""
+    """Return the column names without those of files and of pandas' index, which are no ends."""
     names = edges.column_names
+    if are_graph_files(edges):
+        names = tuple(name for name in names if name != FILE_COLUMN)
     has_index = names[0].startswith(UNNAMED_PREFIX) and is_row_index(edges.frame[names[0]])
     return names[1:] if has_index else names
 
@@ -243,12 +249,11 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
         )
 
 
-def _refuse_unnamed_columns(edges: Table, params: GraphParams) -> None:
+def _refuse_unnamed_columns(edges: Table, names: Sequence[str], params: GraphParams) -> None:
     """Refuse unnamed columns that may be an adjacency list, a matrix, or ends around a relation."""
-    names = edges.column_names
     if edges.has_names or params.feature or params.ignore:
         return
-    if len(names) <= 3 and not _has_third_ids(edges):
+    if len(names) <= 3 and not _has_third_ids(edges, names):
         return
     likely = (names[0], names[2]) if len(names) == 3 else (names[0], names[1])
     raise DamagedInput(
@@ -261,14 +266,14 @@ def _refuse_unnamed_columns(edges: Table, params: GraphParams) -> None:
     )
 
 
-def _has_third_ids(edges: Table) -> bool:
+def _has_third_ids(edges: Table, names: Sequence[str]) -> bool:
     """True if a third column has texts or many different numbers that are ids of the first column.
 
     No node of an adjacency list is its own neighbour, but a weight may be the number of a node.
     """
-    if len(edges.column_names) < 3 or edges.frame.nunique(axis=1).min() < 3:
+    if len(names) < 3 or edges.frame.nunique(axis=1).min() < 3:
         return False
-    first, _, third = (id_values(edges.id_cells(name)) for name in edges.column_names)
+    first, _, third = (id_values(edges.id_cells(name)) for name in names)
     if first is None or third is None:
         return False
     common = _count_common(third, first)

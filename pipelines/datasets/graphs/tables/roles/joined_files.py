@@ -1,4 +1,4 @@
-"""Files with one header as one table, and the names of files as ids of graphs.
+"""Files with one header, or with edges and no header, as one table; their names as ids of graphs.
 
 Each file is a graph if a column of another table has the names of the files, or if the user answers
 so. Otherwise the files of edges are parts of one graph if they share a table of nodes; if there is
@@ -36,11 +36,15 @@ from kmip_data.text import list_names
 FILE_COLUMN = "file"  #: column with the name of each row's file, if each file is a graph
 
 
+_MIN_UNNAMED_FILES = 3  #: files of edges without names, from which they are parts of one table
+
+
 class _Locations(Sequence[str]):
     """Locations of the rows of joined tables, each made when it is read."""
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[Table], *, are_graphs: bool) -> None:
         self._tables = tables
+        self.are_graphs = are_graphs
         self._starts = [0, *accumulate(len(table.frame) for table in tables)]
 
     def __len__(self) -> int:
@@ -52,10 +56,15 @@ class _Locations(Sequence[str]):
 
 
 def join_files(tables: Sequence[Table], params: GraphParams) -> list[Table]:
-    """Join the tables that have the same column names, in the order of the files."""
+    """Join the tables that have the same column names, in the order of the files.
+
+    Edges without names of columns are joined if another table has the names of their files, if an
+    option says what a graph is, or if there are many files, which is asked about.
+    """
     by_header: dict[tuple[str, ...], list[Table]] = {}
     for number, table in enumerate(tables):
-        header = table.column_names if table.has_names else (f"\0{number}",)
+        has_header = table.has_names or are_unnamed_edges(table)
+        header = table.column_names if has_header else (f"\0{number}",)
         by_header.setdefault(header, []).append(table)
     groups = list(by_header.values())
     others = [group[0] for group in groups if len(group) == 1]
@@ -64,13 +73,40 @@ def join_files(tables: Sequence[Table], params: GraphParams) -> list[Table]:
         names = None
         if len(group) > 1 and FILE_COLUMN not in group[0].column_names:
             names = _names_of_graphs(group, others, params)
-        joined.append(_join(group, names) if len(group) > 1 else group[0])
+        is_told = names is not None or bool(params.graph) or group[0].has_names
+        if len(group) > 1 and (is_told or len(group) >= _MIN_UNNAMED_FILES):
+            joined.append(_join(group, names))
+        else:
+            joined += group
     return joined
+
+
+def are_unnamed_edges(table: Table) -> bool:
+    """True for two columns of integers, and at most a weight, without names."""
+    columns = [table.frame[name] for name in table.column_names]
+    is_other = known_columns.level_from_name(table.name) in {"node", "graph"}
+    are_integers = all(column.dtype.kind == "i" for column in columns[:2])
+    return not is_other and 2 <= len(columns) <= 3 and are_integers and not table.has_names
+
+
+def are_graph_files(edges: Table) -> bool:
+    """True for joined files of edges, each of which is a graph."""
+    return isinstance(edges.locations, _Locations) and edges.locations.are_graphs
+
+
+def names_graph_files(
+    table: Table, edges: Table, params: GraphParams, values: ValuesOfTables
+) -> bool:
+    """True if a column has the names of the files of edges, each of which is a graph."""
+    return are_graph_files(edges) and any(
+        values.covers(table, [key], edges, [FILE_COLUMN])
+        for key in values.unique_columns(table, free_columns(table, params))
+    )
 
 
 def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
     """Return the rows of several tables, with the name of each row's file if ``names`` are given."""
-    for first, second in pairwise(tables):
+    for first, second in pairwise(tables if names is None else ()):
         if len(first.frame) > 1 and first.frame.equals(second.frame):
             raise DamagedInput(
                 f"{first.name} and {second.name} have the same rows.",
@@ -90,7 +126,7 @@ def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
         frame=frame,
         text=text,
         may_have_codes=any(table.may_have_codes for table in tables),
-        locations=_Locations(tables),
+        locations=_Locations(tables, are_graphs=names is not None),
     )
 
 
@@ -169,7 +205,7 @@ def ask_about_files(levels: Mapping[Level, Table], params: GraphParams, notices:
     if params.graph or FILE_COLUMN in edges.column_names or graph_columns_by_name(edges, params):
         return
     question = (
-        f"{edges.name} have one header, and may be parts of one graph or a graph each: "
+        f"{edges.name} have the same columns, and may be parts of one graph or a graph each: "
         f"--set graph=none or --set graph={FILE_COLUMN}"
     )
     notices.questions[question] = "--set graph=none"

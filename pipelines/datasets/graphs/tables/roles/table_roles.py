@@ -9,10 +9,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -28,7 +26,11 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import (
 )
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import find_graph_column
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
-from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import FILE_COLUMN
+from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
+    FILE_COLUMN,
+    are_graph_files,
+    names_graph_files,
+)
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     EndColumns,
     SharedIds,
@@ -39,7 +41,6 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     shared_ids,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
-from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK
 
 #: Fraction of the best pair's share of ids from which another pair is asked about.
 _SIMILAR_FRACTION = 0.5
@@ -96,7 +97,7 @@ def _best_pair(
         if not {params.source, params.target} - {""} <= {*edges.column_names}:
             continue
         for nodes in tables:
-            if nodes is not edges:
+            if nodes is not edges and not names_graph_files(nodes, edges, params, values):
                 others = [table for table in tables if table not in (edges, nodes)]
                 links = graph_links(edges, nodes, others, params, values)
                 pairs += shared_ids(edges, nodes, links, params, values)
@@ -127,8 +128,8 @@ def _rank(pair: SharedIds) -> tuple[object, ...]:
 
 def _rank_of_names(pair: SharedIds) -> tuple[object, ...]:
     has_known_ends = bool(known_columns.matching_end_pairs(pair.columns))
-    words = (level_from_name(pair.edges.name) == "edge") + (
-        level_from_name(pair.nodes.name) == "node"
+    words = (known_columns.level_from_name(pair.edges.name) == "edge") + (
+        known_columns.level_from_name(pair.nodes.name) == "node"
     )
     return has_known_ends, pair.graph_columns != ("", ""), words
 
@@ -144,8 +145,9 @@ def _levels_by_name(
         if (given and given <= {*table.column_names})
         or known_columns.matching_end_pairs(table.column_names)
         or known_columns.SOURCE_KEY in table.column_names
+        or are_graph_files(table)
     ]
-    by_word = [table for table in tables if level_from_name(table.name) == "edge"]
+    by_word = [table for table in tables if known_columns.level_from_name(table.name) == "edge"]
     candidates = [table for table in by_word if table in with_ends] or with_ends or by_word
     if len(candidates) > 1:
         raise _two_tables_error("edge", candidates)
@@ -158,13 +160,14 @@ def _levels_by_name(
         )
     edges = candidates[0]
     others = [table for table in tables if table is not edges]
-    nodes = [table for table in others if level_from_name(table.name) == "node"]
+    nodes = [table for table in others if known_columns.level_from_name(table.name) == "node"]
     if len(nodes) > 1:
         raise _two_tables_error("node", nodes)
     nodes = nodes or [
         table
         for table in others
-        if level_from_name(table.name) != "graph" and _has_a_row_for_each_id(table, edges, values)
+        if known_columns.level_from_name(table.name) != "graph"
+        and _has_a_row_for_each_id(table, edges, values)
     ]
     return {"node": nodes[0], "edge": edges} if len(nodes) == 1 else {"edge": edges}
 
@@ -202,7 +205,7 @@ def _table_of_graphs(
         for table in others
         if _graph_key(table, levels["edge"], shared, params, values) is not None
     ]
-    by_word = [table for table in others if level_from_name(table.name) == "graph"]
+    by_word = [table for table in others if known_columns.level_from_name(table.name) == "graph"]
     by_name = [table for table in others if graph_columns_by_name(table, params)]
     candidates = by_value or by_word or (by_name if "edge" in levels else [])
     if len(candidates) > 1:
@@ -227,7 +230,11 @@ def _graph_key(
             known_columns.matching_names(table.column_names, known_columns.LABEL_NAMES)
         )
         for key in values.unique_columns(table, free_columns(table, params)):
-            for name in covered_columns(table, key, edges, params, values):
+            names = covered_columns(table, key, edges, params, values)
+            # Numbers of files are often ids of nodes, too.
+            if are_graph_files(edges) and FILE_COLUMN in names:
+                return key, FILE_COLUMN, ""
+            for name in names:
                 if has_label or name == FILE_COLUMN:
                     return key, name, ""
         return None
@@ -293,13 +300,3 @@ def find_columns(
         if {*ends} <= {*pair.columns} and best and pair.graph_columns == best.graph_columns
     ]
     return ColumnsOfIds(ends, graphs, tuple(id_columns))
-
-
-def level_from_name(name: str) -> Level | None:
-    """Return the level of a table by its name; edges take precedence, as in ``graph-edges``."""
-    _, _, own_name = name.rpartition(SHEET_MARK)
-    words = {*re.split(r"[^a-z]+", Path(own_name).name.partition(".")[0].lower())}
-    for level in reversed(known_columns.LEVEL_WORDS):
-        if words & known_columns.LEVEL_WORDS[level]:
-            return level
-    return None
