@@ -17,6 +17,7 @@ from kmip_data.columns.part_masks import are_parts, part_code
 from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PARTS, part_name
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.common_columns import class_column, regression_column
 from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
@@ -25,8 +26,6 @@ from kmip_data.text import list_names
 
 NO_LABEL = "none"  #: value of ``label``: no labels
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
-_LABEL_NAMES = ("label", "labels", "class", "classification", "category", "target")
-_PART_NAME = "split"  #: column with the part of each item
 _MIN_ITEMS_PER_CLASS = (
     2  #: average number of items from which a folder or value is a class by default
 )
@@ -79,7 +78,7 @@ def labels_of_items(
         return None
     column = None
     if label != FOLDER_LABEL:
-        column = companions.find_column(_LABEL_NAMES if label is None else [label])
+        column = companions.find_column(known_names.ITEM_LABELS if label is None else [label])
     folders: Mapping[str, str] = {}
     if label == FOLDER_LABEL or (label is None and column is None):
         classes = class_folders(paths or items, by_default=label is None).values()
@@ -280,14 +279,14 @@ def _part_column(companions: Companions, used: Collection[str | None]) -> ItemCo
         for column in companions.columns
         if not column.is_key and column.name not in used and _has_parts(column)
     ]
-    named = [column for column in columns if comparable_name(column.name) == _PART_NAME]
+    named = [column for column in columns if comparable_name(column.name) == known_names.PART_NAME]
     return next(iter(named + columns), None)
 
 
 def _has_parts(column: ItemColumn) -> bool:
     """True for a column called ``split``, or with the values of parts."""
     values = {value for value in column.by_item.values() if value is not None}
-    return comparable_name(column.name) == _PART_NAME or are_parts(values)
+    return comparable_name(column.name) == known_names.PART_NAME or are_parts(values)
 
 
 def _codes_of_parts(column: ItemColumn) -> dict[str, int]:

@@ -13,9 +13,8 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
 from kmip_data.format.split_files import PARTS, part_name
+from kmip_data.pipelines import known_names
 
-#: Names of label variables, in lower case.
-_LABEL_NAMES = {"y", "label", "labels", "gnd", "group", "groups", "class", "classes"}
 _EDGE_NAMES = ("edge_index", "edges")
 #: Names of index or mask variables of a split part, in lower case: trainidx, test_mask.
 _PART_VARIABLE = re.compile(r"(.+?)_?(?:idx|ids?|index|indices|inds?|masks?|set|nodes)")
@@ -59,7 +58,9 @@ def matlab_conversion_code(path: Path, shapes: Mapping[str, tuple[int, ...]]) ->
     used = {*square, *edge_lists, *parts}
     node_variables = [name for name in shapes if num_nodes in shapes[name] and name not in used]
     node_vectors = [name for name in node_variables if math.prod(shapes[name]) == num_nodes]
-    labels = [name for name in node_variables if name.lower() in _LABEL_NAMES] or node_vectors
+    labels = [
+        name for name in node_variables if name.lower() in known_names.MATLAB_LABELS
+    ] or node_vectors
     labels.sort(key=lambda name: name not in node_vectors)
     features = [name for name in node_variables if name not in {*labels, *node_vectors}]
 

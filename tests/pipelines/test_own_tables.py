@@ -14,7 +14,7 @@ from support.cases import check_each
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.tables import table as table_module
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
@@ -287,7 +287,7 @@ def test_common_names_of_edge_ends_are_recognised(tmp_path):
             assert got.edges() == PATH, (first, second)
             assert got.schema.column("edge/edge_attr").fields == ("w", "x")
 
-    check_each(check, known_columns.END_NAMES)
+    check_each(check, known_names.END_NAMES)
 
 
 def test_lines_of_comment_are_listed(tmp_path):

@@ -9,13 +9,13 @@ from pathlib import Path
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
     cloud_from_columns,
     parse_feature,
 )
 from kmip_data.pipelines.datasets.points.files import (
-    LABEL,
     add_labels,
     is_annotation,
     read_annotations,
@@ -24,11 +24,6 @@ from kmip_data.pipelines.datasets.points.files import (
 from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
 from kmip_data.pipelines.legends import find_legend
 
-LABEL_COLUMNS = (LABEL, "labels")
-#: Further names of labels, as of LAS and CloudCompare; a column with a single value is none.
-_LIKELY_LABEL_COLUMNS = (
-    "class", "classification", "scalar_label", "scalar_class", "scalar_classification",
-)  # fmt: skip
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
 
 
@@ -74,8 +69,8 @@ class Survey:
                 columns = add_labels(columns, labels, labels.name, self.options)
             label = self.requested_label_column
             if label is None:
-                known_names = (*LABEL_COLUMNS, *_LIKELY_LABEL_COLUMNS)
-                label = next(filter(None, map(columns.find_column, known_names)), None)
+                likely = (*known_names.CLOUD_LABELS, *known_names.LIKELY_CLOUD_LABELS)
+                label = next(filter(None, map(columns.find_column, likely)), None)
                 label = label or self._column_of_codes(columns)
             elif self.is_label_optional and columns.find_column(label) is None:
                 label = None
@@ -135,14 +130,16 @@ class Survey:
         if self.column_of_codes and (non_integer or find_legend(self.legends, counts) is None):
             return None
         is_constant = len(counts) < 2 and not non_integer
-        return None if is_constant and names.isdisjoint(LABEL_COLUMNS) else self._label_columns[0]
+        if is_constant and names.isdisjoint(known_names.CLOUD_LABELS):
+            return None
+        return self._label_columns[0]
 
     @property
     def is_label_guessed(self) -> bool:
         """True if the label column was chosen by a name that other columns may have, too."""
         column = self.label_column()
         is_given = self.requested_label_column is not None or column is None
-        return not is_given and comparable_name(column or "") not in LABEL_COLUMNS
+        return not is_given and comparable_name(column or "") not in known_names.CLOUD_LABELS
 
     def unused_data(self) -> list[str]:
         """Return messages about unused columns and ignored parts of files, with reasons."""

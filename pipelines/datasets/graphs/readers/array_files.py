@@ -21,6 +21,7 @@ from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,
     Findings,
@@ -51,7 +52,6 @@ _REMEDY = (
 #: Array names: prefix of the parts of a sparse matrix, or name of a dense matrix.
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
-_LABELS = ("labels", "label", "y", "node_labels")
 #: Name of the edges -> axis of the two ends: (2, E) of PyTorch Geometric, (E, 2) of Platonov et al.
 _EDGES = {"edge_index": 0, "edges": 1}
 _EDGE_ATTRIBUTES = ("edge_attr", "edge_weight", "edge_features")
@@ -168,7 +168,7 @@ def _read_npz(
 
     # 2. The number of nodes: labels also count nodes without edges, but in one of many graphs they
     # may be targets of the graph.
-    label = options.find_label(file.names, _LABELS, name)
+    label = options.find_label(file.names, known_names.ARRAY_LABELS, name)
     y = np.atleast_1d(file.read_array(label, "biufSU")) if label else np.empty(0)
     if y.dtype.kind in "SU":
         y = y.astype(str).astype(object)

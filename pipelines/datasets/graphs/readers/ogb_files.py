@@ -18,6 +18,7 @@ from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -95,7 +96,7 @@ def read(
         frames[level][[*names]] = labels
         parts = dataset.parts(rows[level])
         if parts is not None:
-            frames[level][known_columns.PART_NAME] = parts
+            frames[level][known_names.PART_NAME] = parts
         options = options.with_params(label=names)
         break
     unread = (name for name in files if name not in dataset.read_files)

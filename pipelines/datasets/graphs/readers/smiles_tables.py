@@ -20,6 +20,7 @@ from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import MOLECULE_DOC, SCAFFOLD_DOC, Column, Schema
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -174,13 +175,13 @@ def _find_key_column(table: Table, excluded: Collection[str], given_column: str)
     if given_column == "none":
         return ""
     names = [name for name in table.column_names if name not in excluded]
-    named_like_ids = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
+    named_like_ids = known_columns.matching_names(names, known_names.NODE_ID_NAMES)
     if given_column and given_column not in names:
         from kmip_data.pipelines.datasets.graphs.tables.table import unknown_column_error
 
         raise unknown_column_error([table], "node", given_column, [*named_like_ids, *names])
     candidates = [
-        *known_columns.matching_names(names, known_columns.GRAPH_ID_NAMES),
+        *known_columns.matching_names(names, known_names.GRAPH_ID_NAMES),
         *named_like_ids,
         *(name for name in names if known_columns.normalized_name(name).endswith("id")),
         *(() if table.has_names else names[:1]),

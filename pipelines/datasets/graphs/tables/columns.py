@@ -13,6 +13,7 @@ import pandas as pd
 from kmip_data.arrays import F32, I64, Array
 from kmip_data.columns.column_roles import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, are_parts, is_index_array, part_code
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import (
     FEATURE_KEYS,
     Attributes,
@@ -22,7 +23,6 @@ from kmip_data.pipelines.datasets.graphs.findings import (
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,
     TableColumn,
@@ -230,7 +230,7 @@ def _is_mask(name: str, level: Level) -> bool:
 def _has_parts(column: TableColumn) -> bool:
     """True for a column called ``split``, or with the values of parts."""
     sample = column.cells[:_SAMPLED_ROWS].dropna()
-    return column.name == known_columns.PART_NAME or are_parts(sample.tolist())
+    return column.name == known_names.PART_NAME or are_parts(sample.tolist())
 
 
 def _read_parts(column: TableColumn) -> Array:

@@ -11,6 +11,7 @@ import pandas as pd
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_roles import ColumnRole
 from kmip_data.columns.labels import mask_changed_by_float32
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     CellValues,
@@ -166,7 +167,7 @@ def _is_index(column: TableColumn) -> bool:
 def _has_ids(name: str, numbers: F64) -> bool:
     """True for distinct integers in a column named like an id."""
     normalized_name = known_columns.normalized_name(name)
-    is_known = normalized_name in {*known_columns.NODE_ID_NAMES, "label", "key"}
+    is_known = normalized_name in {*known_names.NODE_ID_NAMES, "label", "key"}
     if not is_known and not known_columns.is_id_name(name):
         return False
     with np.errstate(invalid="ignore"):

@@ -12,6 +12,7 @@ from kmip_data.columns.column_roles import Level, Use
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -227,7 +228,7 @@ def _undirected_rows(edges: Table, uses: dict[str, Use]) -> Array | None:
     if known_columns.UNDIRECTED_KEY in edges.column_names:
         uses[known_columns.UNDIRECTED_KEY] = "direction"
         return edges.frame[known_columns.UNDIRECTED_KEY].to_numpy(bool)
-    for name in known_columns.matching_names(edges.column_names, [known_columns.DIRECTION_NAME]):
+    for name in known_columns.matching_names(edges.column_names, [known_names.DIRECTION_NAME]):
         words = edges.frame[name].map(lambda value: str(value).strip().casefold())
         if name not in uses and set(words) <= {"directed", "undirected"}:
             uses[name] = "direction"

@@ -9,66 +9,8 @@ from pathlib import Path
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import PART_ARRAYS
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK
-
-#: Names of the two ends of an edge, normalized by :func:`normalized_name`.
-END_NAMES = (
-    ("source", "target"),
-    ("sourceid", "targetid"),
-    ("from", "to"),
-    ("fromid", "toid"),
-    ("fromnode", "tonode"),
-    ("fromnodeid", "tonodeid"),
-    ("src", "dst"),
-    ("u", "v"),
-    ("head", "tail"),
-    ("begin", "end"),
-    ("start", "end"),
-    ("id1", "id2"),
-    ("node1", "node2"),
-)
-#: Words in names of the end at which an edge begins: en, de, fr, es, it, pt.
-_SOURCE_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    source src from origin orig start begin sender payer citing caller departure dep seller supplier
-    exporter lender donor follower predecessor upstream pickup pre presynaptic subject initiator
-    von aus quelle quellknoten startknoten anfang beginn absender herkunft ursprung abfahrt
-    abflug zahler auftraggeber anrufer verkäufer verkaeufer lieferant wer
-    de depuis origine départ depart début debut expéditeur expediteur émetteur emetteur payeur vendeur
-    desde origen inicio salida remitente emisor pagador vendedor
-    da partenza inizio sorgente mittente pagante venditore
-    origem início partida saída saida remetente emissor
-    """,
-    )
-)
-#: Words in names of the end to which an edge leads.
-_TARGET_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    target tgt dst dest destination to into toward towards end receiver recipient beneficiary payee
-    cited callee arrival arr buyer importer borrower followed followee successor downstream dropoff
-    post postsynaptic object
-    nach zu bis ziel zielknoten ende empfänger empfaenger ankunft begünstigter käufer kaeufer wem wen
-    vers à arrivée arrivee fin destinataire bénéficiaire beneficiaire acheteur
-    hacia hasta destino llegada destinatario receptor beneficiario comprador
-    verso destinazione arrivo fine ricevente acquirente compratore
-    para até chegada fim destinatário beneficiário recebedor
-    """,
-    )
-)
-NODE_ID_NAMES = ("id", "node", "name", "nodeid")
-GRAPH_ID_NAMES = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
-#: Labels of nodes and graphs; the target of an edge is a node.
-LABEL_NAMES = ("label", "y", "class", "target")
-#: Level of the rows -> words in the names of files. The first existing level gives the order of graphs.
-LEVEL_WORDS: dict[Level, set[str]] = {
-    "graph": {"graph", "graphs", "molecule", "molecules", "mols"},
-    "node": {"node", "nodes", "vertex", "vertices", "atom", "atoms", "target", "targets"},
-    "edge": {"edge", "edges", "edgelist", "link", "links", "bond", "bonds", "arcs", "relations"},
-}
 
 
 def level_from_name(name: str) -> Level | None:
@@ -79,9 +21,9 @@ def level_from_name(name: str) -> Level | None:
     _, _, own_name = name.rpartition(SHEET_MARK)
     path = Path(own_name.lower())
     words = {*re.split(r"[^a-z]+", path.name.partition(".")[0])}
-    words |= {path.suffix[1:]} & LEVEL_WORDS["edge"]
-    for level in reversed(LEVEL_WORDS):
-        if words & LEVEL_WORDS[level]:
+    words |= {path.suffix[1:]} & known_names.LEVEL_WORDS["edge"]
+    for level in reversed(known_names.LEVEL_WORDS):
+        if words & known_names.LEVEL_WORDS[level]:
             return level
     return None
 
@@ -93,9 +35,7 @@ TARGET_KEY = "\0target"
 NODE_KEY = "\0node"
 GRAPH_KEY = "\0graph"
 UNDIRECTED_KEY = "\0undirected"  #: True for an undirected edge
-DIRECTION_NAME = "type"  #: direction of an edge in Gephi's tables: Directed or Undirected
 ROWS_FROM_1 = "rows-from-1"  #: value of ``node`` for rows that are numbered from 1
-PART_NAME = "split"  #: column with the part of each row
 
 
 def normalized_name(name: str) -> str:
@@ -103,21 +43,14 @@ def normalized_name(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-#: First or last words of names of ids, as in ``edge_id`` and ``personId``, but not ``paid``.
-_ID_WORDS = {"id", "ids", "uid", "uuid", "guid", "vid", "eid", "nid", "pid", "oid", "osmid"}
-_ID_WORDS |= {"objectid"}
-#: Such words of names of ids and of values, as in ``code`` and ``house number``.
-_KEY_WORDS = {"key", "code", "nr", "no", "number", "index", "idx", "node", "name", "vertex"}
-
-
 def is_id_name(name: str) -> bool:
     """True if a name is one of ids only."""
-    return not _ID_WORDS.isdisjoint(_outer_words(name))
+    return not known_names.ID_WORDS.isdisjoint(_outer_words(name))
 
 
 def may_be_id_name(name: str) -> bool:
     """True if a name is one of ids, or of values that may be ids."""
-    return not (_ID_WORDS | _KEY_WORDS).isdisjoint(_outer_words(name))
+    return not (known_names.ID_WORDS | known_names.KEY_WORDS).isdisjoint(_outer_words(name))
 
 
 def _outer_words(name: str) -> set[str]:
@@ -153,22 +86,22 @@ def in_direction(first: str, second: str) -> tuple[str, str]:
 def _named_end(name: str) -> str:
     """Return the end that the last such word of a name means, as in ``ville de destination``."""
     for word in reversed(_words(name)):
-        if word in _SOURCE_WORDS:
+        if word in known_names.SOURCE_WORDS:
             return "source"
-        if word in _TARGET_WORDS:
+        if word in known_names.TARGET_WORDS:
             return "target"
     return ""
 
 
 #: Names that show that a line is a header; data rarely has them.
 HEADER_NAMES = {
-    *(end for pair in END_NAMES for end in pair),
-    *NODE_ID_NAMES,
-    *GRAPH_ID_NAMES,
-    *LABEL_NAMES,
+    *(end for pair in known_names.END_NAMES for end in pair),
+    *known_names.NODE_ID_NAMES,
+    *known_names.GRAPH_ID_NAMES,
+    *known_names.TABLE_LABELS,
     *map(normalized_name, PART_ARRAYS),
-    PART_NAME,
-    DIRECTION_NAME,
+    known_names.PART_NAME,
+    known_names.DIRECTION_NAME,
     "smiles",
     "weight",
 }
@@ -185,6 +118,6 @@ def matching_end_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     by_name = {normalized_name(name): name for name in names}
     return [
         (by_name[source], by_name[target])
-        for source, target in END_NAMES
+        for source, target in known_names.END_NAMES
         if source in by_name and target in by_name
     ]

@@ -10,6 +10,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.labels import NO_CLASS
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -51,7 +52,7 @@ def find_labels(
             return [], dict.fromkeys(labels, "empty")
         return labels, {}
 
-    named_like_labels = known_columns.matching_names(names, known_columns.LABEL_NAMES)
+    named_like_labels = known_columns.matching_names(names, known_names.TABLE_LABELS)
     candidates = []
     ignored = {}
     for name in named_like_labels:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY
@@ -203,7 +204,7 @@ def _parse_table(
     if level == "edge" and all(map(_WITH_DICTIONARY.fullmatch, rows)):
         return _table_of_edge_dictionaries(table, bytes(text.data).decode())
     separator = text.separator or guess_separator(rows)
-    if known_columns.normalized_name(rows[0]) in known_columns.NODE_ID_NAMES:
+    if known_columns.normalized_name(rows[0]) in known_names.NODE_ID_NAMES:
         separator = ","
     first_row = text.first_row()
     first_cells = next(split_rows(first_row.decode().splitlines(keepends=True), separator))

@@ -16,6 +16,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -326,7 +327,7 @@ def check_column_options(
                     for column in table.column_names
                     if column in names and not _names_nodes(table, column)
                 ]
-                likely = [*known_columns.matching_names(others, known_columns.LABEL_NAMES), *others]
+                likely = [*known_columns.matching_names(others, known_names.TABLE_LABELS), *others]
             raise unknown_column_error(tables, key, name, likely)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Direction, Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -284,7 +285,7 @@ def _has_third_ids(edges: Table, names: Sequence[str]) -> bool:
 
 def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
     """Refuse an only table with a column of ids, which is probably a table of nodes."""
-    id_columns = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
+    id_columns = known_columns.matching_names(names, known_names.NODE_ID_NAMES)
     if id_columns:
         raise DamagedInput(
             f"{edges.name} has ids in {id_columns[0]!r} and no ends of edges: it may be a table of nodes, "
@@ -408,7 +409,7 @@ def _is_in_both(
 
 def _likeness(first: str, second: str) -> tuple[int, int]:
     """Return how much two names are those of two ends: known words, and characters in common."""
-    words = {word for pair in known_columns.END_NAMES for word in pair}
+    words = {word for pair in known_names.END_NAMES for word in pair}
     known = len(known_columns.matching_names([first, second], words))
     return known, _shared_length(first, second)
 

@@ -11,6 +11,7 @@ import pandas as pd
 from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -28,7 +29,7 @@ def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
     candidates = graph_columns_by_name(table, params)
     if not candidates and level == "graph" and not params.graph:
         names = _unassigned_columns(table, params)
-        candidates = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
+        candidates = known_columns.matching_names(names, known_names.NODE_ID_NAMES)
     if len(candidates) > 1:
         raise DamagedInput(
             f"{table.name} has several columns that may name the graph of a row: {', '.join(candidates)}.",
@@ -60,7 +61,7 @@ def find_node_id_column(
     if params.node or known_columns.NODE_KEY in nodes.column_names:
         return _given_id_column(nodes, params)
     columns = _unassigned_columns(nodes, params)
-    named_like_ids = known_columns.matching_names(columns, known_columns.NODE_ID_NAMES)
+    named_like_ids = known_columns.matching_names(columns, known_names.NODE_ID_NAMES)
     numberings = _possible_numberings(nodes, ends)
     if has_many_graphs:
         if complete:
@@ -117,7 +118,7 @@ def _given_id_column(nodes: Table, params: GraphParams) -> str:
         return ""
     if params.node not in nodes.column_names:
         names = [name for name in nodes.column_names if name not in params.label]
-        likely = known_columns.matching_names(names, known_columns.NODE_ID_NAMES)
+        likely = known_columns.matching_names(names, known_names.NODE_ID_NAMES)
         raise unknown_column_error([nodes], "node", params.node, [*likely, *names])
     return params.node
 
@@ -146,7 +147,7 @@ def _possible_numberings(nodes: Table, ends: Array) -> list[str]:
 
 
 def _is_target_name(name: str) -> bool:
-    return known_columns.normalized_name(name) in {*known_columns.LABEL_NAMES} - {"label"}
+    return known_columns.normalized_name(name) in {*known_names.TABLE_LABELS} - {"label"}
 
 
 def _can_only_be_ids(nodes: Table, name: str) -> bool:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -167,7 +168,7 @@ def forms_of_names(files: Sequence[str]) -> list[Sequence[str]]:
     """
     names = [file.rpartition("/")[2] for file in files]
     stems = [name.partition(".")[0] for name in names]
-    words = "|".join(word for level in known_columns.LEVEL_WORDS.values() for word in level)
+    words = "|".join(word for level in known_names.LEVEL_WORDS.values() for word in level)
     bare = [re.sub(rf"[\W_]*\b(?:{words})\b[\W_]*", "", stem.replace("_", " ")) for stem in stems]
     with_folders = [file.rpartition(".")[0] for file in files]
     subjects = [stem.partition("_")[0] for stem in stems]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
@@ -96,7 +97,7 @@ def shared_ids(
     ``links`` are columns of edges and nodes with the graph of a row; empty for ids that no graph
     repeats.
     """
-    targets = {*known_columns.LABEL_NAMES} - {"label"}
+    targets = {*known_names.TABLE_LABELS} - {"label"}
     for link in links:
         edge_graph = [name for name in link[:1] if name]
         node_graph = [name for name in link[1:] if name]
@@ -161,7 +162,7 @@ def graph_columns_by_name(table: Table, params: GraphParams) -> list[str]:
             return [name]
     if params.graph:
         return []
-    return known_columns.matching_names(free_columns(table, params), known_columns.GRAPH_ID_NAMES)
+    return known_columns.matching_names(free_columns(table, params), known_names.GRAPH_ID_NAMES)
 
 
 def covered_columns(

@@ -16,6 +16,7 @@ import numpy as np
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -79,7 +80,7 @@ def assign_levels(
     for table in tables:
         if all(table is not other for other in levels.values()):
             notices.ignored[table.name] = "no column of it has ids of the other tables"
-    return {level: levels[level] for level in known_columns.LEVEL_WORDS if level in levels}
+    return {level: levels[level] for level in known_names.LEVEL_WORDS if level in levels}
 
 
 def _described_levels(tables: Sequence[Table], options: ReadOptions) -> dict[Level, Table]:
@@ -122,7 +123,7 @@ def _best_pair(
 
 def _rank(pair: SharedIds) -> tuple[object, ...]:
     """Return the order of readings of tables: by known names, then by the share of ids."""
-    is_known_id = bool(known_columns.matching_names([pair.id_column], known_columns.NODE_ID_NAMES))
+    is_known_id = bool(known_columns.matching_names([pair.id_column], known_names.NODE_ID_NAMES))
     return (*_rank_of_names(pair), pair.fraction, is_known_id)
 
 
@@ -227,7 +228,7 @@ def _graph_key(
     """
     if shared is None:
         has_label = not {*params.label}.isdisjoint(table.column_names) or bool(
-            known_columns.matching_names(table.column_names, known_columns.LABEL_NAMES)
+            known_columns.matching_names(table.column_names, known_names.TABLE_LABELS)
         )
         for key in values.unique_columns(table, free_columns(table, params)):
             names = covered_columns(table, key, edges, params, values)
