@@ -20,8 +20,8 @@ from kmip_data.format.split_files import NO_PART, PARTS, part_name
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.common_columns import class_column, regression_column
 from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
+from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
-from kmip_data.pipelines.legends import find_legend
 from kmip_data.text import list_names
 
 NO_LABEL = "none"  #: value of ``label``: no labels

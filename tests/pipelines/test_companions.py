@@ -17,8 +17,8 @@ import kmip_data
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.companion_files.colour_legends import class_colours_of_text
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, find_companions
+from kmip_data.pipelines.companion_files.legends import find_legend, read_legend
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
-from kmip_data.pipelines.legends import find_legend, read_legend
 
 NAMES = {0: "floor", 1: "high wall", 7: "door"}
 LEGENDS = {

@@ -169,11 +169,13 @@ _NAMED_ENDS = """
     pre_root_id,post_root_id  Quelle,Ziel  von,nach  Absender,Empfänger  seit wer,seit wem
     gare de départ,gare d'arrivée  ville d'origine,ville de destination  expéditeur,destinataire
     estación de origen,estación de destino  remitente,destinatario  desde,hasta
-    mittente,destinatario  nodo di partenza,nodo di arrivo  estação de partida,estação de chegada
+    Quellknoten,Zielknoten  Startbahnhof,Endbahnhof  Absenderkonto,Empfängerkonto  ego,alter
+    parent,child  parent_id,child_id  mittente,destinatario
+    nodo di partenza,nodo di arrivo  estação de partida,estação de chegada
 """
 #: Names without a direction, or with the same one.
 _OTHER_ENDS = """
-    a,b  child,parent  stop_a,stop_b  Paid,Torque  fromage,tomato  to_a,to_b  sender,source
+    a,b  stop_a,stop_b  Paid,Torque  fromage,tomato  to_a,to_b  sender,source
     department,arrangement  bank,account
 """
 

@@ -289,7 +289,7 @@ def write_graph_files(folder, count, suffix="dot"):
 
 
 @pytest.mark.parametrize(
-    "key", ["app_{:03d}", "app_{:03d}.dot", "nets/app_{:03d}.dot", "app_{:03d}.json"]
+    "key", ["App_{:03d}", "app_{:03d}.dot", "nets/app_{:03d}.dot", "app_{:03d}.json"]
 )
 def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     """Its rows are in another order, and one has no file; one row less than files is an error."""

@@ -25,6 +25,7 @@ from kmip_data.format.schema import (
     bytes_per_graph_node_edge,
 )
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
+from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
@@ -32,7 +33,6 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, InferredGraphs
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
-from kmip_data.pipelines.legends import find_legend
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 from kmip_data.text import list_names
 

@@ -14,6 +14,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES
 from kmip_data.pipelines.companion_files.part_lists import (
     MAX_LIST_BYTES,
     ItemNames,
@@ -23,7 +24,6 @@ from kmip_data.pipelines.companion_files.part_lists import (
     refuse_unknown_names,
 )
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.legends import LEGEND_SUFFIXES
 
 _KEY = "graph/split"
 _SEVERAL_CELLS = re.compile(r"[\s,;|]")

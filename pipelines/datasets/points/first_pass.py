@@ -10,6 +10,7 @@ from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines import known_names
+from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
     cloud_from_columns,
@@ -22,7 +23,6 @@ from kmip_data.pipelines.datasets.points.files import (
     read_point_columns,
 )
 from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
-from kmip_data.pipelines.legends import find_legend
 
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
 

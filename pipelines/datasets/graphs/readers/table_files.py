@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.companion_files.legends import MAX_LEGEND_ROWS, legend_of_text, read_legend
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -38,7 +39,6 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
     is_frame_file,
     read_frames,
 )
-from kmip_data.pipelines.legends import MAX_LEGEND_ROWS, legend_of_text, read_legend
 
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"
 #: Endings of texts that are meant as tables; others may be notes.

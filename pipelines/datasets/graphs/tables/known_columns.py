@@ -86,9 +86,9 @@ def in_direction(first: str, second: str) -> tuple[str, str]:
 def _named_end(name: str) -> str:
     """Return the end that the last such word of a name means, as in ``ville de destination``."""
     for word in reversed(_words(name)):
-        if word in known_names.SOURCE_WORDS:
+        if word in known_names.SOURCE_WORDS or word.startswith(known_names.SOURCE_PREFIXES):
             return "source"
-        if word in known_names.TARGET_WORDS:
+        if word in known_names.TARGET_WORDS or word.startswith(known_names.TARGET_PREFIXES):
             return "target"
     return ""
 

@@ -24,6 +24,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import (
     MIN_COVERAGE,
+    IdValues,
     ValuesOfTables,
     id_values,
 )
@@ -179,11 +180,26 @@ def forms_of_names(files: Sequence[str]) -> list[Sequence[str]]:
 def names_in_column(forms: Sequence[Sequence[str]], cells: pd.Series) -> Sequence[str] | None:
     """Return the cell that names each file in one of these forms; ``None`` if many have none.
 
-    Numbers name files only in a column without many others.
+    Numbers name files only in a column without many others. If no form fits, letters may differ in
+    case.
     """
     column = id_values(cells)
     if column is None:
         return None
+    names = _match_forms(forms, column)
+    if names is not None or column.distinct.dtype != object:
+        return names
+    by_folded = {text.casefold(): text for text in column.distinct}
+    if len(by_folded) < len(column.distinct):
+        return None
+    folded = column._replace(distinct=np.array([*by_folded], object))
+    folded_forms = [[name.casefold() for name in form] for form in forms]
+    names = _match_forms([form for form in folded_forms if len({*form}) == len(form)], folded)
+    return None if names is None else [by_folded.get(name, name) for name in names]
+
+
+def _match_forms(forms: Sequence[Sequence[str]], column: IdValues) -> Sequence[str] | None:
+    """Return the value of a column that is each file's name in the first form that fits."""
     for form in forms:
         names = id_values(pd.Series(form, dtype=object))
         if names is None:
