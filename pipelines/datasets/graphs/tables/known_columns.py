@@ -107,10 +107,10 @@ HEADER_NAMES = {
 }
 
 
-def matching_names(names: Iterable[str], known_names: Iterable[str]) -> list[str]:
-    """Return the names that are among ``known_names`` once normalized, in order."""
-    known = set(known_names)
-    return [name for name in names if normalized_name(name) in known]
+def matching_names(names: Iterable[str], likely_names: Iterable[str]) -> list[str]:
+    """Return the names that are among ``likely_names`` once normalized, in order."""
+    likely = set(likely_names)
+    return [name for name in names if normalized_name(name) in likely]
 
 
 def matching_end_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
