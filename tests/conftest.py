@@ -1,6 +1,7 @@
 """Settings that must stand before torch is loaded, and what is printed at the end."""
 
 import contextlib
+import functools
 import gc
 import os
 import pkgutil
@@ -35,14 +36,21 @@ def _light() -> Iterator[dict[str, Any]]:
 
     A worker of a build takes 1 to 4 s to start; bytes and errors are the same
     (``pipelines/engine/test_pool.py``); a picture takes 2 s. The measure of memory is
-    a part of a run of two epochs. Give what was replaced, by its name.
+    a part of a run of two epochs; so are reference answers, which here have one strength
+    of the penalty. Counting the frozen objects of all tests takes a build 50 ms, and the entry
+    points of all packages a command 10 ms. Give what was replaced, by its name.
     """
     light: dict[str, Any] = {}
     if "kmip_data" in sys.modules:
+        from kmip_data import plugins
         from kmip_data.pipelines.engine import run
 
         light["kmip_data.cli.build.MAX_DRAWN_NODES"] = 0
         light["kmip_data.cli.build.MAX_DRAWN_CITY_NODES"] = 0
+        light["kmip_data.pipelines.engine.pool.gc_frozen"] = contextlib.nullcontext
+        entry_points = plugins._entry_points
+        of_path = functools.lru_cache(lambda _, group: entry_points(group))
+        light["kmip_data.plugins._entry_points"] = lambda group: of_path(tuple(sys.path), group)
         executor_for = run.executor_for
         for module in ("run", "encode"):
             light[f"kmip_data.pipelines.engine.{module}.executor_for"] = (
@@ -54,8 +62,10 @@ def _light() -> Iterator[dict[str, Any]]:
         import torch
 
         from kmip_data.models.training import memory_estimate
+        from kmip_data.models.training.references import linear
 
         torch.set_num_threads(1)
+        light[f"{linear.__name__}.STRENGTHS"] = linear.STRENGTHS[2:3]
         light[f"{memory_estimate.__name__}.estimate_step_memory"] = lambda config, *_: (
             memory_estimate.StepMemory(
                 bool(config.model.checkpoint_layers), needed_bytes=1, free_bytes=2**40
@@ -105,19 +115,14 @@ def _patched(values: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _workers(request: pytest.FixtureRequest, _light: dict[str, Any]) -> Iterator[None]:
-    """Start workers of builds where a file of tests is marked so."""
-    real = request.node.get_closest_marker("real_workers") is not None
-    with _patched({name: value for name, value in _light.items() if real and "engine" in name}):
-        yield
-
-
 @pytest.fixture(autouse=True)
-def _whole_run(request: pytest.FixtureRequest, _light: dict[str, Any]) -> Iterator[None]:
-    """Measure memory where a test is marked so."""
-    whole = request.node.get_closest_marker("whole_run") is not None
-    with _patched({name: value for name, value in _light.items() if whole and "train" in name}):
+def _as_in_use(request: pytest.FixtureRequest, _light: dict[str, Any]) -> Iterator[None]:
+    """Start workers of builds, and measure memory, where a test is marked so."""
+    parts = {"real_workers": "engine", "whole_run": "train"}
+    whole = [part for mark, part in parts.items() if request.node.get_closest_marker(mark)]
+    with _patched(
+        {name: value for name, value in _light.items() if any(part in name for part in whole)}
+    ):
         yield
 
 

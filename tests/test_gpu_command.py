@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
-from support.shared import ROOT
 
 from tools.gpu import packing, sections, training
+from tools.gpu.__main__ import main
 from tools.gpu.page import DRY, page, summary
 from tools.gpu.results import FILE, Recorder, append, read
 
@@ -24,15 +25,17 @@ from tools.gpu.results import FILE, Recorder, append, read
 @pytest.mark.skipif(COMPILER is None, reason="no g++: the search cannot be emulated")
 @pytest.mark.slow
 @pytest.mark.parametrize("only", ["2", pytest.param("", marks=pytest.mark.torture)])
-def test_a_dry_run_lists_its_sections(tmp_path, only) -> None:
-    """The first two sections emulate every kernel, as the tests of kernels do."""
+def test_a_dry_run_lists_its_sections(tmp_path, monkeypatch, only) -> None:
+    """The first two sections emulate every kernel, as the tests of kernels do.
+
+    The command runs in this process, whose forks already have PyTorch.
+    """
     words = ["check", "--dry", "--out", str(tmp_path), "--minutes", "200"]
     words += ["--only", only] if only else []
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.gpu", *words],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with mock.patch.dict(os.environ):
+        done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
     rows = read(tmp_path / FILE)
     assert [row for row in rows if row["status"] not in {"ok", "skipped"}] == []
     ends = [row["what"] for row in rows if row.get("kind") == "section"]

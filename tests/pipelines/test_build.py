@@ -33,8 +33,6 @@ from kmip_data.pipelines.engine.plan import BuildPlan, build_key
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.find import find
 
-pytestmark = pytest.mark.real_workers
-
 
 class Toy:
     """The toy dataset as if it were shipped, with its raw files in a folder of the test."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +19,12 @@ from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build
-from kmip_data.pipelines.engine.pool import InProcessExecutor
 from kmip_data.pipelines.engine.repair import repair_build
-from kmip_data.pipelines.engine.run import executor_for
 from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP
 from kmip_data.reading.dataset import ShardedDataset
 
-pytestmark = pytest.mark.real_workers
-
 NAMES = ("rwse5", "lappe4", "degree-profile-2.0", "edge-rwse3")
 ENCODINGS = [parse_encoding(name) for name in NAMES]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _here(module_patch: pytest.MonkeyPatch) -> None:
-    """Encode in this process, but for the test that compares workers."""
-    module_patch.setattr(
-        encode, "executor_for", lambda _, work, **__: InProcessExecutor(work / "stop")
-    )
-
-
-@pytest.fixture(scope="module")
-def module_patch() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +62,8 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     assert "rwse5" in error.value.expected.split(", ")
 
 
-def test_bytes_do_not_depend_on_the_number_of_workers(
-    copy: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encode, "executor_for", executor_for)
+@pytest.mark.real_workers
+def test_bytes_do_not_depend_on_the_number_of_workers(copy: Build) -> None:
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")
     cards = encode_build(copy, ENCODINGS, jobs=2, quiet=True)

@@ -19,8 +19,6 @@ from kmip_data.pipelines.engine import finish
 from kmip_data.pipelines.engine.finish import differing_counts, read_record_table
 from kmip_data.reading.dataset import ShardedDataset
 
-pytestmark = pytest.mark.real_workers
-
 MALNET = {"graphs": 5_000, "nodes": 7_051_560, "edges": 14_299_690}
 SIZES = {"train": 3_500, "val": 500, "test": 1_000}
 

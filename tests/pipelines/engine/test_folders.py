@@ -25,8 +25,6 @@ from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.unfinished_builds import remove_work
 from kmip_data.pipelines.parameters import BuildParams
 
-pytestmark = pytest.mark.real_workers
-
 GRAPHS = 12
 MINE = "years of work"
 

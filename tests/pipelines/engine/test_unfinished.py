@@ -11,8 +11,6 @@ from support.cases import flip_bit
 from kmip_data.pipelines.engine import run
 from kmip_data.pipelines.engine.unfinished_builds import StepResults
 
-pytestmark = pytest.mark.real_workers
-
 
 def test_a_truncated_result_is_not_reused(tmp_path: Path) -> None:
     steps = StepResults(tmp_path)

@@ -25,8 +25,6 @@ from kmip_data.pipelines.engine import repair as repair_module
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.repair import repair_build
 
-pytestmark = pytest.mark.real_workers
-
 
 def _wait_for(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, other: Callable[[Path], object]

@@ -83,6 +83,7 @@ def test_labels_of_one_value_do_not_stop_the_others() -> None:
     assert not scores[:, 1].any()
 
 
+@pytest.mark.whole_run
 def test_val_chooses_the_strength_and_large_trains_are_drawn(monkeypatch) -> None:
     rows, others, rng = rows_and_others(200, 30)
     y = rows[:, :1] + rng.normal(size=(200, 1))

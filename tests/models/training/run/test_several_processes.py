@@ -31,7 +31,12 @@ from kmip_data.builds.home import Home
 from kmip_data.cli import main as command_line
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.compose import compose_configuration
-from kmip_data.models.training.config.overrides import config_from_mapping, config_to_toml
+from kmip_data.models.training.config.overrides import (
+    apply_overrides,
+    config_from_mapping,
+    config_to_toml,
+    read_config,
+)
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory_estimate import StepMemory
 from kmip_data.models.training.processes import join_processes
@@ -321,7 +326,7 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == summary["metrics"]
 
 
-#: A command line whose process RANK gets a signal before it learns from epoch 2.
+#: A command line whose process SIGNALLED gets a signal before it learns from epoch 2.
 SIGNALLED = """
 import os, sys
 from kmip_data.cli.main import main
@@ -376,8 +381,15 @@ def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]
 
 @pytest.mark.slow
 def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable: Path) -> None:
-    code, errors = _signalled(stoppable, "four", 0, signal.SIGTERM)
-    assert code == 143, errors
+    config = apply_overrides(read_config(stoppable / "config.toml"), ["system.devices=2"])
+
+    def stop(_: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            stop_at(patch, 2)
+            with pytest.raises(KeyboardInterrupt):
+                train(config, home=Home(stoppable), name="four", quiet=True)
+
+    run_on_processes(2, stop)
     wanted = _run(stoppable, "one")
     shutil.copytree(_run(stoppable, "four"), wanted.parent / "alone")
     begun = (
@@ -412,6 +424,12 @@ def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable:
             ), part
         again = evaluate(run, home=Home(stoppable)).metrics["test"]["loss"]
         assert again == pytest.approx(read_result(run).metrics["test"]["loss"], rel=1e-5)
+
+
+@pytest.mark.torture
+def test_a_signal_ends_both_processes_of_a_run_with_its_code(stoppable: Path) -> None:
+    code, errors = _signalled(stoppable, "ended", 0, signal.SIGTERM)
+    assert code == 143, errors
 
 
 @pytest.mark.parametrize(("kind", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
