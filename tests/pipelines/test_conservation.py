@@ -415,7 +415,7 @@ def take_graphs(form: str, count: int, first_seed: int = 0) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_builds_equal_the_reference_reader(form: str) -> None:
-    take_graphs(form, 20)
+    take_graphs(form, 12)
     check_refusals(form)
 
 
