@@ -22,8 +22,9 @@ def fresh():
         try:
             yield
         finally:
+            folder = str(Path.cwd())
             for name, module in [*sys.modules.items()]:
-                if str(getattr(module, "__file__", None)).startswith(str(Path.cwd())):
+                if str(getattr(module, "__file__", None)).startswith(folder):
                     del sys.modules[name]
             plugins._loaded.clear()
             for group in PLUGIN_OBJECTS.values():
