@@ -25,6 +25,7 @@ from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import Pipeline, RawCopy, RecordTable, Split
+from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.own_split import OwnSplitParams, own_split
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
@@ -204,26 +205,29 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
                     questions.setdefault(answer, question)
         if questions:
             raise OpenQuestions({question: answer for answer, question in questions.items()})
-        first = next(iter(unusable.values()))
         skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
-        remedies = list(dict.fromkeys(refusal.next for refusal in unusable.values()))
-        remedy = (
-            remedies[0] or "repair the files, or move them out of the folder"
-            if len(remedies) == 1
-            else ""
-        )
-        if len(unusable) == 1:
-            first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
-            raise first
-        # A fault that several files share is shown for the first of them.
-        messages: dict[str, str] = {}
+        # A fault that several files share is shown for the first of them, with its remedy.
+        faults: dict[str, DamagedInput] = {}
         for name, refusal in unusable.items():
             stem = re.escape(PurePosixPath(name).stem)
             without_names = re.sub(rf"\S*(?<![^\W_]){stem}(?![^\W_])\S*", "", refusal.message)
-            messages.setdefault(without_names, refusal.message)
-        lines = list(messages.values())[:_MAX_SHOWN]
+            faults.setdefault(without_names, refusal)
+        remedies = list(dict.fromkeys(refusal.next for refusal in faults.values()))
+        remedy = ""
+        if len(remedies) == 1:
+            remedy = remedies[0] or "repair the files, or move them out of the folder"
+        if len(unusable) == 1:
+            (first,) = unusable.values()
+            first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
+            raise first
+        if len(remedies) > 1:  # an encoding may be the reason of the other faults
+            for error in unusable.values():
+                if isinstance(error, UnknownEncoding):
+                    raise error
+
+        lines = [refusal.message for refusal in faults.values()][:_MAX_SHOWN]
         if len(lines) < len(unusable):
-            same = " with the same fault" if len(messages) == 1 else ""
+            same = " with the same fault" if len(faults) == 1 else ""
             lines.append(f"And {len(unusable) - len(lines):,} more{same}.")
         raise DamagedInput(
             f"{len(unusable):,} of {total:,} files cannot be used.",

@@ -28,6 +28,9 @@ _SOURCE_OPTIONS = {
     "superpixels": "--images and --masks",
 }
 
+#: Usual names of the folder of masks, in lower case.
+_MASK_FOLDERS = {"annotations", "gt", "labels", "mask", "masks", "segmentationclass"}
+
 
 def build_own_data(
     recipe: str,
@@ -144,12 +147,29 @@ def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageEr
         step += "; names of tables need the word nodes, edges or graphs, such as nodes.csv"
     elif recipe != "points":
         step = f"kmip-data info {recipe}"
+        if recipe == "superpixels" and len(archives) == 1:
+            step = _options_of_pictures(archives[0]) or step
     return UsageError(
         f"{recipe!r} takes {'no --archive' if recipe == 'superpixels' else 'one --archive'}.",
         expected=_SOURCE_OPTIONS[recipe],
         found=", ".join(map(str, archives)),
         next=step,
     )
+
+
+def _options_of_pictures(folder: Path) -> str:
+    """Return ``--images`` and ``--masks`` for a folder of pictures; empty if it has none."""
+    from kmip_data.pipelines.datasets.superpixels.picture_graphs import PICTURE_SUFFIXES
+
+    pictures = [path for path in folder.rglob("*") if path.suffix.lower() in PICTURE_SUFFIXES]
+    names = {path.relative_to(folder).parts[0] for path in pictures}
+    masks = [name for name in names if name.lower() in _MASK_FOLDERS]
+    images = [name for name in names if name not in masks]
+    if len(masks) == len(images) == 1:
+        options = [("--images", folder / images[0]), ("--masks", folder / masks[0])]
+    else:
+        options = [("--images", folder)] if pictures and not masks else []
+    return " ".join(f"{option} {shlex.quote(str(path))}" for option, path in options)
 
 
 def _data_to_imitate(like: str, home: Home) -> str:

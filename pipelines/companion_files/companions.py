@@ -28,6 +28,7 @@ from kmip_data.pipelines.companion_files.table_texts import (
 from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
 from kmip_data.pipelines.domains.text_clouds import read_text
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
+from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.formats.written_numbers import is_written_number
 from kmip_data.text import list_names
 
@@ -113,10 +114,14 @@ def find_companions(
     for name in files:
         if not name.lower().endswith(COMPANION_SUFFIXES):
             continue
-        reasons = {
-            text.name: _add_text(companions, text, names, options)
-            for text in texts_of_file(folder / name, name)
-        }
+        try:
+            reasons = {
+                text.name: _add_text(companions, text, names, options)
+                for text in texts_of_file(folder / name, name)
+            }
+        except UnknownEncoding as error:  # of a table, or of a cloud
+            companions.ignored[name] = first_problem(error)
+            continue
         if None in reasons.values():
             continue
         companions.files.add(name)
@@ -169,6 +174,8 @@ def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
         return []
     try:
         rows = read_delimited(head, text.name, encoding).sample_rows()
+    except UnknownEncoding:
+        raise
     except (UsageError, DamagedInput, ValueError):
         return None
     if not rows:

@@ -25,10 +25,14 @@ from kmip_data.text import list_names
 MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000
 
 
+class UnknownEncoding(DamagedInput):
+    """A text is in an encoding that its user has to name."""
+
+
 def decode_text(data: bytes, name: str, encoding: str = "") -> str:
     """Decode UTF-8, UTF-16 with a byte order mark, or otherwise ``encoding``; normalise line breaks.
 
-    Raises ``DamagedInput`` asking for the encoding, because a wrong one may merge two names.
+    Raises ``UnknownEncoding`` asking for the encoding, because a wrong one may merge two names.
     """
     is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     default = "utf-16" if is_utf16 else "utf-8-sig"
@@ -39,7 +43,7 @@ def decode_text(data: bytes, name: str, encoding: str = "") -> str:
             text = data.decode(encoding or default)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DamagedInput(
+        raise UnknownEncoding(
             f"{name}, line {line}: the text is not in {encoding or default.removesuffix('-sig')}.",
             found=repr(data[max(error.start - 20, 0) : error.start + 20])[1:],
             next="--set encoding=latin-1, or the encoding of the file"

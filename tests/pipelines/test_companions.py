@@ -289,6 +289,24 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert "--set group=age" in message
 
 
+def test_a_table_in_another_encoding_is_asked_about(scans):
+    """Also if its column is a label; the printed command builds."""
+    table = (scans / "table.csv").read_text().replace("site,", "Höhe,", 1)
+    for path in scans.glob("scan_*.txt"):
+        points = path.read_text().replace("//X Y Z Classification", "ply").splitlines()[1:]
+        header = "ply\nformat ascii 1.0\nelement vertex 12\n"
+        header += "".join(f"property float {name}\n" for name in "xyzc") + "end_header\n"
+        path.with_suffix(".ply").write_text(header + "\n".join(points) + "\n")
+        path.unlink()
+    (scans / "table.csv").write_bytes(table.encode("cp1252"))
+    for label in ((), ("--set=label=height",)):
+        message = build(scans, "trees", *label).err
+        assert "table.csv, line 1: the text is not in utf-8" in message
+        command = re.search("next: kmip-data (.*)", message)[1]
+        assert "--set encoding=cp1252" in command
+    assert "table.csv: not used: Höhe, age;" in expect_success(*shlex.split(command)).out
+
+
 def test_codes_of_a_legend_label_points(scans):
     """The only column of points without names whose values have names in a legend."""
     (scans / "legend.txt").unlink()

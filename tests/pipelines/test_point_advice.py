@@ -22,6 +22,12 @@ CLOUDS = {
     "no z": ("a.csv", "a,b,c,d\n" + LINE.replace(" ", ","), []),
     "pandas": ("a.csv", "0,1,2\n" + LINE.replace(" ", ","), []),
     "no such label": ("a.txt", "x y z kind\n" + column([0, 1] * 10), ["--set", "label=class"]),
+    "one column of classes": (
+        "a.txt",
+        "x y z red kind\n" + column([f"{n}.5 {n % 2}" for n in range(20)]),
+        ["--set", "label=class"],
+    ),
+    "no column besides the position": ("a.txt", "x y z\n" + LINE, ["--set", "label=class"]),
     "part of a name": ("a.txt", "x y z scalar_Kind\n" + column([0, 1] * 10), ["--set", "label=kind"]),
     "no such feature": ("a.txt", "x y z red\n" + column([0, 1] * 10), ["--set", "feature=rot"]),
     "text as position": ("a.txt", "x y z n\n" + column(["a", "b"] * 10), ["--set", "position=n,y,z"]),

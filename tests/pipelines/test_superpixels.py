@@ -390,6 +390,12 @@ def test_colour_masks_are_read_by_a_legend(pictures, home):
     assert legend[1] == "labels/class_dict.csv"
     assert legend[2].split() == ["name,r,g,b", "NAME,70,70,70"]
 
+    # An archive is its folders.
+    typed = f"--name own --archive {pictures} --jobs 1"
+    message = expect_refusal("build", "superpixels", *typed.split())
+    options = f"--name own --jobs 1 --images {pictures}/images --masks {pictures}/labels"
+    assert message.endswith(f"next: kmip-data build superpixels {options}\n")
+
     # The legend may be above the folders, and its second class has a colour of Pascal VOC.
     rows = legend[2].replace("NAME", "street").split()
     (pictures / "class_dict.csv").write_text("\n".join([*rows, "house,128,0,0"]))

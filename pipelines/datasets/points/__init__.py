@@ -322,6 +322,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
             }
         )
         read_files = {*folder.labels.values(), *itertools.chain(*files.values())}
+        read_files |= companions.files
         unread = _unread_parameters(params, read_files, inferred)
         params.refuse_unread(unread, **(params.model_dump() if params.label_optional else {}))
 
@@ -524,7 +525,7 @@ def _unread_parameters(
     if ".bin" not in suffixes:
         unread["bin"] = "no file ends in .bin"
     if suffixes.isdisjoint(TEXT_SUFFIXES):
-        unread |= dict.fromkeys(("header", "decimal"), "no cloud is a text file")
+        unread |= dict.fromkeys(("header", "decimal"), "no file is text")
         if suffixes.isdisjoint(LABEL_SUFFIXES):
             unread["encoding"] = "no file is text"
     if params.block is None:
