@@ -11,6 +11,7 @@ from support.cli import Outcome, kmip
 
 #: Advice that no command can follow.
 BY_HAND = (
+    "write a legend",
     "repair or replace the file",
     "remove outliers",
     "remove one of them",
