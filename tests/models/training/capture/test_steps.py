@@ -178,10 +178,10 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
     evaluate = loop.Loop.evaluate
 
-    def stopped(self, epoch):
+    def stopped(self, epoch, row):
         if epoch == 3:
             raise KeyboardInterrupt
-        return evaluate(self, epoch)
+        return evaluate(self, epoch, row)
 
     with monkeypatch.context() as patched:
         patched.setattr(loop.Loop, "evaluate", stopped)
