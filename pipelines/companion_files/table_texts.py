@@ -13,8 +13,9 @@ from kmip_data.pipelines.companion_files.colour_legends import (
 )
 from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES, MAX_BYTES, legend_of_text
 from kmip_data.pipelines.formats.file_heads import WORKBOOK_SUFFIXES, decompressed_head, is_gzip
+from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import ARROW_SUFFIXES
-from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK, is_frame_file, read_frames
+from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file, read_frames
 from kmip_data.text import human_bytes
 
 COMPANION_SUFFIXES = (*LEGEND_SUFFIXES, *WORKBOOK_SUFFIXES, *ARROW_SUFFIXES)

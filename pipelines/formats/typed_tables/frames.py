@@ -21,6 +21,7 @@ from kmip_data.pipelines.formats.file_heads import (
     read_checked,
 )
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
+from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     CheckMemory,
     is_arrow_file,
@@ -38,8 +39,6 @@ _JSON_LINES = (".jsonl", ".ndjson")
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
 _BYTES_PER_JSON_BYTE = 16
 _DTYPE_OF_KIND: dict[str, Any] = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
-
-SHEET_MARK = ", sheet "  #: between the names of a workbook and of its sheet
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
+from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
 from kmip_data.pipelines.formats.typed_tables.frames import (
-    SHEET_MARK,
     is_frame_file,
     read_frames,
 )

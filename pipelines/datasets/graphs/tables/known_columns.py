@@ -10,7 +10,7 @@ from pathlib import Path
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.pipelines import known_names
-from kmip_data.pipelines.formats.typed_tables.frames import SHEET_MARK
+from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
 
 
 def level_from_name(name: str) -> Level | None:

@@ -41,12 +41,15 @@ class SharedIds:
     graph_columns: EndColumns = ("", "")  #: columns of edges and nodes with the graph of a row
 
     def likeliest_ends(self, given_ends: EndColumns = ("", "")) -> EndColumns:
-        """Return the given ends; for others the first known names, or the columns with most ids."""
+        """Return the given ends; for others the first known names, or the columns with most ids.
+
+        A column whose rows all have ids comes before one with an unknown id, which would be an error.
+        """
         for pair in known_columns.matching_end_pairs(self.columns):
             if all(not name or name == end for name, end in zip(given_ends, pair, strict=True)):
                 return pair
         order = range(len(self.columns))
-        by_count = sorted(order, key=lambda column: (self.years[column], -self.counts[column]))
+        by_count = sorted(order, key=lambda i: (self.years[i], -self.rows[i], -self.counts[i]))
         given = [self.columns.index(name) for name in given_ends if name in self.columns]
         others = [column for column in by_count if column not in given]
         first, second = sorted([*given, *others][:2])
