@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -151,7 +152,7 @@ class DecodedPicture(NamedTuple):
 class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
-    version = 4
+    version = 5
     extra = "images"
     background_class = 0
     Params = OwnSuperpixelParams
@@ -191,8 +192,9 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             feature_column("edge/attr", fields, "of the pair of superpixels"),
         ]
         if inferred.has_masks:
-            doc = f"class of the mask at the rounded centroid; {params.void}, which is no class, becomes 0"
-            columns.append(class_column("node/y", len(params.class_values), doc))
+            doc = f"class of the mask at the rounded centroid; -1 if most pixels are {params.void}, no class"
+            column = class_column("node/y", len(params.class_values), doc)
+            columns.append(replace(column, stored="int16", low=NO_CLASS))
         elif inferred.label is not None:
             columns.append(
                 label_column(

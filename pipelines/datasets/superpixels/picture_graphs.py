@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from kmip_data.arrays import F64, I64, U8, Array
+from kmip_data.arrays import F64, I16, I64, U8, Array
 from kmip_data.columns.labels import NO_CLASS, class_codes, classes_option
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import first_problem
@@ -287,12 +287,13 @@ def superpixel_centroids(segments: I64) -> F64:
     return np.column_stack([mean_row, mean_column])
 
 
-def superpixel_labels(mask: U8, segments: I64) -> U8:
-    """Return the class of each superpixel, (N,); 0 if none of its pixels has one.
+def superpixel_labels(mask: U8, segments: I64) -> I16:
+    """Return the class of each superpixel, (N,); -1 if it has none.
 
     ``mask`` (H, W) has the class of each pixel, or :data:`VOID`. Like LRGB, take the class of the
     pixel at the centroid, rounded half to even, even if it belongs to another superpixel. If that
-    pixel has no class, take the most frequent class of the superpixel, the smallest on a tie.
+    pixel has no class, take the most frequent class of the superpixel, the smallest on a tie, or none
+    if most of its pixels have none.
     """
     has_class = mask != VOID
     count = int(segments.max()) + 1
@@ -304,7 +305,9 @@ def superpixel_labels(mask: U8, segments: I64) -> U8:
 
     row, column = np.rint(superpixel_centroids(segments)).astype(np.int64).T
     at_centre = mask[row, column]
-    labels: U8 = np.where(at_centre == VOID, most_frequent, at_centre)
+    labels: I16 = np.where(at_centre == VOID, most_frequent, at_centre).astype(np.int16)
+    without_class = np.bincount(segments[~has_class], minlength=count)
+    labels[(at_centre == VOID) & (without_class > votes.sum(axis=1))] = NO_CLASS
     return labels
 
 
