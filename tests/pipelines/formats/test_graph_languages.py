@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, OutOfResources
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
 from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
 from kmip_data.pipelines.formats.graph_texts.json_graphs import (
-    is_list_of_records,
+    is_json_table,
     parse_json_graphs,
 )
 
@@ -222,7 +222,7 @@ EDGES = [{"data": {"id": "75", "source": "61", "target": "62", "interaction": "p
 )  # fmt: skip
 def test_elements_of_cytoscape_are_a_directed_graph(value: Any, tmp_path: Path) -> None:
     text = json.dumps(value)
-    assert not is_list_of_records(text.encode())
+    assert not is_json_table(text.encode())
     (graph,) = parse_json_graphs(text.encode())
     assert dict(graph.nodes(data=True)) == {"61": {"name": "a", "size": 1.5}, "62": {"name": "b"}}
     assert list(graph.edges(data=True)) == [("61", "62", {"interaction": "pp"})] * 2
