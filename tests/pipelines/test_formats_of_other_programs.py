@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from support.cases import check_each
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 from torch_geometric.data import Data
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 
@@ -566,23 +568,71 @@ def test_a_smi_is_a_list_of_molecules(tmp_path):
     assert [record.key for record in got.records] == ["ethanol", "benzene"]
 
 
-def test_a_folder_of_matrices_is_refused_with_the_line_that_converts_it(tmp_path, monkeypatch):
-    names = ["L.1 Gyr.", "R.1 Gyr.", "c", "d"]
-    matrices = np.random.default_rng(0).integers(0, 3, (3, 4, 4)).astype(float)
-    matrices[1, 0, 2] = np.nan  # an empty cell is no edge
-    files = {"notes_tsv": "graph\tage\n"}
-    for number, matrix in enumerate(matrices):
-        files[f"sub{number}-conn_csv"] = pd.DataFrame(matrix, names, names).to_csv()
-    folder = write_files(tmp_path / "t", **files)
-    with pytest.raises(DamagedInput, match="only one matrix can be read") as caught:
-        read_files(folder)
-    monkeypatch.chdir(folder)
-    code = caught.value.next.removeprefix("write them as one table: ")
-    exec(code.removesuffix("; then --archive edges.csv"), {})
-    got = read_files(write_files(tmp_path / "u", edges_csv=(folder / "edges.csv").read_text()))
-    assert [record.num_edges for record in got.records] == [
-        np.count_nonzero(np.nan_to_num(each)) for each in matrices
-    ]
+def csv_of(matrix, *, names, style):
+    """Return a matrix as text: without names, or with names in the first line and column."""
+    frame = pd.DataFrame(matrix, names, names)
+    bare = {"header": False, "index": False}
+    return {
+        "bare": lambda: frame.to_csv(**bare),
+        "blanks": lambda: frame.to_csv(sep=" ", float_format="%.4f", na_rep="0", **bare),
+        "names": frame.to_csv,
+    }[style]()
+
+
+@pytest.mark.parametrize("style", ["bare", "blanks", "names"])
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_each_matrix_of_a_folder_is_a_graph(tmp_path_factory, style, seed):
+    """Of any sizes from four, whatever lies next to them; empty cells and zeros are no edges."""
+    rng = np.random.default_rng(seed)
+    files = {
+        "participants_tsv": "participant_id\tdiagnosis\nsub2\tA\nsub0\tB\nsub1\tB\n",
+        "notes_txt": "L.1\nR.1\n",
+    }
+    matrices = []
+    for number in range(3):
+        nodes = int(rng.integers(4, 8))
+        matrix = np.round(rng.normal(size=(nodes, nodes)), 4)
+        matrix[rng.random((nodes, nodes)) < 0.5] = 0
+        matrix[0, 1] = 0.5
+        matrix[1, 2] = np.nan
+        files[f"sub{number}_conn_csv"] = csv_of(
+            matrix, names=[f"region {row}" for row in range(nodes)], style=style
+        )
+        matrices.append(np.nan_to_num(matrix))
+    folder = write_files(tmp_path_factory.mktemp("m"), **files)
+    got = read_files(folder, label=("diagnosis",))
+    assert [record.key for record in got.records] == [f"sub{number}_conn" for number in range(3)]
+    assert [int(record.columns["graph/y"]) for record in got.records] == [1, 1, 0]
+    for record, matrix in zip(got.records, matrices, strict=True):
+        np.testing.assert_array_equal(record.edge_index, matrix.nonzero())
+        weights = record.columns["edge/edge_attr"][:, 0]
+        np.testing.assert_allclose(weights, matrix[matrix.nonzero()], rtol=1e-6)
+        assert record.num_nodes == len(matrix)
+
+
+def test_a_square_without_names_is_a_matrix_from_four_rows(tmp_path):
+    path = np.eye(4, k=1, dtype=int)
+    text = csv_of(path, names=range(4), style="bare")
+    got = read_files(write_files(tmp_path / "m", m_csv=text))
+    assert (got.first.num_nodes, got.edges()) == (4, {(0, 1), (1, 2), (2, 3)})
+    assert "edge/edge_attr" not in got.first.columns
+    # Other tables have features of the nodes, or are noted.
+    nodes = "id,size,label\n0,5,a\n1,6,b\n2,7,a\n3,8,b\n"
+    got = read_files(write_files(tmp_path / "n", m_csv=text, nodes_csv=nodes))
+    assert got.first.columns["node/y"].tolist() == [0, 1, 0, 1]
+    assert got.edges() == {(0, 1), (1, 2), (2, 3)}
+    # The ends of edges are named by options, which answer the question of three rows, too.
+    for rows in (3, 4):
+        square = csv_of(np.eye(rows, k=1, dtype=int)[:, ::-1], names=range(rows), style="bare")
+        folder = write_files(tmp_path / f"e{rows}", e_csv=square)
+        assert read_files(folder, source="0", target="1").first.num_edges == rows
+    small = write_files(tmp_path / "s", m_csv="0,1,1\n1,0,1\n1,1,0\n")
+    with pytest.raises(OpenQuestions, match="3 rows of 3 numbers") as caught:
+        read_files(small)
+    assert read_files(small, **parse_remedy(caught.value)).first.num_edges == 3
+    named = write_files(tmp_path / "t", m_csv="a,b,c\n0,1,1\n1,0,1\n1,1,0\n")
+    assert read_files(named).first.num_edges == 6
 
 
 def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):

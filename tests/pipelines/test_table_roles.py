@@ -361,7 +361,13 @@ def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
     assert caught.value.found == "'X1' in 'who', and the file app_1.dot"
     with pytest.raises(UsageError, match="No table has a column 'colour'") as refused:
         read_files(tmp_path, label=("colour",))
-    assert refused.value.next == "one of these columns: --set label=none"
+    assert refused.value.next.startswith("add a table with the labels: ")
+    edges = write_files(
+        tmp_path / "e", e_csv="graph,source,target,weight\n1,a,b,1\n1,b,c,2\n2,a,b,1\n"
+    )
+    with pytest.raises(UsageError, match="no column 'colour'") as refused:
+        read_files(edges, label=("colour",))
+    assert refused.value.next.startswith("add a table with the labels: ")
 
 
 @pytest.mark.parametrize("kind", ["nodes", "table of nodes", "graphs", "graph files"])

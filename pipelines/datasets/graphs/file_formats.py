@@ -27,7 +27,6 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     torch_files,
     tudataset_files,
 )
-from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import refuse_matrices
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
@@ -55,7 +54,6 @@ def read_graphs(
     """
     files = [name for name in members if name != DESCRIPTION_NAME]
     heads = {name: head_of_table(folder / name, options.memory) for name in files}
-    refuse_matrices(folder, files)
     file_format = _find_format(heads, options)
     lists: PartLists = {}
     if file_format in _FORMATS_OF_TEXTS:

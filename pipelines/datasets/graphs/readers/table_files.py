@@ -15,8 +15,8 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
-    matrix_cells,
-    tables_from_matrix,
+    find_matrices,
+    levels_of_matrices,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
@@ -80,13 +80,15 @@ def read(
     tables = _read_tables(folder, names, options, findings.notices)
     is_only_table = len(tables) == 1
     attributes.legends |= legends_of_sheets(tables)
-    tables = join_files(tables, options.params)
     values = ValuesOfTables()
-    levels = assign_levels(tables, options, findings.notices, values)
-    ask_about_files(levels, options.params, findings.notices)
-    cells = matrix_cells(levels["edge"]) if is_only_table else None
-    if cells is not None:
-        levels = tables_from_matrix(levels["edge"], cells)
+    matrices = find_matrices(tables, options.params, findings.notices)
+    if matrices:
+        others = [table for table in tables if table not in matrices]
+        levels = levels_of_matrices(matrices, others, options, findings.notices, values)
+    else:
+        tables = join_files(tables, options.params)
+        levels = assign_levels(tables, options, findings.notices, values)
+        ask_about_files(levels, options.params, findings.notices)
     yield from graphs_from_tables(
         levels, options, findings, feature_files, values=values, is_only_table=is_only_table
     )

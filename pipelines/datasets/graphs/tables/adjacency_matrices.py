@@ -1,81 +1,137 @@
-"""Adjacency matrices as tables: node names in the first line, and mostly in the first column."""
+"""Adjacency matrices as tables: a square of numbers, with or without names of the nodes.
+
+A node is a row and the column at its position. Several matrices are a graph each, named after its file.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
 import numpy as np
 import pandas as pd
 
+from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.roles.graph_labels import add_columns_of_graphs
+from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
+from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_levels
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
-from kmip_data.pipelines.formats.delimited import guess_separator, split_rows
-from kmip_data.pipelines.formats.file_heads import decompressed_head
+from kmip_data.text import list_names
 
-#: Part of the files that is sampled to detect several matrices.
-_SAMPLED_FILES = 5
-_SAMPLED_BYTES = 2**16
-_SAMPLED_LINES = 20
+#: Rows and columns from which numbers without names are a matrix; three may be edges with a weight.
+_MIN_UNNAMED = 4
 
 
-def matrix_cells(table: Table) -> pd.DataFrame | None:
+def find_matrices(
+    tables: Sequence[Table], params: GraphParams, notices: Notices
+) -> dict[Table, pd.DataFrame]:
+    """Return the tables that are adjacency matrices, with their cells.
+
+    Small squares without names are matrices among other matrices, and asked about otherwise.
+    """
+    cells = {table: _cells_of_matrix(table, params, are_others=len(tables) > 1) for table in tables}
+    matrices = {table: square for table, square in cells.items() if square is not None}
+    if any(table.has_names or len(table.frame) >= _MIN_UNNAMED for table in matrices):
+        return matrices
+    for table, square in matrices.items():
+        if len(square) == _MIN_UNNAMED - 1 and _may_be_small_matrix(square):
+            question = (
+                f"{table.name} has 3 rows of 3 numbers, which may be edges with a weight: --set source=0 "
+                "--set target=1, or an adjacency matrix: write the names of its nodes above it"
+            )
+            notices.questions[question] = "--set source=0 --set target=1"
+    return {}
+
+
+def _cells_of_matrix(table: Table, params: GraphParams, *, are_others: bool) -> pd.DataFrame | None:
     """Return the cells of an adjacency matrix; ``None`` for another table.
 
-    Rows and columns have the same names. If rows have none, as many numbers as there are columns,
-    with zeros for a node and itself, tell a matrix from a list of edges.
+    Rows and columns have the same names, or none. If only columns have names, zeros for a node and
+    itself tell an only matrix from a list of edges. Options for the ends of edges exclude one without names.
     """
     names = table.column_names
     frame = table.frame
-    if not table.has_names or not len(frame):
+    if not len(frame) or (are_others and known_columns.level_from_name(table.name) == "node"):
         return None
-    if len(frame) == len(names) - 1:
+    if table.has_names and len(frame) == len(names) - 1:
         rows = frame.iloc[:, 0].map(lambda value: str(value).strip())
         return frame.iloc[:, 1:] if tuple(rows) == names[1:] else None
-    if len(frame) != len(names) or len(names) < 3 or known_columns.matching_end_pairs(names):
+    are_numbers = all(frame[name].dtype.kind in "iufb" for name in frame)
+    if len(frame) != len(names) or not are_numbers:
         return None
-    if not all(frame[name].dtype.kind in "iufb" for name in frame):
+    if not table.has_names:
+        has_empty_column = frame.isna().all().any()
+        return None if has_empty_column or params.source or params.target else frame
+    if are_others or len(names) < 3 or known_columns.matching_end_pairs(names):
         return None
     return None if np.diagonal(frame.to_numpy(np.float64)).any() else frame
 
 
-def refuse_matrices(folder: Path, files: Sequence[str]) -> None:
-    """Refuse several matrices, with the Python line that converts them to one table of edges."""
-    heads = {
-        name: decompressed_head(folder / name, _SAMPLED_BYTES) for name in files[:_SAMPLED_FILES]
+def _may_be_small_matrix(cells: pd.DataFrame) -> bool:
+    """True for no loops, the same numbers in both directions, or ends of edges that are no integers."""
+    numbers = cells.to_numpy(np.float64)
+    has_loops = np.diagonal(numbers).any()
+    is_symmetric = np.array_equal(numbers, numbers.T)
+    return not has_loops or is_symmetric or bool((numbers[:, :2] % 1).any())
+
+
+def levels_of_matrices(
+    matrices: Mapping[Table, pd.DataFrame],
+    others: Sequence[Table],
+    options: ReadOptions,
+    notices: Notices,
+    values: ValuesOfTables,
+) -> dict[Level, Table]:
+    """Return the tables of nodes and edges, and of graphs if there are several matrices.
+
+    ``others`` are tables of the nodes of one matrix, or with a row for each of several files.
+    """
+    files = [table.name for table in matrices]
+    names = _names_of_graphs(files) if len(files) > 1 else [""]
+    nodes = []
+    edges = []
+    for name, (table, cells) in zip(names, matrices.items(), strict=True):
+        ids, rows = _nodes_and_edges(table, cells)
+        nodes.append(ids.assign(**{known_columns.GRAPH_KEY: name}))
+        edges.append(rows.assign(**{known_columns.GRAPH_KEY: name}))
+    frames: dict[Level, pd.DataFrame] = {
+        "graph": pd.DataFrame({known_columns.GRAPH_KEY: names}),
+        "node": pd.concat(nodes, ignore_index=True),
+        "edge": pd.concat(edges, ignore_index=True),
     }
-    matrices = [name for name, head in heads.items() if _looks_like_matrix(head)]
-    if len(matrices) < 2:
-        return
-    reversed_suffix = os.path.commonprefix([name[::-1] for name in matrices])  # noqa: RUF071 -- of texts
-    suffix = reversed_suffix[::-1].rpartition("/")[2]
-    raise DamagedInput(
-        f"{matrices[0]} and other files are adjacency matrices, and only one matrix can be read.",
-        expected="edges.csv with the columns graph, source, target and weight; optionally graphs.csv",
-        next="write them as one table: import pandas, pathlib; tables = {file.stem: pandas.read_csv(file, "
-        f"index_col=0, sep=None, engine='python') for file in sorted(pathlib.Path().glob('*{suffix}'))}}; "
-        "edges = pandas.concat({graph: table.rename_axis(index='source', columns='target').stack().dropna() "
-        "for graph, table in tables.items()}, names=['graph']); edges[edges != 0].rename('weight').reset_index()"
-        ".to_csv('edges.csv', index=False); then --archive edges.csv",
-    )
+    if (frames["edge"]["weight"] == 1).all():
+        del frames["edge"]["weight"]
+    if len(files) > 1:
+        levels = tables_from_frames(frames, list_names(files, 60), 1)
+        levels["graph"] = add_columns_of_graphs(levels, files, others, options.params, notices)
+        return levels
+
+    del frames["graph"]
+    for frame in frames.values():
+        del frame[known_columns.GRAPH_KEY]
+    levels = tables_from_frames(frames, files[0], 1)
+    if not others:
+        return levels
+    assigned = assign_levels([levels["edge"], *others], options, notices, values)
+    return levels | assigned
 
 
-def _looks_like_matrix(head: bytes) -> bool:
-    """True if the rows begin with the names in the first line, in order."""
-    lines = head.decode("latin-1").splitlines()[:_SAMPLED_LINES]
-    if len(lines) < 4:
-        return False
-    lines = lines[:-1]  # the last line may be cut off
-    first, *rows = split_rows(lines, guess_separator(lines), strict=False)
-    names = [row[0] for row in rows if row]
-    return len(first) > 2 and names == first[1 : 1 + len(names)]
+def _names_of_graphs(files: Sequence[str]) -> list[str]:
+    """Return the names of files without ending, and with their folders if two are the same."""
+    stems = [PurePosixPath(file).name.partition(".")[0] for file in files]
+    if len({*stems}) == len(stems):
+        return stems
+    return [str(PurePosixPath(file).parent / stem) for file, stem in zip(files, stems, strict=True)]
 
 
-def tables_from_matrix(table: Table, cells: pd.DataFrame) -> dict[Level, Table]:
-    """Return the nodes and edges of a matrix; edges have weights unless all weights are 1."""
+def _nodes_and_edges(table: Table, cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the ids of the nodes, and an edge with its weight for each cell that is not 0 or empty."""
     for name in cells:
         if cells[name].dtype.kind not in "iufb" and cells[name].notna().any():
             raise DamagedInput(
@@ -84,12 +140,14 @@ def tables_from_matrix(table: Table, cells: pd.DataFrame) -> dict[Level, Table]:
             )
     weights = cells.fillna(0).to_numpy(np.float64)
     source, target = weights.nonzero()
-    names = np.array(list(map(str, cells)), object)
+    ids: Array = np.arange(len(cells))
+    if table.has_names:
+        ids = np.array(list(map(str, cells)), object)
     edges = pd.DataFrame(
-        {known_columns.SOURCE_KEY: names[source], known_columns.TARGET_KEY: names[target]}
+        {
+            known_columns.SOURCE_KEY: ids[source],
+            known_columns.TARGET_KEY: ids[target],
+            "weight": weights[source, target],
+        }
     )
-    values = weights[source, target]
-    if (values != 1).any():
-        edges["weight"] = values
-    nodes = pd.DataFrame({known_columns.NODE_KEY: names})
-    return tables_from_frames({"node": nodes, "edge": edges}, table.name, 1)
+    return pd.DataFrame({known_columns.NODE_KEY: ids}), edges

@@ -62,18 +62,21 @@ def first_line_has_names(
     if known_names and not {*known_names} <= strings_in(parse_rest()):
         return True
 
-    # 2. pandas writes no name above its index, and a matrix repeats its names in the first column.
+    # 2. A square of numbers is a matrix. Names are above it and mostly in its first column, too;
+    # pandas writes no name above its index.
+    numbers = [str(number) for number in range(len(first_cells))]
+    is_square = len(parse_rest()) == len(first_cells) - 1 > 1
+    if is_square and first_cells != numbers and all(map(is_written_number, first_cells)):
+        return False
     if not parse_rest().empty and len({*first_cells}) == len(first_cells):
         first_column = parse_rest()[0]
         if not first_cells[0] and is_row_index(first_column):
             return True
-        is_square = len(first_column) == len(first_cells) - 1 > 1
         if is_square and list(first_column.map(str)) == list(first_cells[1:]):
             return True
 
     # 3. The cells decide, except for 0, 1, 2, …, which pandas writes above an array.
     has_names = None
-    numbers = [str(number) for number in range(len(first_cells))]
     if not known_names and (level == "edge" or list(first_cells) != numbers):
         has_names = looks_like_names(first_cells, parse_rest())
     if has_names is not None:

@@ -325,19 +325,26 @@ def check_column_options(
                     column
                     for table in tables
                     for column in table.column_names
-                    if column in names and not _names_nodes(table, column)
+                    if column in names and _may_be_label(table, column)
                 ]
                 likely = [*known_columns.matching_names(others, known_names.TABLE_LABELS), *others]
             raise unknown_column_error(tables, key, name, likely)
 
 
-def _names_nodes(table: Table, name: str) -> bool:
-    """True for a column of texts in rows of many graphs, no two of which one graph has."""
+def _may_be_label(table: Table, name: str) -> bool:
+    """True unless a column has the names of nodes, an end of edges or another value of edges.
+
+    Names of nodes are texts in rows of many graphs, no two of which one graph has.
+    """
+    ends = known_columns.matching_end_pairs(table.column_names)
+    if ends:
+        is_label = bool(known_columns.matching_names([name], known_names.TABLE_LABELS))
+        return is_label and name not in ends[0]
     key = known_columns.GRAPH_KEY
     if key not in table.frame or table.frame[name].dtype.kind != "O":
-        return False
+        return True
     are_distinct = not table.frame.duplicated([key, name]).any()
-    return are_distinct and bool(table.frame.duplicated(key).any())
+    return not (are_distinct and table.frame.duplicated(key).any())
 
 
 def tables_from_frames(
@@ -436,6 +443,10 @@ def unknown_column_error(
         found=list_names(columns, 1_000, separator="; "),
         next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
+    if key == "label" and not likely:
+        error.next = (
+            "add a table with the labels: a row a graph with its name, or a row a node with its id"
+        )
     listed_names = name.split(",")
     if len(listed_names) > 1 and {*listed_names} <= {*likely}:
         options = [f"--set {key}={shlex.quote(listed)}" for listed in listed_names]

@@ -251,7 +251,7 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
 
 
 def _refuse_unnamed_columns(edges: Table, names: Sequence[str], params: GraphParams) -> None:
-    """Refuse unnamed columns that may be an adjacency list, a matrix, or ends around a relation."""
+    """Refuse unnamed columns that may be an adjacency list, or ends around a relation."""
     if edges.has_names or params.feature or params.ignore:
         return
     if len(names) <= 3 and not _has_third_ids(edges, names):
@@ -260,8 +260,7 @@ def _refuse_unnamed_columns(edges: Table, names: Sequence[str], params: GraphPar
     raise DamagedInput(
         f"{edges.name} has {len(names)} columns and no names, and may be an adjacency list.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        next=f"{end_options(likely)}, if these are ids; a matrix: "
-        "scipy.io.mmwrite('a.mtx', scipy.sparse.coo_array(matrix)); an adjacency list: "
+        next=f"{end_options(likely)}, if these are ids; an adjacency list: "
         "networkx.write_graphml(networkx.read_adjlist(FILE), 'a.graphml'); "
         f"--set feature={names[2]}, if it is no id",
     )
