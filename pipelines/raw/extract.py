@@ -89,10 +89,15 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
         for other in complete
     ):
         del complete[1:]
+    complete = _joined_siblings(complete, content)
     if len(complete) > 1:
         folders = list_names(ascii(selection.root or "./") for selection in complete)
         remedy = f"unpack {archive.name}, and give --archive the folder that is meant"
-        if archive.is_dir():
+        if content.anchor == "*":
+            remedy = (
+                "give --archive the folder that is meant, or move the files of all into one folder"
+            )
+        elif archive.is_dir():
             largest = max(complete, key=lambda selection: len(selection.members))
             remedy = f"--archive {shlex.quote(str(archive / largest.root))}"
         wanted = "files" if "*" in content.anchor else content.anchor
@@ -111,6 +116,21 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
             f"and {content.max_total_bytes} are allowed."
         )
     return selection
+
+
+def _joined_siblings(complete: list[SelectedMembers], content: Content) -> list[SelectedMembers]:
+    """Return folders of one folder as one selection, if the data may lie in folders."""
+    parents = {selection.root.rstrip("/").rpartition("/")[0] for selection in complete}
+    may_lie_in_folders = any(member.pattern == "*/*" for member in content.members)
+    if len(complete) < 2 or len(parents) > 1 or not may_lie_in_folders:
+        return complete
+    parent = "".join(f"{name}/" for name in parents if name)
+    members = {
+        selection.root.removeprefix(parent) + name: size
+        for selection in complete
+        for name, size in selection.members.items()
+    }
+    return [SelectedMembers(complete[0].archive, complete[0].as_member, parent, members)]
 
 
 def _folders_with_anchor(entries: Sequence[ArchiveEntry], anchor: str) -> list[str]:

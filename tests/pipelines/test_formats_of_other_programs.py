@@ -635,6 +635,27 @@ def test_a_square_without_names_is_a_matrix_from_four_rows(tmp_path):
     assert read_files(named).first.num_edges == 6
 
 
+def test_folders_of_graph_files_are_one_set_and_folders_of_tables_are_refused(tmp_path):
+    files = {
+        "dot": ("g.dot", "digraph { 0 -> 1; 1 -> 2; 2 -> 3; }"),
+        "matrix": ("m.csv", csv_of(np.eye(4, k=1, dtype=int), names=range(4), style="bare")),
+        "table": ("edges.csv", "source,target\n0,1\n1,2\n"),
+    }
+    for kind, (name, data) in files.items():
+        folders = tmp_path / kind
+        for subject in ("a", "b"):
+            (folders / subject).mkdir(parents=True)
+            (folders / subject / name).write_text(data)
+        if kind in {"dot", "matrix"}:
+            got = read_files(folders)
+            stem = name.partition(".")[0]
+            assert [record.key for record in got.records] == [f"a/{stem}", f"b/{stem}"]
+            assert got.edges() == {(0, 1), (1, 2), (2, 3)}
+        else:
+            with pytest.raises(DamagedInput, match="lie in 2 folders"):
+                read_files(folders)
+
+
 def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):
     net = '*Vertices 3\n1 "a b"\n2 "c"\n3 "d"\n*Arcs\n1 2 1\n3 1 1\n'
     folder = write_files(tmp_path / "t", NETWORK_net=net, sector_clu="*Vertices 3\n2\n1\n2\n")

@@ -9,7 +9,7 @@ from kmip_data.columns.column_roles import DESCRIPTION_NAME
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
 from kmip_data.pipelines.datasets.graphs.listed_parts import (
     PartLists,
     add_listed_parts,
@@ -42,6 +42,8 @@ FORMATS = (
 )
 #: Formats of texts that have no names of files for the parts of a split.
 _FORMATS_OF_TEXTS = (networkx_files.FORMAT, smiles_tables.FORMAT, table_files.FORMAT)
+#: Formats whose files are a graph each, also in several folders; tables check this themselves.
+_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, table_files.FORMAT)
 
 
 def read_graphs(
@@ -62,6 +64,8 @@ def read_graphs(
         file_format = _find_format({name: heads[name] for name in files}, options)
     if file_format is None:
         raise _unknown_format_error(heads)
+    if file_format not in _FORMATS_OF_FOLDERS:
+        refuse_several_folders(files)
     unread = GraphParams.model_fields.keys() - file_format.parameters
     reason = f"{file_format.name} are read without it"
     options.refuse_unread(dict.fromkeys(sorted(unread), reason))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.text import list_names
 
 #: Parameters of every format: targets and the choice of graphs.
 COMMON_PARAMETERS = frozenset({"class_name", "label", "limit", "task"})
@@ -36,6 +38,16 @@ class GraphReader(Protocol):
 
         Raises ``DamagedInput`` with file and line if the files are not valid graphs.
         """
+
+
+def refuse_several_folders(files: Sequence[str]) -> None:
+    """Refuse files in several folders that are no graph each: they may be several datasets."""
+    folders = dict.fromkeys(file.partition("/")[0] for file in files)
+    if len(folders) > 1 and all("/" in file for file in files):
+        raise DamagedInput(
+            f"The files lie in {len(folders)} folders, which may be a dataset each: {list_names(folders)}.",
+            next="give --archive one of these folders, or move the files of one dataset into one folder",
+        )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +12,10 @@ from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.companion_files.legends import MAX_LEGEND_ROWS, legend_of_text, read_legend
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import (
+    GraphFormat,
+    refuse_several_folders,
+)
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -86,6 +91,7 @@ def read(
         others = [table for table in tables if table not in matrices]
         levels = levels_of_matrices(matrices, others, options, findings.notices, values)
     else:
+        refuse_several_folders(files)
         tables = join_files(tables, options.params)
         levels = assign_levels(tables, options, findings.notices, values)
         ask_about_files(levels, options.params, findings.notices)
@@ -124,7 +130,13 @@ def _read_tables(
     decided = [table for name in tables.keys() - undecided.keys() for table in tables[name]]
     if undecided and not any(map(are_unnamed_edges, decided)):
         raise next(iter(undecided.values()))
-    return [table for found in tables.values() for table in found]
+    # Files of one name in several folders are told by their folders.
+    stems = Counter(Path(name).name for name in names)
+    return [
+        replace(table, name=name) if stems[table.name] > 1 else table
+        for name, found in tables.items()
+        for table in found
+    ]
 
 
 def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:
