@@ -42,8 +42,8 @@ FORMATS = (
 )
 #: Formats of texts that have no names of files for the parts of a split.
 _FORMATS_OF_TEXTS = (networkx_files.FORMAT, smiles_tables.FORMAT, table_files.FORMAT)
-#: Formats whose files are a graph each, also in several folders; tables check this themselves.
-_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, table_files.FORMAT)
+#: Formats whose files may lie in several folders: a graph each, or raw and split of OGB. Tables check this.
+_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, ogb_files.FORMAT, table_files.FORMAT)
 
 
 def read_graphs(
