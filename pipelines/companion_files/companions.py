@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +14,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.companion_files.colour_legends import ClassColour
 from kmip_data.pipelines.companion_files.part_lists import (
-    MAX_LIST_BYTES,
     ItemNames,
     add_part,
-    listed_names,
-    part_of_title,
+    listed_parts,
     refuse_unknown_names,
 )
 from kmip_data.pipelines.companion_files.table_texts import (
@@ -139,10 +138,9 @@ def _add_text(
     rows = _head_rows(text, options.encoding)
     if rows is None:
         return None
-    items_of_part = _listed_items(text, rows, names)
-    if items_of_part is not None:
-        part, listed = items_of_part
-        add_part(companions.parts, text.name, part, listed)
+    if items_of_parts := _listed_items(text, rows, names):
+        for part, items in items_of_parts.items():
+            add_part(companions.parts, text.name, part, items)
         return ""
 
     # Two columns may be both, if the names of the items are numbers; more are one of both.
@@ -192,20 +190,17 @@ def _has_no_points(rows: Sequence[Sequence[str]]) -> bool:
 
 def _listed_items(
     text: TableText, rows: Sequence[Sequence[str]], names: ItemNames
-) -> tuple[str, list[str]] | None:
-    """Return the part that a text is named after, and the items that it lists; else ``None``."""
-    part = part_of_title(text.title)
-    is_list = text.is_json or all(len(row) == 1 for row in rows)
-    if part is None or not is_list or text.path.stat().st_size > MAX_LIST_BYTES:
-        return None
-    listed = listed_names(text.read(), is_json=text.is_json)
-    items = [names.find(entry) for entry in listed]
-    existing = [item for item in items if item is not None]
-    if not existing or len(existing) < _MIN_COVERED * (len(items) - 1):
-        return None
-    unknown = [entry for entry, item in zip(listed, items, strict=True) if item is None]
+) -> dict[str, list[str]]:
+    """Return the items that a text lists, by part; nothing if it is no list of a part."""
+    if any(len(row) != 1 for row in rows):
+        return {}
+    lists = listed_parts(text)
+    listed = [*chain.from_iterable(lists.values())]
+    unknown = [entry for entry in listed if names.find(entry) is None]
+    if len(listed) - len(unknown) < max(_MIN_COVERED * (len(listed) - 1), 1):
+        return {}
     refuse_unknown_names(text.name, listed, unknown, "file")
-    return part, existing
+    return {part: [*filter(None, map(names.find, entries))] for part, entries in lists.items()}
 
 
 def _item_table(

@@ -1,4 +1,4 @@
-"""Lists of the items of a part, an item a line, in files named after the part, such as ``train.txt``."""
+"""Lists of the items of a part, in files named after it such as ``train.txt``, or of all parts in JSON."""
 
 from __future__ import annotations
 
@@ -9,27 +9,54 @@ from pathlib import PurePosixPath
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PART_CODES, PARTS, part_name
+from kmip_data.pipelines.companion_files.table_texts import TableText
+from kmip_data.text import list_names
 
-MAX_LIST_BYTES = 2**26
+_MAX_LIST_BYTES = 2**26
+_HEAD_BYTES = 2**8
+#: Beginning of an object of JSON whose first value is a list.
+_OBJECT_OF_LISTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"([^"]*)"\s*:\s*\[')
 
 
-def part_of_title(title: str) -> str | None:
+def listed_parts(text: TableText) -> dict[str, list[str]]:
+    """Return the names that a text lists, by part; nothing if it lists no part.
+
+    The file's name has the part of the lines of a text, which may have comments, or of a list in
+    JSON. An object in JSON has a list for each part; ``DamagedInput`` is raised for an unknown part.
+    """
+    part = _part_of_title(text.title)
+    is_object = False
+    if text.is_json and (match := _OBJECT_OF_LISTS.match(text.read(_HEAD_BYTES))):
+        part = part_name(match[1].decode("utf-8", "replace"))
+        is_object = True
+    if part not in PARTS or text.path.stat().st_size > _MAX_LIST_BYTES:
+        return {}
+    data = text.read()
+    if not text.is_json:
+        lines = [line.strip("\"' \t\r") for line in data.decode("utf-8-sig", "replace").split("\n")]
+        return {part: [line for line in lines if line and not line.startswith("#")]}
+
+    try:
+        content = json.loads(data.decode("utf-8-sig"))
+    except ValueError:
+        return {}
+    lists = content if is_object else {part: content}
+    if not all(isinstance(names, list) for names in lists.values()):
+        return {}
+    unknown = [key for key in lists if part_name(key) not in PARTS]
+    if unknown:
+        raise DamagedInput(
+            f"{text.name} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
+            next=f"leave it out of {text.name}: names in no list are in no part",
+        )
+    return {str(part_name(key)): [*map(str, names)] for key, names in lists.items()}
+
+
+def _part_of_title(title: str) -> str | None:
     """Return the part that a word of a file's name means; ``None`` for none, or for several."""
     words = re.split(r"[^a-z]+", title.lower())
     parts = {part_name(word) for word in words} & {*PARTS}
     return parts.pop() if len(parts) == 1 else None
-
-
-def listed_names(data: bytes, *, is_json: bool) -> list[str]:
-    """Return the lines of a text without comments, or the entries of a list in JSON; else nothing."""
-    if is_json:
-        try:
-            content = json.loads(data)
-        except ValueError:
-            return []
-        return [*map(str, content)] if isinstance(content, list) else []
-    lines = [line.strip("\"' \t\r") for line in data.decode("utf-8-sig", "replace").split("\n")]
-    return [line for line in lines if line and not line.startswith("#")]
 
 
 class ItemNames:

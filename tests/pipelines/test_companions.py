@@ -142,6 +142,7 @@ COMPANIONS = {
     "table that looks like a legend": ("t.csv", "id,name,by\n3,ash,x\n5,oak,y\n", ("name", "ash")),
     "list": ("train_list.txt", "3.txt\n5\n", "part"),
     "list of JSON": ("test.json", '["clouds/3", "clouds/5.txt"]', "part"),
+    "lists of JSON": ("splits.json", '{"test": ["3.txt", 5], "val": []}', "part"),
     "readme": ("README.txt", "Twelve scans\nof 2019, by us.\n", "ignored"),
     "notes": ("notes.json", '{"by": ["us"]}', "ignored"),
     "legend": ("legend.txt", "0 floor\n1 wall\n", "legend"),

@@ -16,32 +16,31 @@ from kmip_data.format.split_files import NO_PART
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES
 from kmip_data.pipelines.companion_files.part_lists import (
-    MAX_LIST_BYTES,
     ItemNames,
     add_part,
-    listed_names,
-    part_of_title,
+    listed_parts,
     refuse_unknown_names,
 )
+from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 
 _KEY = "graph/split"
 _SEVERAL_CELLS = re.compile(r"[\s,;|]")
-PartLists = Mapping[str, tuple[str, Sequence[str]]]  #: file -> its part and the names in it
+PartLists = Mapping[str, Mapping[str, Sequence[str]]]  #: file -> names in it, by part
 
 
 def find_part_lists(folder: Path, files: Sequence[str]) -> PartLists:
-    """Return the files that list a part; lines of several cells are rows of a table."""
-    lists: dict[str, tuple[str, Sequence[str]]] = {}
+    """Return the files that list parts; lines of several cells are rows of a table."""
+    lists: dict[str, Mapping[str, Sequence[str]]] = {}
     for file in files:
         path = folder / file
-        part = part_of_title(path.name.partition(".")[0])
-        suffix = path.suffix.lower()
-        if part is None or suffix not in LEGEND_SUFFIXES or path.stat().st_size > MAX_LIST_BYTES:
+        if path.suffix.lower() not in LEGEND_SUFFIXES:
             continue
-        names = listed_names(path.read_bytes(), is_json=suffix == ".json")
-        if names and not any(map(_SEVERAL_CELLS.search, names)):
-            lists[file] = (part, names)
+        text = TableText(file, path.name.partition(".")[0], path)
+        parts = listed_parts(text)
+        names = [*chain.from_iterable(parts.values())]
+        if names and (text.is_json or not any(map(_SEVERAL_CELLS.search, names))):
+            lists[file] = parts
     return lists if len(lists) < len(files) else {}
 
 
@@ -53,8 +52,9 @@ def add_listed_parts(
     Raises ``DamagedInput`` if the files have parts already, or if a list has an unknown name.
     """
     codes: dict[str, int] = {}
-    for file, (part, listed) in lists.items():
-        add_part(codes, file, part, listed)
+    for file, parts in lists.items():
+        for part, listed in parts.items():
+            add_part(codes, file, part, listed)
     first = list(islice(graphs, 2))
     attributes = findings.attributes
     if attributes.masks is not None or attributes.part_keys:
@@ -78,9 +78,10 @@ def add_listed_parts(
             used.add(entry)
             code = np.array([codes.get(entry or "", NO_PART)], np.uint8)
             yield replace(graph, columns={**graph.columns, _KEY: code})
-    for file, (_, listed) in lists.items():
-        unknown = [name for name in listed if name not in used]
-        refuse_unknown_names(file, listed, unknown, noun)
+    for file, parts in lists.items():
+        names = [*chain.from_iterable(parts.values())]
+        unknown = [name for name in names if name not in used]
+        refuse_unknown_names(file, names, unknown, noun)
 
 
 def _names_of_nodes(graph: GraphRecord) -> list[str]:
