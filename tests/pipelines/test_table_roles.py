@@ -184,6 +184,34 @@ def test_files_with_one_header_are_one_table(tmp_path):
     assert [int(record.columns["graph/y"]) for record in got.records] == [1, 0]
 
 
+@pytest.mark.parametrize("trial", range(2))
+def test_a_first_line_of_texts_is_data_if_it_has_ids_as_the_lines_below(tmp_path, trial):
+    """Notes of one line are no table, also if the first line of all tables is said to have names."""
+    rng = np.random.default_rng(trial)
+    ids = random_names(rng, 12)
+    nodes = "".join(f"{name},{row / 4}\n" for row, name in enumerate(ids))
+    ends = {tuple(rng.choice(ids, 2, replace=False)) for _ in range(20)}
+    edges = "".join(f"{source},{target}\n" for source, target in sorted(ends))
+    note = "nodes and edges, by us\n"
+    tables = {"p_csv": f"key,size\n{nodes}", "README_txt": note, "NOTES_txt": f"{note}a,b,c,d\n"}
+    for first_line in ("", "Citing paper,Cited paper\n"):
+        folder = write_files(tmp_path / f"t{len(first_line)}", q_csv=first_line + edges, **tables)
+        for option in ({}, {"header": "yes"}) if first_line else ({},):
+            got = read_files(folder, **option)
+            assert (got.first.num_nodes, got.first.num_edges) == (12, len(ends))
+            assert {*got.files["ignored"]} == {
+                "README.txt: no table: it has one line",
+                "NOTES.txt: no table: line 2: 4 fields, and 2 in the first line",
+            }
+
+    # The root of a tree is the only node without a parent, and is no name.
+    tree = "".join(f"{child},{ids[row // 2]}\n" for row, child in enumerate(ids[1:]))
+    titles = "".join(f"{name},title {row}\n" for row, name in enumerate(ids))
+    folder = write_files(tmp_path / "tree", q_csv=f"source,target\n{tree}", p_csv=titles)
+    with pytest.raises(DamagedInput, match=r"p.csv, line 1 may be names of columns or data"):
+        read_files(folder)
+
+
 @pytest.mark.parametrize("name", ["n{:02d}_txt", "{:02d}_edges"])
 def test_files_of_edges_without_names_are_graphs_or_asked_about(tmp_path, name):
     """Also those that begin with 0 1, equal ones, and those whose number is the id of a node."""
@@ -339,7 +367,7 @@ TABLES_OF_APPS = {
 
 @pytest.mark.parametrize("case", TABLES_OF_APPS)
 def test_labels_next_to_graph_files_are_objects_or_have_two_columns(tmp_path, case):
-    write_graph_files(tmp_path, 6)
+    write_graph_files(tmp_path, 6, "json" if case == "an object" else "dot")
     write_files(tmp_path, notes_txt="about\nprograms\n", **TABLES_OF_APPS[case])
     names = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")]
     label = "1" if case == "no names" else "label"
@@ -370,13 +398,16 @@ def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
     assert refused.value.next.startswith("add a table with the labels: ")
 
 
-@pytest.mark.parametrize("kind", ["nodes", "table of nodes", "graphs", "graph files"])
+@pytest.mark.parametrize("kind", ["nodes", "table of nodes", "graphs", "graph files", "JSON"])
 def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
-    """Of nodes by id, of graphs by key or name of file; a line that is none of them is an error."""
+    """Of nodes by id, of graphs by key or name of file; a line that is none of them is an error.
+
+    One object has the lists next to graphs in JSON, as a file there has the labels.
+    """
     folder = tmp_path / "t"
     names = [f"app_{number:03d}" for number in range(9)]
-    if kind == "graph files":
-        write_graph_files(folder, 9)
+    if kind in {"graph files", "JSON"}:
+        write_graph_files(folder, 9, "json" if kind == "JSON" else "dot")
     elif kind == "graphs":
         rows = [f"{name},{number},{number + 1}" for number, name in enumerate(names)]
         write_files(folder, edges_csv="\n".join(["graph,source,target", *rows]))
@@ -391,6 +422,9 @@ def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
         "valid_csv": "\n".join(["name", *names[4:6]]),
         "test_json": json.dumps(names[6:8]),
     }
+    parts = {"train": names[:4], "dev": names[4:6], "test": names[6:8]}
+    if kind == "JSON":
+        lists = {"splits_json": json.dumps(parts)}
     write_files(folder, **lists)
     params, records = build_in_memory(folder)
     if len(records) > 1:
@@ -402,6 +436,16 @@ def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
         codes = dict(zip(order, params.masks.tolist(), strict=True))
     assert [codes[name] for name in names] == [0] * 4 + [1] * 2 + [2] * 2 + [255]
 
+    if kind == "JSON":
+        write_files(folder, splits_json=json.dumps({**parts, "test": ["app_77"]}))
+        with pytest.raises(DamagedInput, match=r"splits.json: 1 of 7 lines name no graph"):
+            build_in_memory(folder)
+        write_files(folder, splits_json=json.dumps({**parts, "rest": names[8:]}))
+        with pytest.raises(
+            DamagedInput, match=r"lists the part 'rest', .* none of train, val, test"
+        ):
+            build_in_memory(folder)
+        return
     write_files(folder, train_txt=lists["train_txt"] + "\napp_77\n")
     noun = "node" if "nodes" in kind else "graph"
     with pytest.raises(DamagedInput, match=rf"train.txt: 1 of 5 lines name no {noun}.*'app_77'"):

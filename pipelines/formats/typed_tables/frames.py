@@ -30,10 +30,12 @@ from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
 )
 from kmip_data.pipelines.formats.typed_tables.workbooks import (
     Sheet,
+    clear_unknown_dates,
     frame_of_sheet,
     names_in_workbook,
     read_sheets,
 )
+from kmip_data.text import count_with_noun
 
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
@@ -50,7 +52,7 @@ class FileFrame:
     row_word: str  #: word for a row in messages
     first_number: int  #: number of the first row if none is left out
     numbers_without_row: Sequence[int] = ()  #: of blank lines and rows, ascending
-    is_hidden: bool = False  #: True for a hidden sheet
+    warnings: Sequence[str] = ()  #: about a hidden sheet, and dates that are unknown
 
 
 def is_frame_file(name: str, head: bytes) -> bool:
@@ -90,7 +92,13 @@ def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> li
 def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
     name = f"{path.name}{SHEET_MARK}{sheet.name}"
     frame, numbers = frame_of_sheet(sheet, name)
-    return FileFrame(name, with_file_dtypes(frame), "row", 2, numbers, sheet.is_hidden)
+    warnings = [f"{name} is hidden, and is read like the others"] if sheet.is_hidden else []
+    for column, count in clear_unknown_dates(frame).items():
+        warnings.append(
+            f"{name}: {count_with_noun(count, 'date')} before 1900 in {column!r} cannot be read, so "
+            "their cells are missing; write them as text, such as 1893-05-04"
+        )
+    return FileFrame(name, with_file_dtypes(frame), "row", 2, numbers, warnings)
 
 
 def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:

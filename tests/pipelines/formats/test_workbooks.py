@@ -39,6 +39,7 @@ def read(path: Path) -> list[FileFrame]:
 
 
 def test_sheets_are_tables_below_their_names(tmp_path: Path) -> None:
+    # Excel has no dates before 1900, and programs write them as negative numbers.
     people = [
         ["People of the study"],
         [],
@@ -46,6 +47,7 @@ def test_sheets_are_tables_below_their_names(tmp_path: Path) -> None:
         ["Ann", dt.date(1990, 2, 3), 3, 0.5, None, True, "a note"],
         [],
         ["007", dt.datetime.fromisoformat("1991-01-01 12:30"), 4.0, 2, None, False],
+        ["Bo", dt.date(1893, 5, 4), 5, 0.25, None, False],
     ]
     path = write_workbook(
         tmp_path / "book.xlsx",
@@ -59,11 +61,14 @@ def test_sheets_are_tables_below_their_names(tmp_path: Path) -> None:
     assert [table.name for table in tables] == [
         f"book.xlsx, sheet {name}" for name in ("People", "Pairs", "Words")
     ]
-    assert [table.is_hidden for table in tables] == [False, True, False]
+    unknown_date = "book.xlsx, sheet People: 1 date before 1900 in 'born' cannot be read"
+    assert tables[0].warnings[0].startswith(unknown_date)
+    hidden = "book.xlsx, sheet Pairs is hidden, and is read like the others"
+    assert [[*table.warnings] for table in tables[1:]] == [[hidden], []]
     frame = tables[0].frame
     assert list(frame) == ["name", "born", "size", "share", "here", "Unnamed: 6"]
-    assert frame["born"].tolist() == ["1990-02-03", "1991-01-01 12:30:00"]
-    assert frame["name"].tolist() == ["Ann", "007"]
+    assert frame["born"].fillna("").tolist() == ["1990-02-03", "1991-01-01 12:30:00", ""]
+    assert frame["name"].tolist() == ["Ann", "007", "Bo"]
     assert [frame[name].dtype.kind for name in ("size", "share", "here")] == ["i", "f", "b"]
     assert list(tables[2].frame) == ["only"]
     assert head_of_table(path, LIMIT).startswith(b"name,born,size,share,here,from,to")

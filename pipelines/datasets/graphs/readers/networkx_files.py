@@ -26,6 +26,7 @@ from kmip_data.pipelines.datasets.graphs.readers.table_files import (
     TABLE_SUFFIXES,
     is_text,
     legends_in,
+    note_no_table,
     tables_of_file,
 )
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -188,7 +189,7 @@ def _tables_of_other_file(
     except DamagedInput as error:
         if path.suffix.lower() in TABLE_SUFFIXES:
             raise
-        notices.ignored[path.name] = f"no table: {error.message}"
+        note_no_table(notices, path.name, error)
         return []
     notices.ignored[path.name] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
     return []

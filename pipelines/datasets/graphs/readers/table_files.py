@@ -48,6 +48,7 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
 _EXPECTED = "a table of edges; optionally tables of nodes and graphs"
 #: Endings of texts that are meant as tables; others may be notes.
 TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
+_ONE_LINE = "no table: it has one line"  #: reason to ignore a text
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -105,38 +106,62 @@ def _read_tables(
 ) -> list[Table]:
     """Return the tables of files, in order; a text that is no table is noted, unless it is meant as one.
 
-    Next to edges without names of columns, a first line such as 0 1 is an edge, too.
+    A first line that may be names of columns or data is data if it has ids of another table, as the
+    lines below, and names if it has none. Next to edges without names, one such as 0 1 is an edge.
     """
     is_only = len(names) == 1
     tables: dict[str, list[Table]] = {}
-    undecided: dict[str, OpenQuestions] = {}
+    questions: dict[str, OpenQuestions] = {}
+    meant: set[str] = set()  # as tables
+    readers = {}
     for name in names:
         level = "edge" if is_only else known_columns.level_from_name(name) or ""
-        read_file = partial(tables_of_file, folder / name, level, notices=notices)
+        readers[name] = partial(tables_of_file, folder / name, level, notices=notices)
+        if level or Path(name).suffix.lower() in TABLE_SUFFIXES or is_frame_file(name, b""):
+            meant.add(name)
         try:
-            tables[name] = read_file(options, is_only_table=is_only)
+            tables[name] = readers[name](options, is_only_table=is_only)
+        except OpenQuestions as error:
+            questions[name] = error
         except DamagedInput as error:
-            if isinstance(error, OpenQuestions):
-                tables[name] = read_file(options.with_params(header="no"))
-                if all(map(are_unnamed_edges, tables[name])):
-                    undecided[name] = error
-                    continue
-                del tables[name]
-            is_meant = Path(name).suffix.lower() in TABLE_SUFFIXES or is_frame_file(name, b"")
-            if is_only or level or is_meant:
+            if name in meant:
                 raise
-            notices.ignored[name] = f"no table: {error.message}"
+            note_no_table(notices, name, error)
+        else:
+            if name not in meant and all(table.frame.empty for table in tables[name]):
+                notices.ignored[name] = _ONE_LINE
+                del tables[name]
 
-    decided = [table for name in tables.keys() - undecided.keys() for table in tables[name]]
-    if undecided and not any(map(are_unnamed_edges, decided)):
-        raise next(iter(undecided.values()))
+    decided = [table for found in tables.values() for table in found]
+    values = ValuesOfTables()
+    for name, question in questions.items():
+        without_names = readers[name](options.with_params(header="no"))
+        has_ids = values.first_row_has_ids(without_names[0], decided)
+        if has_ids is False:
+            tables[name] = readers[name](options.with_params(header="yes"))
+        elif has_ids or (
+            are_unnamed_edges(without_names[0]) and any(map(are_unnamed_edges, decided))
+        ):
+            tables[name] = without_names
+        elif name in meant or are_unnamed_edges(without_names[0]):
+            raise question
+        elif len(without_names[0].frame) == 1:
+            notices.ignored[name] = _ONE_LINE
+        else:
+            note_no_table(notices, name, question)
     # Files of one name in several folders are told by their folders.
     stems = Counter(Path(name).name for name in names)
     return [
         replace(table, name=name) if stems[table.name] > 1 else table
-        for name, found in tables.items()
-        for table in found
+        for name in names
+        for table in tables.get(name, ())
     ]
+
+
+def note_no_table(notices: Notices, name: str, error: DamagedInput) -> None:
+    """Note a file that is no table, and the reason."""
+    reason = error.message.removeprefix(f"{Path(name).name}, ").removesuffix(".")
+    notices.ignored[name] = f"no table: {reason}"
 
 
 def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:
@@ -178,8 +203,7 @@ def tables_of_file(
         options.refuse_unread(dict.fromkeys(("header", "encoding"), reason))
     tables = []
     for file_frame in read_frames(path, options.memory, options.check_memory):
-        if file_frame.is_hidden:
-            notices.warnings.append(f"{file_frame.name} is hidden, and is read like the others")
+        notices.warnings += file_frame.warnings
         tables.append(
             Table(
                 file_frame.name,

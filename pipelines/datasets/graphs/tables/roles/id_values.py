@@ -19,6 +19,8 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     normal_texts,
     whole_numbers,
 )
+from kmip_data.pipelines.formats.header_line import strings_in
+from kmip_data.pipelines.formats.written_numbers import is_written_number
 
 MIN_COVERAGE = 0.95
 _SAMPLED_ROWS = 1_000  #: rows of a column that are compared before all of them
@@ -132,8 +134,10 @@ class ValuesOfTables:
         """Mask the rows (R,) whose values in ``names`` are those of a row of another table.
 
         Several columns, such as a graph and a node, are compared together. ``None`` if less than
-        half of a sample is known, or if the columns have no ids.
+        half of a sample is known, or if the columns have no ids or no rows.
         """
+        if table.frame.empty:
+            return None
         ids = [self.of(other, name) for name in other_names]
         step = max(len(table.frame) // _SAMPLED_ROWS, 1)
         for name, own_ids in zip(names, ids, strict=True):
@@ -164,7 +168,31 @@ class ValuesOfTables:
     ) -> bool:
         """True if nearly all rows of ``table`` have values of ``other``."""
         is_known = self.known_rows(table, names, other, other_names)
-        return is_known is not None and len(is_known) > 0 and is_known.mean() >= MIN_COVERAGE
+        return is_known is not None and is_known.mean() >= MIN_COVERAGE
+
+    def first_row_has_ids(self, table: Table, others: Sequence[Table]) -> bool | None:
+        """True if the first row of a table of texts has ids of ``others``, as the rows below.
+
+        False if it has names of columns: no cell is in another table, and two columns have ids below,
+        as those of edges have. A table of nodes may begin with one that no edge has. ``None`` if
+        both are possible.
+        """
+        first_cells = {*table.frame.iloc[0].astype(str)}
+        if any(map(is_written_number, first_cells)):
+            return None
+        first_is_id: dict[str, bool] = {}  # of each column with ids below
+        for other in others:
+            for key in self.unique_columns(other, other.column_names):
+                for name in table.column_names:
+                    is_known = self.known_rows(table, [name], other, [key])
+                    if is_known is None or len(is_known) < 2:
+                        continue
+                    if is_known[1:].mean() >= MIN_COVERAGE:
+                        first_is_id[name] = bool(is_known[0]) or first_is_id.get(name, False)
+        if first_is_id and all(first_is_id.values()):
+            return True
+        is_elsewhere = any(first_cells & strings_in(other.frame) for other in others)
+        return False if len(first_is_id) > 1 and not is_elsewhere else None
 
     def are_keys(self, table: Table, names: Sequence[str]) -> bool:
         """True if no two rows have the same values in ``names``, and none is empty."""
