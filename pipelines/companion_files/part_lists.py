@@ -13,7 +13,6 @@ from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.text import list_names
 
 _MAX_LIST_BYTES = 2**26
-_HEAD_BYTES = 2**8
 #: Beginning of an object of JSON whose first value is a list.
 _OBJECT_OF_LISTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"([^"]*)"\s*:\s*\[')
 
@@ -25,10 +24,9 @@ def listed_parts(text: TableText) -> dict[str, list[str]]:
     JSON. An object in JSON has a list for each part; ``DamagedInput`` is raised for an unknown part.
     """
     part = _part_of_title(text.title)
-    is_object = False
-    if text.is_json and (match := _OBJECT_OF_LISTS.match(text.read(_HEAD_BYTES))):
+    match = _OBJECT_OF_LISTS.match(text.read(256)) if text.is_json else None
+    if match:
         part = part_name(match[1].decode("utf-8", "replace"))
-        is_object = True
     if part not in PARTS or text.path.stat().st_size > _MAX_LIST_BYTES:
         return {}
     data = text.read()
@@ -40,7 +38,7 @@ def listed_parts(text: TableText) -> dict[str, list[str]]:
         content = json.loads(data.decode("utf-8-sig"))
     except ValueError:
         return {}
-    lists = content if is_object else {part: content}
+    lists = content if match else {part: content}
     if not all(isinstance(names, list) for names in lists.values()):
         return {}
     unknown = [key for key in lists if part_name(key) not in PARTS]

@@ -121,11 +121,10 @@ def clear_unknown_dates(frame: pd.DataFrame) -> dict[str, int]:
     """
     counts = {}
     for name, cells in frame.items():
-        texts = [cell if isinstance(cell, str) else "" for cell in cells]
+        texts = [*map(str, cells)]
         is_time = [bool(_TIME.fullmatch(text)) for text in texts]
         if any(is_time) and any(map(_DATE.match, texts)):
-            pairs = zip(cells, is_time, strict=True)
-            frame[name] = [None if is_unknown else cell for cell, is_unknown in pairs]
+            frame.loc[is_time, name] = None
             counts[str(name)] = sum(is_time)
     return counts
 

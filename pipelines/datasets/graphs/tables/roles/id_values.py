@@ -178,17 +178,15 @@ class ValuesOfTables:
         both are possible.
         """
         first_cells = {*table.frame.iloc[0].astype(str)}
-        if any(map(is_written_number, first_cells)):
+        if len(table.frame) < 2 or any(map(is_written_number, first_cells)):
             return None
         first_is_id: dict[str, bool] = {}  # of each column with ids below
         for other in others:
             for key in self.unique_columns(other, other.column_names):
                 for name in table.column_names:
                     is_known = self.known_rows(table, [name], other, [key])
-                    if is_known is None or len(is_known) < 2:
-                        continue
-                    if is_known[1:].mean() >= MIN_COVERAGE:
-                        first_is_id[name] = bool(is_known[0]) or first_is_id.get(name, False)
+                    if is_known is not None and is_known[1:].mean() >= MIN_COVERAGE:
+                        first_is_id[name] = first_is_id.get(name) or bool(is_known[0])
         if first_is_id and all(first_is_id.values()):
             return True
         is_elsewhere = any(first_cells & strings_in(other.frame) for other in others)
