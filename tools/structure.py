@@ -50,7 +50,7 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 514_500,
+    "tokens": 515_000,
     "words of docs": 66_300,
     "commands": 25,
     "options": 168,
