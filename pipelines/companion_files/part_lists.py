@@ -62,12 +62,16 @@ class ItemNames:
 
     def __init__(self, items: Iterable[str]) -> None:
         self._items: dict[str, str | None] = {}
+        self._folded_items: dict[str, str | None] = {}
         self._numbered_items: dict[int, str | None] = {}
         for item in items:
             stem = str(PurePosixPath(item).with_suffix(""))
             for name in {*_tails(item), *_tails(stem)}:
                 # A name of two items is none.
                 self._items[name] = None if name in self._items else item
+                folded = name.casefold()
+                is_shared = self._folded_items.setdefault(folded, item) != item
+                self._folded_items[folded] = None if is_shared else item
             number = _whole_number(PurePosixPath(stem).name)
             if number is not None:
                 is_repeated = number in self._numbered_items
@@ -76,10 +80,12 @@ class ItemNames:
     def find(self, name: str) -> str | None:
         """Return the item that a name means, which may have upper folders of its own.
 
-        A number means the item with this number: ``1`` may be ``001.txt``.
+        Upper and lower case make no difference unless two names differ in them alone. A number means
+        the item with this number: ``1`` may be ``001.txt``.
         """
         for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
-            if (item := self._items.get(tail)) is not None:
+            item = self._items.get(tail) or self._folded_items.get(tail.casefold())
+            if item is not None:
                 return item
         number = _whole_number(name.strip())
         return None if number is None else self._numbered_items.get(number)
