@@ -735,3 +735,13 @@ def test_options_that_name_the_ends_show_that_the_first_line_has_names(tmp_path,
     folder = write_files(tmp_path / "t", list_txt=text)
     got = read_files(folder, source="A", target="B")
     assert got.first.num_edges == 2
+
+
+def test_json_that_describes_columns_is_no_list_of_features(tmp_path):
+    """BIDS puts ``participants.json`` next to ``participants.tsv``."""
+    folder = write_files(
+        tmp_path / "own",
+        edges_csv="source,target\na,b\nb,c\n",
+        about_json='{"age": {"Units": "years"}}',
+    )
+    assert read_files(folder).first.num_edges == 2

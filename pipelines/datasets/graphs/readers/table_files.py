@@ -81,8 +81,10 @@ def read(
             continue
         if name in attributes.legends:
             findings.notices.ignored[name] = "its codes are not those of the classes"
+        elif indices := read_feature_indices(folder / name, options):
+            feature_files.append(indices)
         else:
-            feature_files.append(read_feature_indices(folder / name, options))
+            findings.notices.ignored[name] = "it has no list of feature indices"
     tables = _read_tables(folder, names, options, findings.notices)
     is_only_table = len(tables) == 1
     attributes.legends |= legends_of_sheets(tables)

@@ -63,8 +63,8 @@ class FeatureIndices:
         )
 
 
-def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices:
-    """Read a file such as ``{"node": [index, …], …}``."""
+def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices | None:
+    """Read a file such as ``{"node": [index, …], …}``; ``None`` for an object without any list."""
     options.check_memory(20 * path.stat().st_size, path.name)
     try:
         lists = parse_json(path.read_bytes().decode("utf-8-sig"))
@@ -73,6 +73,8 @@ def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices:
             f"{path.name} is not JSON: {first_problem(error)}.",
             next="correct the file, or move it out of the folder",
         ) from error
+    if isinstance(lists, dict) and not any(isinstance(value, list) for value in lists.values()):
+        return None  # such as the descriptions of columns next to a table of BIDS
     if not isinstance(lists, dict) or not all(map(_are_indices, lists.values())):
         raise DamagedInput(
             f"{path.name} does not have a list of indices for each node.",
