@@ -31,7 +31,7 @@ SOURCE_WORDS = frozenset(
         r"\w+",
         """
     source src from origin orig start begin sender payer citing caller departure dep seller supplier
-    exporter lender donor follower parent ego predecessor upstream pickup pre presynaptic subject initiator
+    exporter lender donor follower ego predecessor upstream pickup pre presynaptic subject initiator
     von aus quelle anfang beginn absender herkunft ursprung abfahrt
     abflug zahler auftraggeber anrufer verkäufer verkaeufer lieferant wer
     de depuis origine départ depart début debut expéditeur expediteur émetteur emetteur payeur vendeur
@@ -47,7 +47,7 @@ TARGET_WORDS = frozenset(
         r"\w+",
         """
     target tgt dst dest destination to into toward towards end receiver recipient beneficiary payee
-    cited callee arrival arr buyer importer borrower followed followee child alter successor downstream dropoff
+    cited callee arrival arr buyer importer borrower followed followee alter successor downstream dropoff
     post postsynaptic object
     nach zu bis ziel ende empfänger empfaenger ankunft begünstigter käufer kaeufer wem wen
     vers à arrivée arrivee fin destinataire bénéficiaire beneficiaire acheteur

@@ -53,22 +53,25 @@ def divide_advice(advice: str) -> list[AdvisedStep]:
     >>> [step.text for step in divide_advice("--set k=1, if few; or leave out --by")]
     ['--set k=1', 'leave out --by']
     """
-    found: list[AdvisedStep] = []
+    steps: list[AdvisedStep] = []
     end = 0
     for match in _STEPS.finditer(advice):
+        # 1. The words since the previous step say whether this one follows it.
         between = advice[end : match.start()]
         end = match.end()
-        is_sequel = bool(found) and re.search(r"\bthen\b|&&", between) is not None
+        is_sequel = bool(steps) and re.search(r"\bthen\b|&&", between) is not None
         kind = str(match.lastgroup)
-        if between == " or " and found and found[-1].kind == "leave":
+        # 2. In "leave out --a or --b", the second option is to be left out, too.
+        if between == " or " and steps and steps[-1].kind == "leave":
             kind = "leave"
+        # 3. The options of a step that changes the typed line.
         options = re.search("--.*", match[0]) if kind != "command" else None
         try:
             words = shlex.split(options[0].replace(" and --", " --")) if options else []
         except ValueError:  # an unbalanced quote is prose
             continue
-        found.append(AdvisedStep(match[0].rstrip(), match.start(), kind, tuple(words), is_sequel))
-    return found
+        steps.append(AdvisedStep(match[0].rstrip(), match.start(), kind, tuple(words), is_sequel))
+    return steps
 
 
 def words_of_advice(advice: str, steps: Sequence[AdvisedStep]) -> str | None:

@@ -47,7 +47,11 @@ def listed_parts(text: TableText) -> dict[str, list[str]]:
             f"{text.name} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
             next=f"leave it out of {text.name}: names in no list are in no part",
         )
-    return {str(part_name(key)): [*map(str, names)] for key, names in lists.items()}
+    # Two keys may mean one part, such as val and valid.
+    parts: dict[str, list[str]] = {}
+    for key, names in lists.items():
+        parts.setdefault(str(part_name(key)), []).extend(map(str, names))
+    return parts
 
 
 def _part_of_title(title: str) -> str | None:

@@ -170,12 +170,12 @@ _NAMED_ENDS = """
     gare de départ,gare d'arrivée  ville d'origine,ville de destination  expéditeur,destinataire
     estación de origen,estación de destino  remitente,destinatario  desde,hasta
     Quellknoten,Zielknoten  Startbahnhof,Endbahnhof  Absenderkonto,Empfängerkonto  ego,alter
-    parent,child  parent_id,child_id  mittente,destinatario
+    mittente,destinatario
     nodo di partenza,nodo di arrivo  estação de partida,estação de chegada
 """
 #: Names without a direction, or with the same one.
 _OTHER_ENDS = """
-    a,b  stop_a,stop_b  Paid,Torque  fromage,tomato  to_a,to_b  sender,source
+    a,b  child,parent  stop_a,stop_b  Paid,Torque  fromage,tomato  to_a,to_b  sender,source
     department,arrangement  bank,account
 """
 

@@ -617,6 +617,7 @@ def test_a_square_without_names_is_a_matrix_from_four_rows(tmp_path):
     got = read_files(write_files(tmp_path / "m", m_csv=text))
     assert (got.first.num_nodes, got.edges()) == (4, {(0, 1), (1, 2), (2, 3)})
     assert "edge/edge_attr" not in got.first.columns
+    assert "m.csv is read as an adjacency matrix" in " ".join(got.files["warnings"])
     # Other tables have features of the nodes, or are noted.
     nodes = "id,size,label\n0,5,a\n1,6,b\n2,7,a\n3,8,b\n"
     got = read_files(write_files(tmp_path / "n", m_csv=text, nodes_csv=nodes))

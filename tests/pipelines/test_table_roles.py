@@ -422,7 +422,8 @@ def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
         "valid_csv": "\n".join(["name", *names[4:6]]),
         "test_json": json.dumps(names[6:8]),
     }
-    parts = {"train": names[:4], "dev": names[4:6], "test": names[6:8]}
+    # Two names of one part are one list.
+    parts = {"train": names[:4], "dev": names[4:5], "valid": names[5:6], "test": names[6:8]}
     if kind == "JSON":
         lists = {"splits_json": json.dumps(parts)}
     write_files(folder, **lists)

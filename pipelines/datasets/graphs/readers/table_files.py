@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, OpenQuestions
@@ -134,7 +135,7 @@ def _read_tables(
                 notices.ignored[name] = _ONE_LINE
                 del tables[name]
 
-    decided = [table for found in tables.values() for table in found]
+    decided = [*chain.from_iterable(tables.values())]
     values = ValuesOfTables()
     for name, question in questions.items():
         without_names = readers[name](options.with_params(header="no"))

@@ -38,6 +38,11 @@ def find_matrices(
     cells = {table: _cells_of_matrix(table, params, are_others=len(tables) > 1) for table in tables}
     matrices = {table: square for table, square in cells.items() if square is not None}
     if any(table.has_names or len(table.frame) >= _MIN_UNNAMED for table in matrices):
+        if [table.has_names for table in matrices] == [False]:
+            notices.warnings.append(
+                f"{list_names(table.name for table in matrices)} is read as an adjacency matrix; a list of "
+                "edges needs --set source=0 --set target=1"
+            )
         return matrices
     for table, square in matrices.items():
         if len(square) == _MIN_UNNAMED - 1 and _may_be_small_matrix(square):
