@@ -405,10 +405,10 @@ def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
 
 def _other_build_with_targets(build: Build, home: Home) -> str | None:
     """Return the folder name of the newest other build of this dataset that has targets, or None."""
-    from kmip_data.builds.home import matching_builds
+    from kmip_data.builds.home import list_builds, matching_builds
     from kmip_data.format.targets import require_trainable
 
-    for other in matching_builds(home, build.card.dataset, {}):
+    for other in matching_builds(list_builds(home, build.card.dataset), {}):
         with contextlib.suppress(UsageError):
             require_trainable(other.card, other.path)
             return other.path.name

@@ -11,7 +11,14 @@ from typing import Any, Unpack
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.files_of_build import WORK_FOLDER
-from kmip_data.builds.home import Build, Home, find_build, make_build_newest, unused_name
+from kmip_data.builds.home import (
+    Build,
+    Home,
+    list_builds,
+    make_build_newest,
+    newest_match,
+    unused_name,
+)
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import folder_lock, refuse_links, remove_empty_folder
 from kmip_data.files.path_errors import absolute_path, occupied_error
@@ -192,7 +199,7 @@ def _matching_build(
     requested = params.model_dump(mode="json")
     name = pipeline.manifest.name
     if options.output is None:
-        build = find_build(home, name, requested, sample=sample)
+        build = newest_match(list_builds(home, name), requested, sample=sample)
     else:
         folder = absolute_path(options.output, "output folder")
         card = unfinished_builds.finished_card(folder)

@@ -1,24 +1,20 @@
 """Find a finished build by folder, or by name and parameters; build it if it is missing.
 
-Functions that look up builds, from the most general to the most specific. Those after ``find`` are
-in :mod:`kmip_data.builds.home`, except ``_matching_build`` (:mod:`kmip_data.pipelines.build`):
+A word names, in this order, the build in a folder, the build in a folder below ``built/`` if no
+dataset has this name, or the build of a dataset that has the parameters. If several builds match, your
+own data mean the newest, and a shipped dataset is an error.
 
 ===================  ====================================  ======================================
 function             arguments                             if there is no such build
 ===================  ====================================  ======================================
 ``obtain``           folder or name, parameters and split  builds a shipped dataset, adds a split
 ``find``             folder or name, and parameters        error with the command that builds it
-``require_build``    name and parameters                   the same error
-``find_build``       name and parameters                   ``None``
-``matching_builds``  name and parameters                   empty list; the newest build is first
-``_matching_build``  pipeline and parameters               ``None``, also for an outdated build
-``list_builds``      name, or nothing for all builds       empty list
 ``build_of_folder``  folder, or its name below ``built/``  ``None``
+``list_builds``      name, or nothing for all builds       empty list
+``matching_builds``  builds of a dataset, and parameters   empty list; the newest build is first
 ===================  ====================================  ======================================
 
-Pass a user's name or folder to ``find``, or to ``obtain`` if building is allowed; the other functions
-list, compare or describe builds. If several builds of a shipped dataset match, the functions that
-return a single build raise an error.
+The last three are in :mod:`kmip_data.builds.home`.
 
 Datasets and training runs open builds through this module. Only :mod:`kmip_data.saving` also imports
 readers and the engine; commands import what they run.
@@ -37,12 +33,14 @@ from kmip_data.builds.home import (
     added_column_names,
     build_of_folder,
     list_builds,
-    require_build,
+    newest_match,
+    rebuild_command,
 )
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.text import parameters_as_options
 
 
 def find(
@@ -177,27 +175,58 @@ def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
 
 
 def _find_named(
-    name: str,
-    parameters: Mapping[str, object],
-    home: Home,
-    *,
-    sample: bool,
+    name: str, parameters: Mapping[str, object], home: Home, *, sample: bool
 ) -> Build:
+    """Return the build of a dataset, or raise ``UsageError`` with the ways to get one."""
+    builds = list_builds(home, name)
+    is_shipped = name in dataset_names()
     manifest_name = name
-    if parameters and name not in dataset_names():
-        # Your own dataset has the parameters of its recipe.
-        recipes = [build.card.manifest for build in list_builds(home, name)]
-        manifest_name = next(iter(recipes), name)
+    if builds and parameters and not is_shipped:
+        manifest_name = builds[0].card.manifest  # your own dataset has parameters of its recipe
     defaults = {}
     if manifest_name in dataset_names():
         defaults = complete_parameters(manifest_name, {})
-    return require_build(
-        home,
-        name,
-        _validated_parameters(manifest_name, parameters),
-        defaults=defaults,
-        sample=sample,
-        any_value=name not in dataset_names(),
+    values = _validated_parameters(manifest_name, parameters)
+    # Parameters of your own data that are not given may have any value.
+    requested = {**defaults, **values} if is_shipped else values
+    build = newest_match(builds, requested, sample=sample)
+    if build is not None:
+        return build
+
+    # 1. The name is unknown.
+    if not (builds or is_shipped):
+        own_names = {build.card.dataset for build in list_builds(home)}.difference(dataset_names())
+        raise unknown_name_error(
+            "dataset or build folder",
+            name,
+            sorted(own_names.union(dataset_names())),
+            command="kmip-data list",
+            # List only the user's own names, which are few; `kmip-data list` lists the others.
+            listed=sorted(own_names),
+        )
+    if sample and not is_shipped:
+        raise UsageError(
+            f"{name} has no sample: samples are generated only for published datasets.",
+            next="leave out --sample",
+        )
+
+    # 2. The dataset has no such build.
+    changed = {key: value for key, value in values.items() if value != defaults.get(key)}
+    options = parameters_as_options(changed)
+    if sample:
+        options = f"{options} --sample".strip()
+    command = f"kmip-data build {name}" if is_shipped else rebuild_command(builds[0])
+    remedy = f"{command} {options}".strip()
+    similar = [build.path.name for build in builds if build.card.sample == sample]
+    # Suggest existing builds first: building the requested one may download gigabytes.
+    if similar:
+        remedy = f"use {' or '.join(similar[:3])} instead, or {remedy}"
+    elif builds and not sample:
+        remedy += ", or --sample for the generated one"
+    raise UsageError(
+        f"There is no finished build of {name}{options and f' ({options})'} under {home.built}.",
+        found=", ".join(build.path.name for build in builds) or "none",
+        next=remedy,
     )
 
 

@@ -291,13 +291,13 @@ def _other_builds(build: Build) -> list[Build]:
 
 def _note_on_other_builds(build: Build) -> str:
     """Return a line about the other builds of this name, and the one that it selects; may be empty."""
-    from kmip_data.builds.home import Home, matching_builds
+    from kmip_data.builds.home import matching_builds
 
     if not (others := _other_builds(build)):
         return ""
     card = build.card
     dataset = card.dataset
-    matches = matching_builds(Home(build.path.parent.parent), dataset, {})
+    matches = matching_builds([build, *others], {})
     selected = "this one" if matches[:1] == [build] else "not this one"
     names = []
     for other in others:

@@ -158,7 +158,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if self.kinds == ("dataset",) and (builds := list_builds(home, name)):
             return UsageError(
-                f"{name!r} is a dataset of your own.", next=rebuild_command(builds, name)
+                f"{name!r} is a dataset of your own.", next=rebuild_command(builds[0])
             )
         if self._accepts_data and (path.is_file() or _has_data_files(path)):
             return _file_instead_of_name_error(name, home, run)

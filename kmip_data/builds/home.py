@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.small_files import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import count_with_noun, format_parameters, parameters_as_options, timestamp
+from kmip_data.text import count_with_noun, format_parameters, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
@@ -190,79 +190,16 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
         # A dataset takes precedence over a folder with the same name.
-        if text in _registered_and_built_names(list_builds(home)):
+        if text in dataset_names() or list_builds(home, text):
             return None
         folder = home.built / text
     return Build(folder, read_card(folder))
 
 
-def _registered_and_built_names(builds: Sequence[Build]) -> set[str]:
-    return {*dataset_names(), *(build.card.dataset for build in builds)}
-
-
-def require_build(
-    home: Home,
-    dataset: str,
-    parameters: Mapping[str, object],
-    *,
-    defaults: Mapping[str, object],
-    sample: bool,
-    any_value: bool = False,
-) -> Build:
-    """Return the build of :func:`find_build`, or raise ``UsageError`` with the ways to get one.
-
-    ``defaults`` are the values of parameters that are not given; the error leaves them out. With
-    ``any_value``, parameters that are not given may have other values.
-    """
-    requested = parameters if any_value else {**defaults, **parameters}
-    build = find_build(home, dataset, requested, sample=sample)
-    if build is not None:
-        return build
-
-    builds = list_builds(home)
-    known_datasets = _registered_and_built_names(builds)
-    if dataset not in known_datasets:
-        # List only the user's own names, which are few; `kmip-data list` lists the others.
-        raise unknown_name_error(
-            "dataset or build folder",
-            dataset,
-            sorted(known_datasets),
-            command="kmip-data list",
-            listed=sorted(known_datasets.difference(dataset_names())),
-        )
-
-    if sample and dataset not in dataset_names():
-        raise UsageError(
-            f"{dataset} has no sample: samples are generated only for published datasets.",
-            next="leave out --sample",
-        )
-    changed = {name: value for name, value in parameters.items() if value != defaults.get(name)}
-    options = parameters_as_options(changed)
-    if sample:
-        options = f"{options} --sample".strip()
-
-    command = rebuild_command(builds, dataset)
-    if dataset in dataset_names():
-        command = f"kmip-data build {dataset}"
-    remedy = f"{command} {options}".strip()
-    other_builds = [build for build in builds if build.card.dataset == dataset]
-    similar = [build.path.name for build in other_builds if build.card.sample == sample]
-    # Suggest existing builds first: building the requested one may download gigabytes.
-    if similar:
-        remedy = f"use {' or '.join(similar[:3])} instead, or {remedy}"
-    elif other_builds and not sample:
-        remedy += ", or --sample for the generated one"
-    raise UsageError(
-        f"There is no finished build of {dataset}{options and f' ({options})'} under {home.built}.",
-        found=", ".join(build.path.name for build in other_builds) or "none",
-        next=remedy,
-    )
-
-
-def rebuild_command(builds: Sequence[Build], dataset: str) -> str:
+def rebuild_command(build: Build) -> str:
     """Return the command that builds a dataset of your own from its source."""
-    manifests = [build.card.manifest for build in builds if build.card.dataset == dataset]
-    manifest = manifests[0] if manifests else ""
+    dataset = build.card.dataset
+    manifest = build.card.manifest
     if manifest == dataset:
         return f"kmip-data build {dataset} --plugin FILE"  # a plugin's dataset
     if manifest:
@@ -287,35 +224,31 @@ def added_column_names(folder: Path) -> list[str]:
     return sorted(path.name for path in columns if os.path.lexists(path / CARD_NAME))
 
 
-def find_build(
-    home: Home,
-    dataset: str,
-    parameters: Mapping[str, object],
-    *,
-    sample: bool = False,
+def newest_match(
+    builds: Sequence[Build], parameters: Mapping[str, object], *, sample: bool = False
 ) -> Build | None:
-    """Return the build that matches, or ``None``; see :func:`matching_builds`.
+    """Return the build of a dataset that matches, or ``None``; see :func:`matching_builds`.
 
     Among several builds of the user's own data, the newest is used, and announced once on stderr.
     Several builds of a shipped dataset raise ``UsageError`` with their folders.
     """
-    matches = matching_builds(home, dataset, parameters, sample=sample)
+    matches = matching_builds(builds, parameters, sample=sample)
+    if not matches:
+        return None
+    newest = matches[0]
+    dataset = newest.card.dataset
     if len(matches) > 1 and dataset in dataset_names():
         raise _several_builds_error(dataset, matches)
-    if len(matches) > 1 and matches[0].path not in _announced:
-        _announced.add(matches[0].path)
+    if len(matches) > 1 and newest.path not in _announced:
+        _announced.add(newest.path)
         print_status(_newest_build_notice(dataset, matches))
-    return matches[0] if matches else None
+    return newest
 
 
 def matching_builds(
-    home: Home,
-    dataset: str,
-    parameters: Mapping[str, object],
-    *,
-    sample: bool = False,
+    builds: Sequence[Build], parameters: Mapping[str, object], *, sample: bool = False
 ) -> list[Build]:
-    """Return the finished builds of ``dataset`` with ``parameters``, the newest first.
+    """Return the builds of a dataset with ``parameters``, the newest first.
 
     Samples and builds with a ``limit`` match only if requested. Complete builds take precedence over
     partial ones, and builds of pinned files over others. Only builds of the newest matching pipeline
@@ -323,7 +256,7 @@ def matching_builds(
     """
     requested = {"limit": None, **parameters}
     matches = []
-    for build in list_builds(home, dataset):
+    for build in builds:
         card = build.card
         has_parameters = all(card.parameters.get(key) == value for key, value in requested.items())
         if card.sample == sample and has_parameters:
@@ -341,7 +274,8 @@ def make_build_newest(build: Build, home: Home) -> None:
     """Give a build in ``home`` the current date, so that its dataset's name refers to it."""
     if build.path.parent != home.built:
         return
-    matches = matching_builds(home, build.card.dataset, {}, sample=build.card.sample)
+    builds = list_builds(home, build.card.dataset)
+    matches = matching_builds(builds, {}, sample=build.card.sample)
     if matches and matches[0].path != build.path:
         with contextlib.suppress(OSError):  # a read-only folder
             os.utime(build.path / next(iter(build.card.files)))

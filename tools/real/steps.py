@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 
-from kmip_data.builds.home import Home, find_build
+from kmip_data.builds.home import Home, list_builds, newest_match
 from kmip_data.errors import CheckFailed
 from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
 from kmip_data.text import human_bytes
@@ -87,7 +87,7 @@ def command(home: Home, *words: str) -> str:
 def counts(name: str, home: Home) -> str:
     """Compare the graphs, mean nodes and mean edges of the build with the published ones."""
     expected = load_manifest(name).expected
-    build = find_build(home, name, {})
+    build = newest_match(list_builds(home, name), {})
     if build is None:
         raise CheckFailed(f"There is no build of {name}.")
     graphs, nodes, edges = (
@@ -107,7 +107,7 @@ def verify(name: str, home: Home) -> str:
     """Verify the build, also against published digests if there are any."""
     from kmip_data.builds.verify import published_digests_by_key
 
-    build = find_build(home, name, {})
+    build = newest_match(list_builds(home, name), {})
     if build is not None and build.card.key in published_digests_by_key():
         return command(home, "verify", name, "--published")
     return f"{command(home, 'verify', name)}; no digests of this build are published"

@@ -421,7 +421,8 @@ def config_for_data(
             "split_seed_follows_run": False,
         }
     elif name not in dataset_names() and home is not None:
-        builds = matching_builds(home, name, {}) or list_builds(home, name)
+        builds = list_builds(home, name)
+        builds = matching_builds(builds, {}) or builds
         card = builds[0].card if builds else None
 
     # 2. Use the preset of the dataset or its family, or the defaults.

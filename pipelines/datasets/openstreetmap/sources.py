@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kmip_data.builds.home import Home, build_of_folder, require_build
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
@@ -26,6 +26,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY_FILE,
     CitySource,
 )
+from kmip_data.pipelines.find import find
 from kmip_data.pipelines.own_pipeline import existing_file
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
@@ -117,7 +118,7 @@ def _file_receipt(path: Path, origin: str) -> Receipt:
 
 def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     """Return the vocabulary from the card of a build."""
-    build = build_of_folder(name) or require_build(home, name, {}, defaults={}, sample=False)
+    build = find(name, home=home)
     try:
         text = json.dumps(build.card.statistics["city"]["vocabulary"])
         return Vocabulary.model_validate_json(text)
