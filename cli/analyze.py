@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command, Group
-from kmip_data.cli.shared.names import RUN, SWEEP_OR_RUN
 from kmip_data.cli.shared.options import (
     combined_options,
     force_option,
@@ -34,6 +33,7 @@ from kmip_data.cli.shared.output import (
     print_result,
     rows_as_csv,
 )
+from kmip_data.cli.shared.targets import RUN, SWEEP_OR_RUN
 from kmip_data.errors import UsageError
 from kmip_data.format.card import coverage_suffix
 from kmip_data.text import count_with_noun

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command, Group
-from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     Integer,
     device_option,
@@ -30,6 +29,7 @@ from kmip_data.cli.shared.output import (
     print_result,
     rows_as_csv,
 )
+from kmip_data.cli.shared.targets import BUILD
 from kmip_data.models.benchmarking.result_text import describe_machine, format_quantity
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun

@@ -16,7 +16,6 @@ from kmip_data.cli.shared.build_own_data import (
 )
 from kmip_data.cli.shared.build_summary import summary_of_build, target_candidates
 from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
-from kmip_data.cli.shared.names import NameType
 from kmip_data.cli.shared.options import (
     dask_option,
     force_option,
@@ -33,6 +32,7 @@ from kmip_data.cli.shared.output import (
     format_table,
     print_result,
 )
+from kmip_data.cli.shared.targets import NameType
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.card import CARD_NAME

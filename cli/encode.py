@@ -9,9 +9,7 @@ import click
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_selected_build,
 )
-from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     dask_option,
     jobs_option,
@@ -20,6 +18,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
 )
 from kmip_data.cli.shared.output import format_facts, print_result
+from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:

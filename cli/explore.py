@@ -14,10 +14,8 @@ import click
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_build_or_run,
     source_pictures,
 )
-from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     Integer,
     device_option,
@@ -36,6 +34,7 @@ from kmip_data.cli.shared.output import (
     print_result,
     wants_json,
 )
+from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
 

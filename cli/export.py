@@ -10,11 +10,10 @@ import click
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_selected_build,
 )
-from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import long_running_options, path_option, sample_option
 from kmip_data.cli.shared.output import print_result
+from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.runtime.progress import print_status
 from kmip_data.saving import ExportFormat

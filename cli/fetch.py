@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import archive_options, long_running_options, plugin_option
 from kmip_data.cli.shared.output import format_table, print_result
+from kmip_data.cli.shared.targets import DATASET
 from kmip_data.text import human_bytes
 
 if TYPE_CHECKING:

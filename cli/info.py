@@ -11,10 +11,8 @@ from kmip_data.cli.shared.build_summary import facts_of_repeats
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_selected_build,
     parameter_models,
 )
-from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import plugin_option, read_only_options
 from kmip_data.cli.shared.output import (
     Json,
@@ -27,6 +25,7 @@ from kmip_data.cli.shared.output import (
     wrap_to_terminal,
 )
 from kmip_data.cli.shared.printed_tables import MAX_TABLE_WIDTH, builds_table
+from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.text import PARAMETER_OPTIONS, human_bytes
 
 if TYPE_CHECKING:

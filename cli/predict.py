@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import (
     force_option,
     part_option,
@@ -18,6 +17,7 @@ from kmip_data.cli.shared.options import (
     trained_model_options,
 )
 from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
+from kmip_data.cli.shared.targets import RUN
 from kmip_data.errors import UsageError
 from kmip_data.text import count_with_noun, dataset_name_from
 

@@ -12,10 +12,8 @@ import click
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_selected_build,
     source_pictures,
 )
-from kmip_data.cli.shared.names import BUILD
 from kmip_data.cli.shared.options import (
     force_option,
     parse_number_list,
@@ -24,6 +22,7 @@ from kmip_data.cli.shared.options import (
     read_only_options,
 )
 from kmip_data.cli.shared.output import Json, check_output_path, default_output_path, print_result
+from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import print_status

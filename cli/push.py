@@ -13,11 +13,10 @@ import click
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_build_or_run,
 )
-from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import long_running_options, plugin_option, sample_option
 from kmip_data.cli.shared.output import print_result, push_as_json
+from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import SWEEP_OR_RUN, filter_runs
 from kmip_data.cli.shared.options import (
     force_option,
     home_option,
@@ -21,6 +20,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
 from kmip_data.cli.shared.printed_tables import next_line_for_best_run, report_text
+from kmip_data.cli.shared.targets import SWEEP_OR_RUN, filter_runs
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
 

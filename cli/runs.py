@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import filter_runs
 from kmip_data.cli.shared.options import home_option, json_option, run_filter_options
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.printed_tables import runs_table
+from kmip_data.cli.shared.targets import filter_runs
 from kmip_data.format.card import SAMPLE_NOTE
 
 if TYPE_CHECKING:

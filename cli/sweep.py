@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.names import BUILD, SWEEP
 from kmip_data.cli.shared.options import (
     long_running_options,
     number_option,
@@ -22,6 +21,7 @@ from kmip_data.cli.shared.options import (
     typed_words,
 )
 from kmip_data.cli.shared.output import Json, format_table, print_result
+from kmip_data.cli.shared.targets import BUILD, SWEEP
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import print_status

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
-from kmip_data.cli.shared.names import BUILD, RUN
 from kmip_data.cli.shared.options import (
     PLUGINS_META_KEY,
     device_option,
@@ -26,6 +25,7 @@ from kmip_data.cli.shared.options import (
     typed_options,
 )
 from kmip_data.cli.shared.output import Json, format_facts, join_first_words, print_result
+from kmip_data.cli.shared.targets import BUILD, RUN
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import human_bytes

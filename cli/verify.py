@@ -12,9 +12,7 @@ import click
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
-    find_build_or_run,
 )
-from kmip_data.cli.shared.names import RUN_OR_BUILD
 from kmip_data.cli.shared.options import (
     jobs_option,
     long_running_options,
@@ -23,6 +21,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
 )
 from kmip_data.cli.shared.output import print_result
+from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.text import count_with_noun
 

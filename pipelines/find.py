@@ -174,9 +174,7 @@ def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
     return pipeline.schema(check_params(pipeline.Params, parameters, name))
 
 
-def _find_named(
-    name: str, parameters: Mapping[str, object], home: Home, *, sample: bool
-) -> Build:
+def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, sample: bool) -> Build:
     """Return the build of a dataset, or raise ``UsageError`` with the ways to get one."""
     builds = list_builds(home, name)
     is_shipped = name in dataset_names()

@@ -21,7 +21,7 @@ from support.shared import ROOT
 
 from kmip_data import plugins
 from kmip_data.cli.main import root
-from kmip_data.cli.shared.names import NameType
+from kmip_data.cli.shared.targets import NameType
 from kmip_data.graphs.encoding import known_encodings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import component_kinds

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kmip_data.cli.shared.dataset_options import DatasetParameters
-from kmip_data.cli.shared.names import dataset_name_of_file
 from kmip_data.cli.shared.options import typed_options
+from kmip_data.cli.shared.targets import dataset_name_of_file
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.text import parameters_as_options
 

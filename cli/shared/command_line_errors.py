@@ -125,7 +125,7 @@ def _value_error(
 def _build_command_with_archive(args: Sequence[str], home: Home | None) -> str | None:
     """Return the typed build command with ``--archive`` before a file; ``None`` if no file was typed."""
     from kmip_data.builds.home import Home as HomeFolder
-    from kmip_data.cli.shared.names import dataset_name_of_file
+    from kmip_data.cli.shared.targets import dataset_name_of_file
     from kmip_data.manifest import dataset_names, load_manifest
 
     files = [word for word in args[2:] if Path(word).exists()]

@@ -188,10 +188,9 @@ def _replace_typed_word(args: Sequence[str], typed: str, meant: str) -> list[str
 
 def is_data_name(word: str, args: Sequence[str]) -> bool:
     """True if a word on the line names a dataset, or a build of the home."""
-    from kmip_data.builds.home import Home
-    from kmip_data.cli.shared.names import BUILD
+    from kmip_data.builds.home import Home, is_dataset
 
     home = None
     if "--home" in args[:-1]:
         home = args[args.index("--home") + 1]
-    return word in BUILD.known_names(Home.locate(home))
+    return is_dataset(word, Home.locate(home))

@@ -1,19 +1,17 @@
-"""Parameters of datasets on the command line, and the build or run that they select."""
+"""Parameters of datasets on the command line."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.output import Json
-from kmip_data.errors import UsageError, conflicting_values_error, unknown_name_error
+from kmip_data.errors import conflicting_values_error, unknown_name_error
 from kmip_data.text import PARAMETER_OPTIONS
 
 if TYPE_CHECKING:
@@ -172,32 +170,6 @@ def parameter_models(manifest: Manifest) -> dict[ParameterGroup, type[BaseModel]
     models["records"] = pipeline.Params
     models["split"] = pipeline.SplitParams
     return models
-
-
-def find_selected_build(
-    name: str, home: Home, parameters: DatasetParameters, *, sample: bool
-) -> Build:
-    """Find the finished build that a name and the options select."""
-    from kmip_data.pipelines.find import find
-
-    return find(name, parameters.records, home=home, sample=sample)
-
-
-def find_build_or_run(
-    name: str, home: Home, parameters: DatasetParameters, *, sample: bool
-) -> Build | Path:
-    """Return the selected build, or the folder of the run if no build has this name."""
-    from kmip_data.models.training.run.find_runs import find_run
-    from kmip_data.models.training.run.run_folder import RESULT_NAME
-
-    if Path(name, RESULT_NAME).is_file():
-        return find_run(name, home)
-    try:
-        return find_selected_build(name, home, parameters, sample=sample)
-    except UsageError:
-        with contextlib.suppress(UsageError):
-            return find_run(name, home)
-        raise
 
 
 def source_pictures(

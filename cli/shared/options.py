@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.names import BUILD
+from kmip_data.cli.shared.targets import BUILD
 from kmip_data.errors import UsageError, error_with_correction
 from kmip_data.files.path_errors import absent_file_error, absolute_path
 
@@ -123,7 +123,7 @@ archive_options = combined_options(
         help="Accept the owner's terms if the download requires it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )  # fmt: skip
-#: Options that select runs, with :func:`~kmip_data.cli.shared.names.filter_runs`.
+#: Options that select runs, with :func:`~kmip_data.cli.shared.targets.filter_runs`.
 run_filter_options = combined_options(
     click.option(
         "--dataset", metavar="NAME",

@@ -80,6 +80,10 @@ class Home:
         """Folder of training runs: ``runs/<dataset>/<model>/<name>``."""
         return self.path / "runs"
 
+    def run_folders(self, file: str = "config.toml") -> list[Path]:
+        """Return the folders of runs that have a file, sorted."""
+        return sorted(path.parent for path in self.runs.glob(f"*/*/*/{file}"))
+
     @property
     def cache(self) -> Path:
         """Remote builds, stamps of checked files, reference answers; can be removed while no process reads."""
@@ -178,6 +182,11 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
     return [build for build in builds if dataset in {None, build.card.dataset}]
 
 
+def is_dataset(name: str, home: Home) -> bool:
+    """True if a published dataset, or a build of the home, has this name."""
+    return name in dataset_names() or bool(list_builds(home, name))
+
+
 def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
     """Return the build in a folder given by its path or its name below ``home``.
 
@@ -190,7 +199,7 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
         # A dataset takes precedence over a folder with the same name.
-        if text in dataset_names() or list_builds(home, text):
+        if is_dataset(text, home):
             return None
         folder = home.built / text
     return Build(folder, read_card(folder))

@@ -9,7 +9,7 @@ from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.plans import UNNAMED_SWEEP, SweepPlan, read_sweep_plan, sweep_names
 from kmip_data.models.training.run.find_runs import find_runs
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
+from kmip_data.models.training.run.run_folder import RESULT_NAME
 
 
 def select_runs(names: Sequence[str], home: Home) -> list[Path]:
@@ -18,7 +18,7 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
     Raises ``UsageError`` if a name is neither a sweep nor a run.
     """
     if not names:
-        return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+        return home.run_folders(RESULT_NAME)
     folders = []
     for name in names:
         if name == UNNAMED_SWEEP:
@@ -45,11 +45,10 @@ def find_sweep_runs(sweep: str, home: Home) -> list[Path]:
 
 def _find_runs_of_sweep(sweep: str, pattern: re.Pattern[str], home: Home) -> list[Path]:
     """Find run folders by their names, which may also begin with the name of a longer-named sweep."""
-    folders = (path.parent for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     sweeps = [*sweep_names(), *(path.name for path in home.path.glob("sweeps/*/"))]
     longer_names = tuple(f"{name}-" for name in sweeps if name.startswith(f"{sweep}-"))
-    return sorted(
+    return [
         folder
-        for folder in folders
+        for folder in home.run_folders()
         if pattern.fullmatch(folder.name) and not folder.name.startswith(longer_names)
-    )
+    ]

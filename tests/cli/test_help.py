@@ -102,7 +102,7 @@ def test_root_help_lists_every_command_in_order():
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
     monkeypatch.setattr(
-        "kmip_data.cli.shared.names.NameType.convert", lambda self, value, param, ctx: value
+        "kmip_data.cli.shared.targets.NameType.convert", lambda self, value, param, ctx: value
     )
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kmip_data.builds.home import Build, Home, build_of_folder, list_builds
@@ -38,7 +38,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
             f"The run {path} has no {CONFIG_NAME}.",
             next=f"kmip-data verify {shlex.quote(str(path))} --repair",
         )
-    matches = _matching_runs(Path(text), home)
+    matches = matching_runs(text, home)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -50,17 +50,16 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         )
         error.correction = (text, str(newest))
         raise error
-    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    names = [str(folder.relative_to(home.runs)) for folder in runs]
+    names = [str(folder.relative_to(home.runs)) for folder in home.run_folders()]
     raise unknown_name_error("run", text, names, command="kmip-data runs")
 
 
-def find_runs(run: str | os.PathLike[str], home: Home) -> list[Path]:
+def find_runs(run: str, home: Home) -> list[Path]:
     """Return the runs that one command trained under a name, one for each seed and fold.
 
     For any other name, return the single run of :func:`find_run`, or raise its errors.
     """
-    matches = _matching_runs(Path(run), home, suffix=RUN_NAME_SUFFIXES)
+    matches = matching_runs(run, home, suffix=RUN_NAME_SUFFIXES)
     is_exact = any(folder.name == Path(run).name for folder in matches)
     share_parent = len({folder.parent for folder in matches}) == 1
     if not is_exact and share_parent:
@@ -68,16 +67,20 @@ def find_runs(run: str | os.PathLike[str], home: Home) -> list[Path]:
     return [find_run(run, home)]
 
 
-def _matching_runs(run: Path, home: Home, *, suffix: str = "") -> list[Path]:
+def matching_runs(run: str, home: Home, *, suffix: str = "") -> list[Path]:
     """Return the runs whose path ends in ``run``, followed by the regular expression ``suffix``."""
-    pattern = re.compile(f"{re.escape(run.name)}{suffix}")
-    matches = []
-    for config in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
-        folder = config.parent
-        *parents, name = folder.parts[-len(run.parts) :]
-        if run.parts and parents == [*run.parts[:-1]] and pattern.fullmatch(name):
-            matches.append(folder)
-    return matches
+    pattern = re.compile(f"(?:.*/)?{re.escape(Path(run).as_posix())}{suffix}")
+    return [folder for folder in home.run_folders() if pattern.fullmatch(folder.as_posix())]
+
+
+def newest_results(home: Home) -> Iterator[tuple[Path, RunResult]]:
+    """Yield each finished run with its result, the newest first, unless it cannot be read."""
+    folders = home.run_folders(RESULT_NAME)
+    for folder in sorted(
+        folders, key=lambda run: (run / RESULT_NAME).stat().st_mtime, reverse=True
+    ):
+        with contextlib.suppress(KmipDataError, OSError):
+            yield folder, read_result(folder)
 
 
 def find_compatible_run(build: Build, home: Home) -> Path | None:
@@ -87,17 +90,14 @@ def find_compatible_run(build: Build, home: Home) -> Path | None:
     if described is None or features is None:
         return None
     labels = [role.column for role in described.columns if role.use == "label"]
-    finished = list(home.runs.glob(f"*/*/*/{RESULT_NAME}"))
-    for path in sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True):
-        with contextlib.suppress(KmipDataError, OSError):
-            result = read_result(path.parent)
-            classes = result.class_names or tuple(map(str, range(result.num_classes)))
-            same_classes = not described.classes or classes == described.classes
-            # If the run's build inferred its label, the name is not recorded, and any matches.
-            run_labels = result.build_parameters.get("label") or labels
-            same_target = result.targets.target_type == described.task and [*run_labels] == labels
-            if result.columns == features.fields and same_classes and same_target:
-                return path.parent
+    for folder, result in newest_results(home):
+        classes = result.class_names or tuple(map(str, range(result.num_classes)))
+        same_classes = not described.classes or classes == described.classes
+        # If the run's build inferred its label, the name is not recorded, and any matches.
+        run_labels = result.build_parameters.get("label") or labels
+        same_target = result.targets.target_type == described.task and [*run_labels] == labels
+        if result.columns == features.fields and same_classes and same_target:
+            return folder
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import torch
 from kmip_data.builds.home import Build, Home, unused_name
 from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.datasets.inputs import check_same_categories
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
@@ -38,10 +37,11 @@ from kmip_data.models.training.run.find_runs import (
     config_with_build_folder,
     find_own_data_build,
     find_run,
+    newest_results,
     remedy_for_moved_build,
 )
 from kmip_data.models.training.run.result import RunResult, read_result
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.pipelines.find import find
 from kmip_data.runtime.memory import is_out_of_memory
@@ -225,11 +225,9 @@ def _fitting_run_remedy(build: Build, noun: str, result: RunResult, home: Home) 
 
 def _command_for_newest_run(build: Build, home: Home) -> str:
     """Return the command that predicts by the newest run of a build; empty if it has none."""
-    results = home.runs.glob(f"{glob.escape(build.card.dataset)}/*/*/{RESULT_NAME}")
-    for path in sorted(results, key=os.path.getmtime, reverse=True):
-        with contextlib.suppress(KmipDataError, OSError):
-            if read_result(path.parent).build_key == build.card.key:
-                return f"kmip-data predict {shlex.quote(run_folder.short_run_name(path.parent))}"
+    for folder, result in newest_results(home):
+        if result.build_key == build.card.key:
+            return f"kmip-data predict {shlex.quote(run_folder.short_run_name(folder))}"
     return ""
 
 

@@ -89,8 +89,8 @@ class RunStatus:
 
 def list_runs(home: Home) -> list[RunStatus]:
     """Return the runs below ``home.runs``, newest first."""
-    configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
-    start_times = [(path.stat().st_mtime, path.parent) for path in configs]
+    configs = [folder / CONFIG_NAME for folder in home.run_folders()]
+    start_times = [(path.stat().st_mtime, path.parent) for path in configs if path.is_file()]
     runs = []
     for seconds, folder in sorted(start_times, reverse=True):
         run = read_run_status(folder, home)

@@ -1,16 +1,20 @@
-"""Names of datasets, builds, sweeps and runs as arguments, checked before heavy imports."""
+"""Names of datasets, builds, sweeps and runs as arguments, checked before heavy imports.
+
+A word names, in this order: a published dataset or sweep; a build by its folder, or by the name of its
+dataset; a sweep of the home; a run by its folder, or by the end of its path. The home is listed only
+for words that name nothing published and no folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
-import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,7 +22,8 @@ from kmip_data.errors import MAX_LISTED_NAMES, UsageError, error_with_correction
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
+    from kmip_data.builds.home import Build, Home
+    from kmip_data.cli.shared.dataset_options import DatasetParameters
 
 AnyRun = TypeVar("AnyRun")  #: a run with its result, or the status of a run
 
@@ -39,35 +44,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
     def __init__(self, *kinds: str) -> None:
         self.kinds = kinds
         self.name = " or ".join(kinds)
-
-    @property
-    def _accepts_data(self) -> bool:
-        """True if a dataset or a build may be named."""
-        return "dataset" in self.kinds or "build" in self.kinds
-
-    def known_names(self, home: Home) -> list[str]:
-        """Return the names of these kinds that are shipped or exist in the home."""
-        from kmip_data.files.small_files import read_json
-        from kmip_data.manifest import dataset_names
-        from kmip_data.strict_model import shipped_names
-
-        names = set()
-        if self._accepts_data:
-            names.update(dataset_names())
-        if "build" in self.kinds:
-            for card in home.built.glob("*/card.json"):
-                # `list` reports cards that cannot be read.
-                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                    names.add(str(read_json(card)["dataset"]))
-        if "sweep" in self.kinds:
-            names.update(shipped_names("sweeps"))
-        if "run" in self.kinds:
-            for path in home.runs.glob("*/*/*/config.toml"):
-                names.add(path.parent.relative_to(home.runs).as_posix())
-            if "sweep" in self.kinds:
-                names.add("sweep")  # runs of sweeps without a plan
-                names.update(path.name for path in home.path.glob("sweeps/*/"))
-        return sorted(names)
+        #: True if a dataset or a build may be named
+        self.accepts_data = not {"dataset", "build"}.isdisjoint(kinds)
 
     def convert(
         self,
@@ -84,36 +62,49 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         name = str(value)
         params = {} if ctx is None else ctx.params
         home = Home.locate(params.get("home"))
-        if self._accepts_data:
+        if self.accepts_data:
             from kmip_data.plugins import import_installed_plugins
 
             import_installed_plugins(name)
         if self.kinds == ("build",):
             _refuse_preset_or_run(name, home, ctx)
-
-        known = self.known_names(home)
-        if self._exists(name, known, home):
+        if name in self._published_names() or self._exists(name, home):
             return name
-        error = self._other_kind_error(
-            name, known, home, run=params.get("run") or "", models=params.get("model") or ""
-        )
-        error = error or self._unknown_name_error(name, known)
+
+        runs = []
+        if "run" in self.kinds:
+            runs = [folder.relative_to(home.runs).as_posix() for folder in home.run_folders()]
+        error = self._other_kind_error(name, runs, home, params)
         options = {option for other in ctx.command.params for option in other.opts} if ctx else ()
         if "sweep" in self.kinds and "--dataset" in options:
-            error = _runs_on_dataset_error(name, known) or error
-        raise error
+            error = _runs_on_dataset_error(name, runs) or error
+        raise error or self._unknown_name_error(name, runs, home)
 
-    def _exists(self, name: str, known: Collection[str], home: Home) -> bool:
-        """True if a name is known, a plan's file, a build's folder, or (the end of) a run's path."""
-        from kmip_data.builds.home import build_of_folder
+    def _published_names(self) -> set[str]:
+        """Return the names of these kinds that are shipped."""
+        from kmip_data.manifest import dataset_names
+        from kmip_data.strict_model import shipped_names
+
+        names = set[str]()
+        if self.accepts_data:
+            names.update(dataset_names())
+        if "sweep" in self.kinds:
+            names.update(shipped_names("sweeps"))
+            if "run" in self.kinds:
+                names.add("sweep")  # runs of sweeps without a plan
+        return names
+
+    def _exists(self, name: str, home: Home) -> bool:
+        """True if a plan's file, a build or its dataset, a sweep or a run has this name."""
+        from kmip_data.builds.home import build_of_folder, is_dataset
         from kmip_data.files.folder_marker import read_marker
 
         path = Path(name).expanduser()
-        if name in known or ("sweep" in self.kinds and name.endswith(".toml")):
+        if "sweep" in self.kinds and name.endswith(".toml"):
             return True
         if "build" in self.kinds and not path.is_file():
             try:
-                if build_of_folder(name, home) is not None:
+                if build_of_folder(name, home) is not None or is_dataset(name, home):
                     return True
             except UsageError:
                 # Report a broken build, but let the folder of a run pass.
@@ -121,47 +112,54 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 if len(self.kinds) == 1 or (lines and lines[0].strip().startswith("build ")):
                     raise
         if "run" in self.kinds:
-            # `find_run` refuses the end of a path that several runs share.
-            suffixes = RUN_NAME_SUFFIXES if "sweep" in self.kinds else ""
-            pattern = re.compile(f"(?:.*/)?{re.escape(name.strip('/'))}{suffixes}")
-            # `find_run` refuses a run that lost its configuration, which `verify` restores.
-            is_run_folder = any((path / file).is_file() for file in ("config.toml", "result.json"))
-            return is_run_folder or any(map(pattern.fullmatch, _run_names(known)))
+            from kmip_data.models.training.run.find_runs import matching_runs
+
+            # `find_run` refuses a run that lost its configuration, which `verify` restores, and the
+            # end of a path that several runs share.
+            if any((path / file).is_file() for file in ("config.toml", "result.json")):
+                return True
+            suffix = ""
+            if "sweep" in self.kinds:
+                suffix = RUN_NAME_SUFFIXES
+                if os.sep not in name and (home.path / "sweeps" / name).is_dir():
+                    return True
+            return bool(matching_runs(name, home, suffix=suffix))
         return False
 
     def _other_kind_error(
-        self, name: str, known: Collection[str], home: Home, *, run: str, models: str
+        self, name: str, runs: Sequence[str], home: Home, params: Mapping[str, Any]
     ) -> UsageError | None:
         """Return the error for a name of something that this argument does not take, if it is one.
 
-        ``run`` and ``models`` were typed before the name, or are empty: the run of a prediction,
-        the models of a sweep.
+        ``runs`` are the names of all runs. ``params`` were typed before the name, such as the run of a
+        prediction, or the models of a sweep.
         """
         from kmip_data.builds.home import list_builds, rebuild_command
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
         path = Path(name).expanduser()
-        is_dataset = bool(name in dataset_names() or list_builds(home, name))
-        if name == "pyg" and self._accepts_data:
+        builds = list_builds(home, name)
+        is_dataset = bool(name in dataset_names() or builds)
+        if name == "pyg" and self.accepts_data:
             return UsageError(
                 "pyg is no dataset: it builds one from a dataset class.",
                 next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
-            option = f"--model {models},{name}" if models else f"--model {name}"
+            option = f"--model {','.join(filter(None, [params.get('model'), name]))}"
             return error_with_correction(f"{name!r} is a model, not a sweep.", name, option, option)
         if self.kinds == ("sweep",) and is_dataset:
             option = f"--dataset {name}"
             return error_with_correction(
                 f"{name!r} is a dataset, not a sweep.", name, option, option
             )
-        if self.kinds == ("dataset",) and (builds := list_builds(home, name)):
+        if self.kinds == ("dataset",) and builds:
             return UsageError(
                 f"{name!r} is a dataset of your own.", next=rebuild_command(builds[0])
             )
-        if self._accepts_data and (path.is_file() or _has_data_files(path)):
-            return _file_instead_of_name_error(name, home, run)
+        if self.accepts_data and (path.is_file() or _has_data_files(path)):
+            return _file_instead_of_name_error(name, home, params.get("run"))
         if path.is_dir():
             files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
             return UsageError(
@@ -174,12 +172,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 f"{name} has no finished build: its build command was stopped.",
                 next=f"the build command with --name {name} again, which says why",
             )
-        if "run" in self.kinds:
-            matches = [
-                known_run for known_run in _run_names(known) if known_run.startswith(f"{name}/")
-            ]
-            if matches:
-                return _run_expected_error(name, matches, home)
+        if matches := [run for run in runs if run.startswith(f"{name}/")]:
+            return _run_expected_error(name, matches, home)
         if self.kinds == ("run",) and is_dataset:
             return UsageError(
                 f"{name} is a dataset without a run; this command takes a run.",
@@ -187,46 +181,49 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         return None
 
-    def _unknown_name_error(self, name: str, known: Sequence[str]) -> UsageError:
+    def _unknown_name_error(self, name: str, runs: Sequence[str], home: Home) -> UsageError:
         """Return the error for a name that nothing has, with similar names or the user's names."""
+        from kmip_data.builds.home import list_builds
         from kmip_data.manifest import dataset_names
-        from kmip_data.strict_model import shipped_names
 
+        names = self._published_names().union(runs)
+        if "build" in self.kinds:
+            names.update(build.card.dataset for build in list_builds(home))
+        if "sweep" in self.kinds and "run" in self.kinds:
+            names.update(path.name for path in home.path.glob("sweeps/*/"))
+        known = sorted(names)
         if os.sep in name:  # a path, or the name of a run
             known = [other for other in known if os.sep in other and name[0] not in "/.~"]
         listed = known
         if self.kinds == ("run",):  # list only similar runs: most are on other data
             listed = nearest_names(name, known)
         kind = "run" if "run" in self.kinds else self.kinds[-1]
-        shipped = {*dataset_names()}
-        if kind == "run" and "sweep" not in self.kinds:
-            shipped.update({"sweep"}, shipped_names("sweeps"))
         return unknown_name_error(
             _TYPE_NOUNS.get(self.name, self.name),
             name,
             known,
             command=f"kmip-data {_LIST_COMMANDS[kind]}",
-            listed=[other for other in listed if other not in shipped],
+            listed=[other for other in listed if other not in dataset_names()],
         )
-
-
-def _run_names(names: Collection[str]) -> list[str]:
-    """Return the names that are DATASET/MODEL/RUN."""
-    return [name for name in names if name.count("/") == 2]
 
 
 def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> None:
     """Refuse DATASET/MODEL, and a run, in the place of a build."""
+    from kmip_data.builds.home import is_dataset
     from kmip_data.manifest import dataset_names
+    from kmip_data.strict_model import shipped_names
 
-    if parts := _dataset_and_model(name, home):
-        dataset, model = parts
+    path = Path(name).expanduser()
+    dataset, slash, model = name.partition("/")
+    if not slash:
+        return
+    if model in shipped_names("models") and not path.exists() and is_dataset(dataset, home):
         step = f"kmip-data train {dataset} --model {model}"
         if dataset in dataset_names():
             step += f"; on other data: kmip-data train NAME --preset {name}"
         raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", next=step)
 
-    if _is_run(name, home):
+    if any((folder / "config.toml").is_file() for folder in (path, home.runs / name)):
         run = shlex.quote(name)
         command = f"kmip-data evaluate {run}"
         if ctx is not None and ctx.info_name == "train":
@@ -236,7 +233,7 @@ def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> N
         raise UsageError(f"{name} is a run, not a dataset or a build.", next=command)
 
 
-def _run_expected_error(name: str, runs: list[str], home: Home) -> UsageError:
+def _run_expected_error(name: str, runs: Sequence[str], home: Home) -> UsageError:
     """Return the error for a dataset, or a dataset and a model, that has several ``runs``."""
     newest = max(runs, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
     noun = "a dataset and a model" if "/" in name else "a dataset"
@@ -249,9 +246,9 @@ def _run_expected_error(name: str, runs: list[str], home: Home) -> UsageError:
     )
 
 
-def _runs_on_dataset_error(name: str, known: Collection[str]) -> UsageError | None:
+def _runs_on_dataset_error(name: str, runs: Sequence[str]) -> UsageError | None:
     """Return the error for DATASET, or DATASET/MODEL, whose runs a command selects by options."""
-    if not any(run.startswith(f"{name}/") for run in _run_names(known)):
+    if not any(run.startswith(f"{name}/") for run in runs):
         return None
     dataset, slash, model = name.partition("/")
     options = f"--dataset {shlex.quote(dataset)}"
@@ -262,24 +259,30 @@ def _runs_on_dataset_error(name: str, known: Collection[str]) -> UsageError | No
     return error_with_correction(f"{name} is {noun}, not a run or a sweep.", name, options, options)
 
 
-def _dataset_and_model(name: str, home: Home) -> tuple[str, str] | None:
-    """Return the dataset and the model of a preset such as ``squirrel/gcn``."""
-    from kmip_data.builds.home import list_builds
-    from kmip_data.manifest import dataset_names
-    from kmip_data.strict_model import shipped_names
+def find_selected_build(
+    name: str, home: Home, parameters: DatasetParameters, *, sample: bool
+) -> Build:
+    """Find the finished build that a name and the options select."""
+    from kmip_data.pipelines.find import find
 
-    dataset, slash, model = name.partition("/")
-    if not slash or model not in shipped_names("models") or Path(name).expanduser().exists():
-        return None
-    if dataset in dataset_names() or list_builds(home, dataset):
-        return dataset, model
-    return None
+    return find(name, parameters.records, home=home, sample=sample)
 
 
-def _is_run(name: str, home: Home) -> bool:
-    """True if a name is the folder of a run, or its path below ``runs/``."""
-    folders = (Path(name).expanduser(), home.runs / name)
-    return os.sep in name and any((folder / "config.toml").is_file() for folder in folders)
+def find_build_or_run(
+    name: str, home: Home, parameters: DatasetParameters, *, sample: bool
+) -> Build | Path:
+    """Return the selected build, or the folder of the run if no build has this name."""
+    from kmip_data.models.training.run.find_runs import find_run
+    from kmip_data.models.training.run.run_folder import RESULT_NAME
+
+    if Path(name, RESULT_NAME).is_file():
+        return find_run(name, home)
+    try:
+        return find_selected_build(name, home, parameters, sample=sample)
+    except UsageError:
+        with contextlib.suppress(UsageError):
+            return find_run(name, home)
+        raise
 
 
 def filter_runs(
@@ -345,7 +348,7 @@ def _has_data_files(folder: Path) -> bool:
     return False
 
 
-def _file_instead_of_name_error(file: str, home: Home, run: str) -> UsageError:
+def _file_instead_of_name_error(file: str, home: Home, run: str | None) -> UsageError:
     """Return the error for a file or folder of data, with the command that builds a dataset from it.
 
     The dataset gets the columns and classes of the ``run`` that will predict it, if any.
