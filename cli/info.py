@@ -162,8 +162,8 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     """Return a preset's configuration, and the differences of the paper's text from its code."""
     from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS
     from kmip_data.models.training.config.overrides import documented_keys, value_of_key
+    from kmip_data.models.training.config.paper_comparison import compare_with_paper
     from kmip_data.models.training.config.presets import config_for_data, read_preset
-    from kmip_data.models.training.run.paper_comparison import compare_with_paper
     from kmip_data.plugins import import_installed_plugins
 
     import_installed_plugins(model=model)

@@ -174,7 +174,7 @@ def _plan_and_start_runs(
 
 def _cell_rows(runs: list[SweepRun]) -> list[Json]:
     """Return seeds, sizes and the paper's result of each dataset, model and change."""
-    from kmip_data.models.training.run.paper_comparison import compare_with_paper
+    from kmip_data.models.training.config.paper_comparison import compare_with_paper
 
     rows: dict[tuple[str, str, str], Json] = {}
     for run in runs:

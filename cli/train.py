@@ -296,10 +296,10 @@ def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
 
 def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     """Return the test result next to a constant answer and the paper's result, time and memory."""
+    from kmip_data.models.training.config.paper_comparison import compare_with_paper
     from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.paper_comparison import compare_with_paper
     from kmip_data.models.training.run.summary import mean_std
 
     first = summary.results[0]

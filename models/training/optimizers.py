@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Self
 
-from kmip_data.models.registries import import_on_call
+from pydantic import Field, model_validator
+
+from kmip_data.models.components import Fraction
+from kmip_data.models.registries import RegisteredName, import_on_call
 from kmip_data.registry import with_plugin_entries
+from kmip_data.strict_model import StrictModel
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.optim import Optimizer
-
-    from kmip_data.models.training.config.run_config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,34 @@ def all_optimizers() -> Mapping[str, OptimizerFactory]:
     return with_plugin_entries("optimizers", OPTIMIZERS)
 
 
-def build_optimizer(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
-    """Return the optimizer of a run, fused on a GPU unless ``16-mixed`` gradients are clipped."""
-    training = config.training
-    optimizer = all_optimizers()[config.optimizer.name]
-    settings = config.optimizer.model_dump(exclude={"name"}, exclude_none=True)
-    # A fused optimizer needs one kernel launch per step instead of dozens. It unscales 16-mixed
-    # gradients itself, too late for clipping.
-    clips_scaled_gradients = training.precision == "16-mixed" and training.clip_norm
-    if optimizer.fused and device.type == "cuda" and not clips_scaled_gradients:
+class OptimizerConfig(StrictModel):
+    """Optimizer and its options; default: AdamW with PyTorch's betas."""
+
+    name: Annotated[str, RegisteredName("optimizers", "optimizer", all_optimizers)] = Field(
+        default="adamw", description="class of torch.optim, or from a plugin"
+    )
+    lr: float = Field(default=1e-3, gt=0, description="highest learning rate of the schedule")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
+    )
+    betas: tuple[Fraction, Fraction] | None = Field(
+        default=None, description="decay of Adam's two moments"
+    )
+    momentum: Fraction | None = Field(default=None, description="momentum of sgd")
+
+    @model_validator(mode="after")
+    def _check_optimizer_options(self) -> Self:
+        accepted = {"name", "lr", "weight_decay", *all_optimizers()[self.name].options}
+        for option, value in self:
+            if value is not None and option not in accepted:
+                raise ValueError(f"{self.name} takes no {option}")
+        return self
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig, *, fused: bool) -> Optimizer:
+    """Return the optimizer of a run, fused if it can be: one kernel launch per step instead of dozens."""
+    factory = all_optimizers()[config.name]
+    settings = config.model_dump(exclude={"name"}, exclude_none=True)
+    if fused and factory.fused:
         settings["fused"] = True
-    return optimizer.build(model.parameters(), **settings)
+    return factory.build(model.parameters(), **settings)

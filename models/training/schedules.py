@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
+from pydantic import Field, model_validator
+
+from kmip_data.models.registries import RegisteredName
 from kmip_data.registry import with_plugin_entries
+from kmip_data.strict_model import StrictModel
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
-
-    from kmip_data.models.training.config.run_config import ScheduleConfig
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,31 @@ SCHEDULES: dict[str, Schedule] = {
 def all_schedules() -> Mapping[str, Schedule]:
     """Return the schedules by name, with the schedules of loaded plugins."""
     return with_plugin_entries("schedules", SCHEDULES)
+
+
+class ScheduleConfig(StrictModel):
+    """Schedule of the learning rate."""
+
+    kind: Annotated[str, RegisteredName("schedules", "schedule", all_schedules)] = Field(
+        default="cosine_with_warmup", description="learning rate schedule, or one from a plugin"
+    )
+    per: Literal["epoch", "step"] = Field(
+        default="epoch", description="interval at which the rate changes"
+    )
+    warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
+    patience: int = Field(
+        default=10,
+        ge=0,
+        description="plateau: epochs without a lower loss on training.watched_part",
+    )
+    min_lr: float = Field(default=0.0, ge=0, description="plateau: smallest learning rate")
+
+    @model_validator(mode="after")
+    def _check_schedule_unit(self) -> Self:
+        reason = all_schedules()[self.kind].why_not_per_step
+        if reason and self.per == "step":
+            raise ValueError(f"{self.kind} changes the rate only per epoch: {reason}")
+        return self
 
 
 def build_schedule(

@@ -22,6 +22,7 @@ _PRINTING_MODULES = {
     "kmip_data.models.training.references.advice",
     "kmip_data.models.training.run.run_folder",
     "kmip_data.models.training.run.run_status",
+    "kmip_data.models.training.run.fit",
     "kmip_data.models.training.run.train",
 }
 #: Modules that complete an error after it is made, without being on its stack.

@@ -12,68 +12,18 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from kmip_data.columns.labels import TaskName
 from kmip_data.graphs.city_columns import CoordinateMode
-from kmip_data.models.components import Fraction
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import METRIC_SYNONYMS, all_metrics
-from kmip_data.models.training.optimizers import all_optimizers
-from kmip_data.models.training.schedules import all_schedules
+from kmip_data.models.training.optimizers import OptimizerConfig
+from kmip_data.models.training.schedules import ScheduleConfig
 from kmip_data.registry import PLUGIN_OBJECTS, Plugin
 from kmip_data.strict_model import StrictModel
 
 #: Metadata of keys that reports do not compare between runs: they identify the run or the machine,
 #: or have their own column (dataset, build, split, seed).
 NOT_COMPARED: dict[str, JsonValue] = {"compared": False}
-
-
-class OptimizerConfig(StrictModel):
-    """Optimizer and its options; default: AdamW with PyTorch's betas."""
-
-    name: Annotated[str, RegisteredName("optimizers", "optimizer", all_optimizers)] = Field(
-        default="adamw", description="class of torch.optim, or from a plugin"
-    )
-    lr: float = Field(default=1e-3, gt=0, description="highest learning rate of the schedule")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
-    )
-    betas: tuple[Fraction, Fraction] | None = Field(
-        default=None, description="decay of Adam's two moments"
-    )
-    momentum: Fraction | None = Field(default=None, description="momentum of sgd")
-
-    @model_validator(mode="after")
-    def _check_optimizer_options(self) -> Self:
-        accepted = {"name", "lr", "weight_decay", *all_optimizers()[self.name].options}
-        for option, value in self:
-            if value is not None and option not in accepted:
-                raise ValueError(f"{self.name} takes no {option}")
-        return self
-
-
-class ScheduleConfig(StrictModel):
-    """Schedule of the learning rate."""
-
-    kind: Annotated[str, RegisteredName("schedules", "schedule", all_schedules)] = Field(
-        default="cosine_with_warmup", description="learning rate schedule, or one from a plugin"
-    )
-    per: Literal["epoch", "step"] = Field(
-        default="epoch", description="interval at which the rate changes"
-    )
-    warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
-    patience: int = Field(
-        default=10,
-        ge=0,
-        description="plateau: epochs without a lower loss on training.watched_part",
-    )
-    min_lr: float = Field(default=0.0, ge=0, description="plateau: smallest learning rate")
-
-    @model_validator(mode="after")
-    def _check_schedule_unit(self) -> Self:
-        reason = all_schedules()[self.kind].why_not_per_step
-        if reason and self.per == "step":
-            raise ValueError(f"{self.kind} changes the rate only per epoch: {reason}")
-        return self
 
 
 @dataclass(frozen=True)
@@ -245,6 +195,14 @@ class TrainingConfig(StrictModel):
     def last_epoch(self) -> int:
         """Number of epochs after which the run ends."""
         return min(self.epochs, self.stop_after or self.epochs)
+
+    def can_fuse_step(self, device_type: str) -> bool:
+        """True if the optimizer's step may be one kernel: on a GPU, unless ``16-mixed`` gradients are clipped.
+
+        A fused optimizer unscales these gradients itself, too late for clipping.
+        """
+        clips_scaled_gradients = self.precision == "16-mixed" and bool(self.clip_norm)
+        return device_type == "cuda" and not clips_scaled_gradients
 
 
 class SystemConfig(StrictModel):

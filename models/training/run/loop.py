@@ -110,7 +110,9 @@ class Loop:
         self.batches_done = 0
         self.step = 0
         self.batches_per_epoch = len(data.train_batches(0))  # type: ignore[arg-type] # a loader or a list
-        self.optimizer = build_optimizer(module.model, self.config, device)
+        self.optimizer = build_optimizer(
+            module.model, self.config.optimizer, fused=self.settings.can_fuse_step(device.type)
+        )
         steps_per_epoch = -(-self.batches_per_epoch // self.settings.accumulate)
         self.schedule = build_schedule(
             self.optimizer, self.config.schedule, self.settings.epochs, steps_per_epoch

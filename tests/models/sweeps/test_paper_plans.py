@@ -14,6 +14,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.plans import SweepRun, expand_plan, read_sweep_plan, sweep_names
 from kmip_data.models.sweeps.runs_by_name import select_runs
+from kmip_data.models.training.config.paper_comparison import compare_with_paper
 from kmip_data.models.training.config.presets import (
     PaperTable,
     load_preset,
@@ -21,7 +22,6 @@ from kmip_data.models.training.config.presets import (
     preset_names,
     read_preset,
 )
-from kmip_data.models.training.run.paper_comparison import compare_with_paper
 from kmip_data.strict_model import read_shipped
 
 TABLES = {table.plan: table for table in paper_tables()}

@@ -36,7 +36,8 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
 from kmip_data.models.training.optimizers import build_optimizer
-from kmip_data.models.training.run import train
+from kmip_data.models.training.run import fit
+from kmip_data.models.training.run.prepared_run import PreparedRun
 from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.runtime import memory as host
 
@@ -62,7 +63,7 @@ def measured(
 ) -> int:
     """Most bytes that a second step has allocated, beyond what there was before it."""
     module = TrainingModule(config, data, recompute=recompute).train()
-    optimizer = build_optimizer(module, config, torch.device("cpu"))
+    optimizer = build_optimizer(module, config.optimizer, fused=False)
 
     def step() -> None:
         module.train_loss(batch).backward_loss.backward()
@@ -260,17 +261,17 @@ def test_a_gpu_out_of_memory_is_retried_once(data: RunData, monkeypatch) -> None
     """The second try recomputes layers; if that fails, or is not allowed, the error lists the options."""
     tried: list[bool] = []
 
-    def attempt(job: train.PreparedRun) -> str:
+    def attempt(job: PreparedRun) -> str:
         tried.append(job.memory.recompute)
         if not job.memory.recompute or job.config.training.seed == 1:
             raise OutOfResources("Memory ran out.") from torch.cuda.OutOfMemoryError()
         return "trained"
 
-    monkeypatch.setattr(train, "_fit_once", attempt)
+    monkeypatch.setattr(fit, "_fit_once", attempt)
     lines: list[str] = []
     memory = memory_estimate.StepMemory(False, None, GIB)
-    job = train.PreparedRun(data.config, data, None, GPU, memory, lines.append, quiet=True)
-    assert train.fit_retrying_out_of_memory(job) == "trained"
+    job = PreparedRun(data.config, data, None, GPU, memory, lines.append, quiet=True)
+    assert fit.fit_retrying_out_of_memory(job) == "trained"
     assert tried == [False, True]
     assert "Retrying with layers recomputed" in lines[0]
     for change, times in (
@@ -280,12 +281,12 @@ def test_a_gpu_out_of_memory_is_retried_once(data: RunData, monkeypatch) -> None
     ):
         tried.clear()
         with pytest.raises(OutOfResources):
-            train.fit_retrying_out_of_memory(
+            fit.fit_retrying_out_of_memory(
                 replace(job, config=apply_overrides(data.config, [change]))
             )
         assert len(tried) == times
     with pytest.raises(OutOfResources):
-        train.fit_retrying_out_of_memory(replace(job, device=CPU))
+        fit.fit_retrying_out_of_memory(replace(job, device=CPU))
 
 
 def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monkeypatch) -> None:

@@ -14,9 +14,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from kmip_data.builds.home import Build, Home
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps
-from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
-from kmip_data.models.training.optimizers import build_optimizer
+from kmip_data.models.training.optimizers import OptimizerConfig, build_optimizer
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.training_module import TrainingModule
@@ -25,10 +24,11 @@ RATES = {"optimizer": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per":
 
 
 def build_fused_optimizer(
-    model: torch.nn.Module, config: RunConfig, _: torch.device
+    model: torch.nn.Module, config: OptimizerConfig, *, fused: bool
 ) -> torch.optim.Optimizer:
     """The optimizer of a GPU."""
-    return build_optimizer(model, config, torch.device("cuda"))
+    assert not fused  # as on a CPU
+    return build_optimizer(model, config, fused=True)
 
 
 def build_linear_schedule(

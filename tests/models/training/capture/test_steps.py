@@ -26,8 +26,8 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.devices import Device
+from kmip_data.models.training.run import fit as run_file
 from kmip_data.models.training.run import loop
-from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.memory import keeping_alive_for_capture
 

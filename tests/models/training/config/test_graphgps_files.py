@@ -133,7 +133,7 @@ def test_every_network_takes_a_step_on_the_sample(tmp_path: Path) -> None:
         config = config.with_values("data", sample=True, parameters=parameters)
         data = open_data(config, home=home, quiet=True)
         module = TrainingModule(data.config, data)
-        optimizer = build_optimizer(module.model, config, torch.device("cpu"))
+        optimizer = build_optimizer(module.model, config.optimizer, fused=False)
         before = [weight.detach().clone() for weight in module.model.parameters()]
         _, _, loss, backward = module.train_loss(next(iter(data.train_batches(0))))
         backward.backward()

@@ -11,7 +11,7 @@ from support.builds.learnable import learnable_build
 from support.cli import kmip
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.run import train as run_file
+from kmip_data.models.training.run import fit as run_file
 from kmip_data.models.training.run.loop import Loop
 
 MADE = (

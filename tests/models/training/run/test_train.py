@@ -31,9 +31,9 @@ from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.losses import weighted_cross_entropy
-from kmip_data.models.training.run import announcement as announcement_file
+from kmip_data.models.training.run import fit as run_file
 from kmip_data.models.training.run import loop as loop_file
-from kmip_data.models.training.run import train as run_file
+from kmip_data.models.training.run import prepared_run as prepared_run_file
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.find_runs import find_run
 from kmip_data.models.training.run.result import RunResult, read_result
@@ -111,7 +111,7 @@ def test_a_dataset_stands_for_its_preset(monkeypatch, tmp_path):
     def stop(config):
         raise UsageError(f"{config.preset} on {config.system.device}")
 
-    monkeypatch.setattr(run_file, "_select_device", stop)
+    monkeypatch.setattr("kmip_data.models.training.run.train._select_device", stop)
     with pytest.raises(UsageError, match=r"^s3dis/gps-kmip on auto$"):
         train("s3dis", home=tmp_path)
 
@@ -579,9 +579,9 @@ def test_missing_gpu_extras_print_their_cost(monkeypatch):
     module = SimpleNamespace(model=torch.nn.Linear(2, 2))
     for spec, lines in ((None, 2), (SimpleNamespace(), 0)):
         monkeypatch.setattr(
-            announcement_file.importlib.util, "find_spec", lambda name, spec=spec: spec
+            prepared_run_file.importlib.util, "find_spec", lambda name, spec=spec: spec
         )
-        text = list(announcement_file.announcement(run, module, None, resumed=False))
+        text = list(prepared_run_file.announcement(run, module, None, resumed=False))
         slower = [line for line in text if line.startswith("slower: ")]
         assert len(slower) == lines
         costs = zip(slower, GPU_EXTRAS.values(), strict=False)

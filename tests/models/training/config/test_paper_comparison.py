@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.paper_comparison import compare_with_paper
 from kmip_data.models.training.config.presets import config_for_data, preset_names, read_preset
-from kmip_data.models.training.run.paper_comparison import compare_with_paper
 
 CITY = "paper, table of City-Networks results and table of their training times"
 LRGB = "paper, table of LRGB results"

@@ -1,21 +1,40 @@
-"""Lines printed at the start of a run."""
+"""A run that is ready to train, and the lines printed at its start."""
 
 from __future__ import annotations
 
 import importlib.util
 import shlex
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from kmip_data.models.network import count_parameters
 from kmip_data.models.scaling import scaling_of
+from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.devices import Device
+from kmip_data.models.training.memory_estimate import StepMemory
+from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime.extras import GPU_EXTRAS, install_command
 from kmip_data.text import count_with_noun
 
-if TYPE_CHECKING:
-    from kmip_data.models.training.run.train import PreparedRun
-    from kmip_data.models.training.run.training_module import TrainingModule
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """Everything needed to train one run."""
+
+    #: configuration, including the settings that depend on the data
+    config: RunConfig
+    data: RunData
+    #: run folder; ``None`` in all processes but the first of a distributed run
+    folder: Path | None
+    device: Device
+    memory: StepMemory
+    log: Callable[[str], None]
+    quiet: bool
+    #: True to announce only the run folder, as the first run of the command announced the rest
+    announce_folder_only: bool = False
 
 
 def announcement(
