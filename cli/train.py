@@ -26,7 +26,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, format_facts, join_first_words, print_result
 from kmip_data.cli.shared.targets import BUILD, RUN
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import human_bytes
 
@@ -187,7 +187,6 @@ def command(
         from kmip_data.models.training.config.compose import compose_configuration
 
         config = compose_configuration(dataset, parameters.records, parameters.split, **settings)
-        _check_parameters_and_targets(config, home)
         if folds is not None and name is None:
             from kmip_data.models.sweeps.plans import changed_keys_digest
 
@@ -196,7 +195,7 @@ def command(
 
         # 3. Build missing data, then train. All names, keys and sources are checked before torch is
         # imported, which takes seconds.
-        _build_missing_data(config, name, options)
+        _prepare_data(config, name, options)
         print_status("Loading PyTorch", quiet=quiet)
         from kmip_data.models.training.run.train import train
 
@@ -265,22 +264,6 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     print_result(data, *paragraphs)
 
 
-def _build_missing_data(config: RunConfig, name: str | None, options: Json) -> None:
-    """Build the data of a run if missing, unless it asks for a GPU, which this machine may lack."""
-    from kmip_data.models.training.config.presets import build_folder_or_none
-    from kmip_data.models.training.run.run_folder import check_run_name
-    from kmip_data.pipelines.find import obtain
-
-    if name is not None:
-        check_run_name(name)
-    if config.system.device == "cuda":
-        return
-    data = config.data
-    build_options = {name: options[name] for name in ("home", "quiet", "offline")}
-    dataset = build_folder_or_none(data.dataset) or data.dataset
-    obtain(dataset, data.parameters, data.split, sample=data.sample, **build_options)
-
-
 def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
     """Return the settings that repeat a row of the shipped results."""
     # A row may have stopped before the end of its schedule.
@@ -345,27 +328,36 @@ def _command_for_first_run(name: str, summary: RunSummary) -> str:
     return command
 
 
-def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
-    """Refuse invalid parameters of a shipped dataset, and a finished build without targets.
+def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
+    """Build the data of a run if missing, and refuse data that no network can learn from.
 
-    The targets of a missing build are unknown until it is built.
+    Nothing is built for a run on a GPU, which this machine may lack.
     """
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.models.training.config.presets import build_folder_or_none
+    from kmip_data.models.training.run.run_folder import check_run_name
     from kmip_data.pipelines.base import load_pipeline
-    from kmip_data.pipelines.find import find
+    from kmip_data.pipelines.find import ensure_split, find, obtain
     from kmip_data.pipelines.parameters import check_params
 
+    if name is not None:
+        check_run_name(name)
+    home = options["home"]
     data = config.data
-    if data.dataset in dataset_names():
-        pipeline = load_pipeline(load_manifest(data.dataset))
-        check_params(pipeline.Params, data.parameters, data.dataset)
-        check_params(pipeline.SplitParams, data.split, data.dataset)
-    try:
-        build = find(data.dataset, data.parameters, home=home, sample=data.sample)
-    except KmipDataError:
-        return  # `obtain` builds or refuses it
+    dataset = str(build_folder_or_none(data.dataset) or data.dataset)
+    if dataset not in dataset_names():
+        build = find(dataset, data.parameters, home=home, sample=data.sample)
+    elif config.system.device == "cuda":
+        pipeline = load_pipeline(load_manifest(dataset))
+        check_params(pipeline.Params, data.parameters, dataset)
+        check_params(pipeline.SplitParams, data.split, dataset)
+        return
+    else:
+        build_options = {option: options[option] for option in ("home", "quiet", "offline")}
+        build = obtain(dataset, data.parameters, data.split, sample=data.sample, **build_options)
+
     try:
         require_trainable(build.card, build.path, needs_features=data.features == "all")
     except UsageError as error:
@@ -376,6 +368,7 @@ def _check_parameters_and_targets(config: RunConfig, home: Home) -> None:
         elif build.card.schema_.y_column is None and described is not None:
             error.next = _advice_without_targets(data.dataset, build, home)
         raise
+    ensure_split(build, data.split)
 
 
 def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:

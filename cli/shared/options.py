@@ -166,9 +166,9 @@ def _refuse_missing_file(
     assert isinstance(root.command, click.Group)
     dataset = ParsedCommand.from_words(root.obj, root.command).dataset
     configurations = [
-        file
-        for file in ctx.params["home"].runs.glob("*/*/*/config.toml")
-        if dataset in {None, file.parts[-4]}
+        folder / "config.toml"
+        for folder in ctx.params["home"].run_folders()
+        if dataset in {None, folder.parts[-3]}
     ]
     newest = max(configurations, key=lambda file: file.stat().st_mtime, default=None)
     if newest is not None:

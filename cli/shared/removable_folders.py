@@ -36,19 +36,15 @@ class RemovableFolder:
 def removable_folders(home: Home) -> list[RemovableFolder]:
     """Return all builds, raw files and runs of a home, except links and hidden folders."""
     items = []
+    kinds: dict[Path, FolderKind] = {home.raw: "raw files", home.runs: "run"}
     for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
         for path in sorted(top.glob(pattern)):
             name = path.relative_to(top)
             is_linked = path.resolve() != top.resolve() / name
             if is_linked or path.name.startswith(".") or not path.is_dir():
                 continue
-            kind: FolderKind = "unfinished build"
-            if top == home.raw:
-                kind = "raw files"
-            elif top == home.runs:
-                kind = "run"
-            elif (path / CARD_NAME).is_file():
-                kind = "build"
+            is_finished = (path / CARD_NAME).is_file()
+            kind = kinds.get(top, "build" if is_finished else "unfinished build")
             items.append(RemovableFolder(kind, path, path.relative_to(home.path).as_posix(), top))
     return items
 
@@ -74,16 +70,18 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
             matches.append(item)
 
     # 2. Otherwise match the builds of a dataset.
+    builds = list_builds(home)
     if not matches:
-        builds = {build.path for build in list_builds(home, name)}
-        matches = [item for item in known if item.path in builds]
+        named = {build.path for build in builds if build.card.dataset == name}
+        matches = [item for item in known if item.path in named]
 
     # 3. Do not guess among several matches.
     if len(matches) == 1:
         return matches[0]
     if matches:
         names = "\n    ".join(["", *(item.name for item in matches)])
-        trained_on = _builds_with_runs(home)
+        keys = _build_keys_of_runs(home)
+        trained_on = {build.path for build in builds if build.card.key in keys}
         unused = [item for item in matches if item.path not in trained_on]
         step = f"all of them: kmip-data remove {shlex.join(item.name for item in matches)}"
         if 0 < len(unused) < len(matches):
@@ -91,11 +89,8 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, next=step)
 
     # 4. A dataset, or a dataset and a model, may be meant for its runs, but must not remove them.
-    parents = path.parts[1:] if path.parts[:1] == ("runs",) else path.parts
-    runs = [item.name for item in known if item.kind == "run"]
-    begun = [
-        run for run in runs if parents and PurePosixPath(run).parts[1:][: len(parents)] == parents
-    ]
+    run_name = path.as_posix().removeprefix("runs/")
+    begun = [item.name for item in known if item.name.startswith(f"runs/{run_name}/")]
     if begun:
         raise UsageError(
             f"{name} is not a run but has {count_with_noun(len(begun), 'run')}.",
@@ -105,31 +100,27 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
 
     # 5. Otherwise suggest the nearest name: raw files only for raw/…, runs only of a dataset named
     #    alike, because the model's name alone would match any dataset's runs.
+    typed_dataset, slash, _ = run_name.partition("/")
     known_names = []
     for item in known:
-        if item.kind == "raw files" and not name.startswith("raw"):
-            continue
-        dataset = PurePosixPath(item.name).parts[1]
-        if item.kind == "run" and len(parents) > 1 and not _are_alike(parents[0], dataset):
-            continue
-        known_names.append(item.name)
-    known_names += sorted({build.card.dataset for build in list_builds(home)})
+        dataset = item.path.relative_to(item.top).parts[0]
+        is_alike = not slash or typed_dataset == dataset or is_likely_typo(typed_dataset, dataset)
+        is_suggested = {"raw files": name.startswith("raw"), "run": is_alike}
+        if is_suggested.get(item.kind, True):
+            known_names.append(item.name)
+    known_names += sorted({build.card.dataset for build in builds})
     raise unknown_name_error(
         "build, run or raw/NAME", name, known_names, command="kmip-data list", where="in the home"
     )
 
 
-def _are_alike(name: str, known: str) -> bool:
-    return name == known or is_likely_typo(name, known)
-
-
-def _builds_with_runs(home: Home) -> set[Path]:
-    """Return the builds on which finished runs of the home were trained."""
+def _build_keys_of_runs(home: Home) -> set[str]:
+    """Return the keys of the builds on which finished runs of the home were trained."""
     keys = set()
-    for file in home.runs.glob("*/*/*/result.json"):
+    for folder in home.run_folders("result.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            keys.add(read_json(file)["build_key"])
-    return {build.path for build in list_builds(home) if build.card.key in keys}
+            keys.add(read_json(folder / "result.json")["build_key"])
+    return keys
 
 
 def folder_bytes(folder: Path) -> int:
