@@ -226,24 +226,26 @@ def _require_one_source(data: str | Path | None, resume: str | None, reproduce: 
 
 def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     """Print the results, and the next commands for the first run."""
+    from kmip_data.builds.home import Home, unused_name
+    from kmip_data.columns.column_roles import column_roles_on_card
+    from kmip_data.models.training.config.overrides import read_config
+    from kmip_data.models.training.run.find_runs import build_of_result
+    from kmip_data.models.training.run.run_folder import CONFIG_NAME, home_option
+
+    run = summary.runs[0]
+    home = Home(run.parents[3])
+    build = build_of_result(summary.results[0], home)
     paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     if summary.better_reference:
         from kmip_data.models.training.references.advice import commands_to_try
 
-        commands = commands_to_try(summary.runs, summary.results)
+        commands = commands_to_try(summary.runs, summary.results, build)
         paragraphs.append(f"{summary.better_reference}\nTry: {'; or '.join(commands)}\n")
     paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
-    from kmip_data.builds.home import Home, unused_name
-    from kmip_data.models.training.config.overrides import read_config
-    from kmip_data.models.training.run.find_runs import find_own_data_build
-    from kmip_data.models.training.run.run_folder import CONFIG_NAME, home_option
-
-    run = summary.runs[0]
-    home = Home(run.parents[3])
     steps = []
     name = "NAME"
-    if find_own_data_build(summary.results[0], home):
+    if build is not None and column_roles_on_card(build.card.statistics):
         name = unused_name("new", home)
         steps.append(
             f"kmip-data build graphs --name {name} --archive FILE "

@@ -130,7 +130,7 @@ def command(
 def _verify_run(run: Path, *, repair: bool) -> None:
     """Check the files of a finished run; repair what can be repaired, and mark a sound run."""
     from kmip_data.files.atomic_writes import write_marker
-    from kmip_data.models.training.run.run_folder import CONFIG_NAME, RUN_MARKER, home_option
+    from kmip_data.models.training.run.run_folder import CONFIG_NAME, RUN_MARKER, config_command
     from kmip_data.models.training.verify_run import repair_run, verify_run
 
     problems = verify_run(run)
@@ -147,8 +147,7 @@ def _verify_run(run: Path, *, repair: bool) -> None:
     if not problems:
         return
 
-    config = shlex.quote(str(run / CONFIG_NAME))
-    step = f"train it again: kmip-data train --config {config}{home_option(run)}"
+    step = f"train it again: {config_command(run)}"
     if any(problem.file == CONFIG_NAME for problem in problems):
         step = f"kmip-data train {shlex.quote(str(run.parents[1].name))}, with your settings"
     if repairable:

@@ -1,8 +1,8 @@
 """Names of datasets, builds, sweeps and runs as arguments, checked before heavy imports.
 
-A word names, in this order: a published dataset or sweep; a build by its folder, or by the name of its
-dataset; a sweep of the home; a run by its folder, or by the end of its path. The home is listed only
-for words that name nothing published and no folder.
+A word names, in this order: a published dataset or sweep; a dataset of the home; a build by its folder;
+a sweep of the home; a run by its folder, or by the end of its path. The home is listed only for words
+that name nothing published.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import glob
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -75,8 +75,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if "run" in self.kinds:
             runs = [folder.relative_to(home.runs).as_posix() for folder in home.run_folders()]
         error = self._other_kind_error(name, runs, home, params)
-        options = {option for other in ctx.command.params for option in other.opts} if ctx else ()
-        if "sweep" in self.kinds and "--dataset" in options:
+        takes_dataset = ctx and any("--dataset" in other.opts for other in ctx.command.params)
+        if "sweep" in self.kinds and takes_dataset:
             error = _runs_on_dataset_error(name, runs) or error
         raise error or self._unknown_name_error(name, runs, home)
 
@@ -102,9 +102,11 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         path = Path(name).expanduser()
         if "sweep" in self.kinds and name.endswith(".toml"):
             return True
+        if "build" in self.kinds and os.sep not in name and is_dataset(name, home):
+            return True  # also if a file has this name
         if "build" in self.kinds and not path.is_file():
             try:
-                if build_of_folder(name, home) is not None or is_dataset(name, home):
+                if build_of_folder(name, home) is not None:
                     return True
             except UsageError:
                 # Report a broken build, but let the folder of a run pass.
@@ -298,33 +300,30 @@ def filter_runs(
     model of a run. Raises ``UsageError`` for a dataset or model that is neither shipped nor used by
     a run.
     """
-    datasets = set()
-    models = set()
+    from kmip_data.manifest import dataset_names
+    from kmip_data.strict_model import shipped_names
+
+    used: dict[str, set[str]] = {"dataset": set(), "model": set()}
     selected = []
     for run in runs:
         run_label, run_model = label_and_model(run)
         # The name of a dataset selects its sample too; the sample's label selects only the sample.
         run_datasets = {run_label, run_label.removesuffix("-sample")}
-        datasets |= run_datasets
-        models.add(run_model)
+        used["dataset"] |= run_datasets
+        used["model"].add(run_model)
         if dataset in {None, *run_datasets} and model in {None, run_model}:
             selected.append(run)
 
-    _check_name_among_runs("dataset", dataset, datasets)
-    _check_name_among_runs("model", model, models)
+    for kind, name, shipped in (
+        ("dataset", dataset, dataset_names()),
+        ("model", model, shipped_names("models")),
+    ):
+        known = used[kind]
+        if name is not None and known and name not in known.union(shipped):
+            raise unknown_name_error(
+                kind, name, sorted(known), command="kmip-data runs", where="among the runs"
+            )
     return selected
-
-
-def _check_name_among_runs(kind: str, name: str | None, known: Collection[str]) -> None:
-    """Raise ``UsageError`` for a "dataset" or "model" that is neither shipped nor used by a run."""
-    from kmip_data.manifest import dataset_names
-    from kmip_data.strict_model import shipped_names
-
-    shipped = dataset_names() if kind == "dataset" else shipped_names("models")
-    if name is not None and known and name not in known and name not in shipped:
-        raise unknown_name_error(
-            kind, name, sorted(known), command="kmip-data runs", where="among the runs"
-        )
 
 
 def dataset_name_of_file(path: Path, home: Home) -> str:

@@ -74,6 +74,9 @@ def test_a_file_in_place_of_a_name_gets_a_name_that_no_build_has(run, home):
     assert words[-2:] == ["--name", "assay-4"]
     expect_success(*words, "-q")
     assert unused_name("assay", Home(home)) == "assay-5"
+    # A file with the name of a dataset does not hide it.
+    Path("assay-4").touch()
+    expect_success("info", "assay-4")
 
 
 def test_new_data_are_named_differently_from_every_build(run, assay):

@@ -101,12 +101,10 @@ def find_compatible_run(build: Build, home: Home) -> Path | None:
     return None
 
 
-def find_own_data_build(result: RunResult, home: Home) -> Build | None:
-    """Find the build of your own tables that a run was trained on; ``None`` for other data."""
-    for build in list_builds(home, result.dataset):
-        if build.card.key == result.build_key and column_roles_on_card(build.card.statistics):
-            return build
-    return None
+def build_of_result(result: RunResult, home: Home) -> Build | None:
+    """Return the build that a run was trained on; ``None`` if the home does not have it."""
+    builds = list_builds(home, result.dataset)
+    return next((build for build in builds if build.card.key == result.build_key), None)
 
 
 def dataset_of_run(name: str, home: Home) -> str:

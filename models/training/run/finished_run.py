@@ -34,8 +34,8 @@ from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.find_runs import (
     archive_of_build,
+    build_of_result,
     config_with_build_folder,
-    find_own_data_build,
     find_run,
     newest_results,
     remedy_for_moved_build,
@@ -187,15 +187,16 @@ def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
     Your own files are rebuilt if they have the run's columns; otherwise choose another run.
     """
     card = build.card
-    trained_on = find_own_data_build(result, home)
+    trained_on = build_of_result(result, home)
+    required = None
+    if trained_on is not None:
+        required = column_roles_on_card(trained_on.card.statistics)
     described = column_roles_on_card(card.statistics)
-    if trained_on is None or described is None:
+    if trained_on is None or required is None or described is None:
         return _fitting_run_remedy(build, "features and classes", result, home)
 
     # 1. Rebuild the same files like the run's build.
     archive = archive_of_build(build, home)
-    required = column_roles_on_card(trained_on.card.statistics)
-    assert required is not None, "a build of your own tables"
     existing_columns = {(role.level, role.column) for role in described.columns}
     required_columns = {
         (role.level, role.column)

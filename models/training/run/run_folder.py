@@ -119,9 +119,14 @@ def resume_command(run: Path) -> str:
     return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
 
 
+def config_command(run: Path) -> str:
+    """Return the command that trains a new run with the configuration of another."""
+    return f"kmip-data train --config {shlex.quote(str(run / CONFIG_NAME))}{home_option(run)}"
+
+
 def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: float) -> list[str]:
     """Return at least one command of a run like ``run`` that takes about a ``share`` of its time."""
-    command = f"kmip-data train --config {shlex.quote(str(run / CONFIG_NAME))}{home_option(run)}"
+    command = config_command(run)
     commands = [f"{command} --epochs {max(1, int(config.training.last_epoch * share))}"]
     graphs = data.build.card.counts["graphs"]
     dataset = config.data.dataset
@@ -141,9 +146,7 @@ def end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -
     if finished and epochs > scheduled:
         remedy = f"{command} --epochs {epochs}, which trains the finished run longer"
     elif finished:
-        file = shlex.quote(str(folder / CONFIG_NAME))
-        home = home_option(folder)
-        remedy = f"kmip-data train --config {file}{home} --epochs {epochs}, which is a new run"
+        remedy = f"{config_command(folder)} --epochs {epochs}, which is a new run"
     elif epochs > scheduled:
         remedy = f"{command} first; a finished run is trained longer by --epochs {epochs}"
     return UsageError(
