@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.build_summary import facts_of_repeats
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
@@ -19,14 +18,12 @@ from kmip_data.cli.shared.output import (
     build_as_json,
     format_facts,
     format_table,
-    join_first_words,
-    labelled_values_of_build,
     print_result,
     wrap_to_terminal,
 )
 from kmip_data.cli.shared.printed_tables import MAX_TABLE_WIDTH, builds_table
 from kmip_data.cli.shared.targets import BUILD, find_selected_build
-from kmip_data.text import PARAMETER_OPTIONS, human_bytes
+from kmip_data.text import PARAMETER_OPTIONS, human_bytes, list_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,13 +31,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from kmip_data.builds.home import Build, Home
-    from kmip_data.format.card import Card
-    from kmip_data.format.schema import Schema
     from kmip_data.manifest import Manifest
 
-#: Level of a column -> number of its rows in an item with N nodes and E edges.
-ROW_COUNTS = {"graph": "1", "node": "N", "edge": "E"}
-MAX_CLASSES_SHOWN = 13
+MAX_CLASS_NAMES = 150  #: characters
 
 
 @click.command(cls=DatasetCommand)
@@ -121,7 +114,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
     license_ = manifest.license
     pairs += [
         ("digests", describe_digests(manifest)),
-        ("classes", _classes_text(manifest.class_names)),
+        ("classes", list_names(manifest.class_names, MAX_CLASS_NAMES)),
         ("presets", ", ".join(presets)),
         ("class", opened),
         # Recipes have none.
@@ -239,97 +232,42 @@ def _parameter_rows(manifest: Manifest) -> list[list[str]]:
     return rows
 
 
-def _classes_text(names: Sequence[str]) -> str:
-    """Return the number of classes and the first names; empty without classes."""
-    return f"{len(names)}: {join_first_words(names, MAX_CLASSES_SHOWN)}" if names else ""
-
-
 def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     """Return the facts, columns, splits, size statistics, classes and notes of a build."""
+    from kmip_data.cli.shared.build_summary import facts_of_build
+    from kmip_data.format.build_facts import BuildFacts
     from kmip_data.format.build_files import PAGE_NAME
-    from kmip_data.format.card_page import distributions
 
     card = build.card
-    pairs = [
-        *labelled_values_of_build(build),
-        ("key", card.key),
-        ("parameters", card.parameters_and_sources),
-        ("classes", _classes_text(card.class_names)),
-        *facts_of_repeats(card, card.default_split),
-        ("page", f"{build.path / PAGE_NAME}: sources, histograms, citation"),
+    facts = BuildFacts(card)
+    page = f"{build.path / PAGE_NAME}: sources, histograms, citation"
+    pairs = [*facts_of_build(build, card.default_split), ("page", page)]
+    header = ["attribute", "stored at", "dtype", "shape", "what"]
+    text = [
+        f"{card.heading}\n\n{format_facts(pairs)}",
+        f"Columns\n{format_table(header, facts.columns(), indent=2)}",
     ]
-    text = [f"{card.heading}\n\n{format_facts(pairs)}"]
-    text.append(f"\nColumns\n{_columns_text(card.schema_)}")
-    if added:
-        header = ["name", "attributes", "bytes", "what"]
-        rows = []
-        for column in added:
-            if "damaged" in column:
-                repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
-                damage = f"damaged: {column['damaged']} {repair}"
-                rows.append([column["name"], None, None, damage])
-            else:
-                attributes = ", ".join(column["attributes"])
-                size = human_bytes(column["bytes"])
-                rows.append([column["name"], attributes, size, column["definition"]])
-        text += ["\nAdded columns", format_table(header, rows, indent=2)]
 
-    rows = []
-    for name, split in card.splits.items():
-        title = name
-        if name == card.default_split:
-            title += " (default)"
-        for part, counts in split.ordered_parts():
-            rows.append([title, part, counts.graphs, counts.nodes, counts.digest[:12]])
-    header = ["split", "part", "graphs", "nodes", "digest of keys"]
-    text.append(f"\nSplits\n{format_table(header, rows, indent=2)}")
+    added_facts = []
+    for column in added:
+        if "damaged" in column:
+            repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
+            fact = f"damaged: {column['damaged']} {repair}"
+        else:
+            size = human_bytes(column["bytes"])
+            fact = f"{', '.join(column['attributes'])} ({size}): {column['definition']}"
+        added_facts.append((column["name"], fact))
+    if added_facts:
+        text.append(f"Added columns\n{format_facts(added_facts, indent=2)}")
 
-    rows = []
-    for caption, spread in distributions(card).items():
-        rows.append([caption, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])
-    if rows:
-        text.append(f"\n{format_table(['', 'least', 'mean', 'most'], rows)}")
-    text.append(_classes_by_part(card))
-    text += [f"\nnote: {note}" for note in card.notes]
-    return "\n".join(filter(None, text))
+    rows: list[list[object]] = []
+    for split in card.splits:
+        title = f"{split} (default)" if split == card.default_split else split
+        rows += ([title, *part] for part in facts.parts(split))
+    header = ["split", "part", "graphs", "nodes", "edges", "digest of keys"]
+    text.append(f"Splits\n{format_table(header, rows, indent=2)}")
 
-
-def _classes_by_part(card: Card) -> str:
-    """Return a table of class counts, with the fraction of each class overall and by part."""
-    from kmip_data.format.split_files import parts_in_order
-
-    counts = card.statistics.get("classes")
-    if not counts or not counts.get("total"):
-        return ""
-    columns = {"all": counts["total"]}
-    for name, parts in counts.get("splits", {}).items():
-        columns |= {f"{part} ({name})": parts[part] for part in parts_in_order(parts)}
-
-    rows = []
-    for number, count in enumerate(counts["total"]):
-        fractions = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
-        rows.append([card.class_name(number), count, *fractions])
-    return "\n" + format_table(["class", "count", *columns], rows)
-
-
-def _columns_text(schema: Schema) -> str:
-    """Return a table of columns: where they are stored, dtype, shape and content."""
-    rows = []
-    for column in schema.columns:
-        dtype = column.stored
-        if column.stored != column.presented:
-            dtype = f"{column.stored} → {column.presented}"
-        shape = "×".join(map(str, (ROW_COUNTS[column.level], *column.shape)))
-        content = ", ".join(column.fields) or column.unit or column.doc
-        if not column.finite:
-            content = f"{content} (may be NaN)".strip()
-        rows.append([column.attribute, column.key, dtype, shape, content])
-    for view in schema.views:
-        source = f"{view.source}[:, {view.start}:{view.stop}]"
-        rows.append([view.attribute, source, "view", "", ""])
-    if schema.edges == "neighbor":
-        dtype = f"{schema.index_dtype} → int64"
-        rows.append(["edge_index", "edge/neighbor", dtype, f"N×{schema.k}", "k-NN"])
-    if schema.edges == "index":
-        rows.append(["edge_index", "edge/index", f"{schema.index_dtype} → int64", "2×E", ""])
-    return format_table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=2)
+    if facts.class_counts:
+        class_header, *class_rows = facts.classes(card.default_split)
+        text.append(format_table(class_header, class_rows))
+    return "\n\n".join([*text, *(f"note: {note}" for note in card.notes)])

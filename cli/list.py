@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,27 +20,6 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-#: Pipeline -> title of the family; otherwise the capitalised name of the pipeline.
-_FAMILY_TITLES = {
-    "benchmark_gnns": "Benchmarking GNNs",
-    "city_networks": "City-Networks",
-    "echo": "ECHO",
-    "geom_gcn": "Geom-GCN",
-    "graphland": "GraphLand",
-    "heterophilous": "Heterophilous graphs",
-    "long_range": "Long-range",
-    "lrim": "LRIM",
-    "lrim_generated": "LRIM, generated",
-    "malnet_tiny": "MalNet-Tiny",
-    "ogb": "Open Graph Benchmark",
-    "openstreetmap": "OpenStreetMap",
-    "pcqm_contact": "PCQM-Contact",
-    "s3dis": "S3DIS",
-    "shapenet_part": "ShapeNet-Part",
-    "superpixel_graphs": "PascalVOC-SP and COCO-SP",
-    "tree_neighbors_match": "Tree-NeighborsMatch",
-    "zinc": "ZINC",
-}
 _OWN_DATA_TITLE = "Your own files"
 MAX_RUNS = 10  #: newest runs that are shown
 
@@ -70,7 +47,7 @@ def command(all_datasets: bool, home: Home) -> None:
     unreadable = [card.parent for card in cards if card.parent not in readable]
     unfinished = unfinished_builds(home)
     runs = _run_facts(home)
-    sizes = list(_folder_sizes(home))
+    sizes = _folder_sizes(home)
     total = sum(size for _, _, size in sizes)
     free = shutil.disk_usage(home.nearest_existing_folder).free
     result: Json = {
@@ -143,7 +120,9 @@ def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
     """Return the datasets of kmip-data and of installed plugins, as JSON and as a table by family."""
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.plugins import installed_plugin_names
+    from kmip_data.strict_model import read_shipped
 
+    titles = read_shipped("tables", "families")
     entries = []
     families: dict[str, list[list[str | int | None]]] = {}
     for name in dataset_names():
@@ -153,11 +132,7 @@ def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
         entry["license"] = manifest.license.name
         entries.append(entry)
         pipeline = manifest.pipeline
-        family = (
-            _OWN_DATA_TITLE
-            if manifest.recipe
-            else _FAMILY_TITLES.get(pipeline, pipeline.capitalize())
-        )
+        family = _OWN_DATA_TITLE if manifest.recipe else titles.get(pipeline, pipeline.capitalize())
         row: list[str | int | None] = [name, manifest.title, manifest.expected.graphs]
         families.setdefault(family, []).append(row)
     families[_OWN_DATA_TITLE].append(["pyg", "Datasets of PyTorch Geometric, or your own", None])
@@ -177,8 +152,8 @@ def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:
     return entries, "\n".join(text)
 
 
-def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
-    """Yield folder, kind and size of everything on disk, largest first.
+def _folder_sizes(home: Home) -> list[tuple[str, str, int]]:
+    """Return folder, kind and size of everything on disk, largest first.
 
     Other files of the home have the folder ``.``; compiled kernels are in the user's cache folder.
     """
@@ -186,37 +161,15 @@ def _folder_sizes(home: Home) -> Iterator[tuple[str, str, int]]:
 
     from kmip_data.cli.shared.removable_folders import folder_bytes, removable_folders
 
-    # 1. Builds, raw files, and runs grouped by model: a sweep has hundreds.
-    sizes = Counter[str]()
-    kinds = {}
-    runs = Counter[str]()
-    for item in removable_folders(home):
-        name = item.name
-        kind: str = item.kind
-        if kind == "run":
-            name = name.rpartition("/")[0]
-            runs[name] += 1
-            kind = count_with_noun(runs[name], "run")
-        sizes[name] += folder_bytes(item.path)
-        kinds[name] = kind
-    for name, kind in {
-        "sweeps": "logs of sweeps",
-        "cache": "blocks of remote builds, reference answers",
-    }.items():
-        sizes[name] = folder_bytes(home.path / name)
-        kinds[name] = kind
+    folders = [(item.name, str(item.kind), item.path) for item in removable_folders(home)]
+    folders.append(("sweeps", "logs of sweeps", home.path / "sweeps"))
+    folders.append(("cache", "blocks of remote builds, reference answers", home.cache))
+    sizes = [(name, kind, folder_bytes(path)) for name, kind, path in folders]
 
-    # 2. A folder of the home may be a link to another disk. Count its files, too.
-    everything = folder_bytes(home.path)
-    for folder in (home.built, home.raw, home.runs, home.path / "sweeps"):
-        if folder.is_symlink():
-            everything += folder_bytes(folder)
-
-    # 3. Other files of the home, and the cache folder.
-    cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    kinds |= {".": "other files", cache: "compiled kernels"}
-    sizes["."] = everything - sizes.total()
-    sizes[cache] = folder_bytes(Path(cache))
-    for name, size in sizes.most_common():
-        if size:
-            yield name, kinds[name], size
+    # A folder of the home may be a link to another disk. Count its files, too.
+    tops = [home.built, home.raw, home.runs, home.path / "sweeps"]
+    everything = sum(map(folder_bytes, [home.path, *filter(Path.is_symlink, tops)]))
+    sizes.append((".", "other files", everything - sum(size for *_, size in sizes)))
+    kernels = platformdirs.user_cache_dir("kmip-data", appauthor=False)
+    sizes.append((kernels, "compiled kernels", folder_bytes(Path(kernels))))
+    return sorted((entry for entry in sizes if entry[2]), key=lambda entry: -entry[2])

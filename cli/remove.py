@@ -10,9 +10,9 @@ import click
 
 from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import format_table, join_first_words, print_result, wants_json
+from kmip_data.cli.shared.output import format_table, print_result, wants_json
 from kmip_data.errors import UsageError
-from kmip_data.text import human_bytes
+from kmip_data.text import human_bytes, list_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -74,7 +74,7 @@ def command(
             remaining = sorted(path.name for path in folder.path.iterdir())
         if remaining:
             notes.append(
-                f"left in {folder.path}, not of kmip-data or pinned: {join_first_words(remaining)}"
+                f"left in {folder.path}, not of kmip-data or pinned: {list_names(remaining)}"
             )
     result = {"home": home.path, "removed": removed}
     print_result(result, f"Removed {human_bytes(total)}.", *notes)

@@ -24,11 +24,11 @@ from kmip_data.cli.shared.options import (
     set_option,
     typed_options,
 )
-from kmip_data.cli.shared.output import Json, format_facts, join_first_words, print_result
+from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.cli.shared.targets import BUILD, RUN
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import human_bytes
+from kmip_data.text import human_bytes, list_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -394,7 +394,7 @@ def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
         find_runs.archive_of_build(build, home),
     )
     if label == "COLUMN":
-        command += f"; COLUMN is the target: {join_first_words(candidates)}"
+        command += f"; COLUMN is the target: {list_names(candidates)}"
     return command
 
 

@@ -295,21 +295,18 @@ def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") ->
 
 
 def format_parameters(parameters: Mapping[str, object]) -> str:
-    """Format parameters for lists and tables, leaving out unset and empty ones.
+    """Format parameters for lists and tables by name, leaving out unset and empty ones.
 
     >>> format_parameters({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})
-    'k=32, category=Bag,Cap'
+    'category=Bag,Cap, k=32'
     """
     shown = []
-    for name, value in set_parameters(parameters).items():
+    for name, value in sorted(parameters.items()):
+        if value in (None, [], (), ""):
+            continue
         text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         shown.append(f"{name}={text}")
     return ", ".join(shown)
-
-
-def set_parameters(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return the parameters without unset and empty ones."""
-    return {name: value for name, value in parameters.items() if value not in (None, [], (), "")}
 
 
 def list_names(names: Iterable[str], max_characters: int = 500, *, separator: str = ", ") -> str:

@@ -3,104 +3,79 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import shlex
 from typing import TYPE_CHECKING
 
-from kmip_data.cli.shared.output import (
-    format_facts,
-    format_table,
-    join_first_words,
-    labelled_values_of_build,
-)
+from kmip_data.cli.shared.output import format_facts, format_table
 from kmip_data.errors import UsageError
-from kmip_data.format.card import Repeats
-from kmip_data.format.schema import MOLECULE_DOC
-from kmip_data.text import count_with_noun, list_names, parameters_as_options
+from kmip_data.format.build_facts import BuildFacts
+from kmip_data.format.targets import require_trainable, target_column, target_type_of
+from kmip_data.text import list_names, parameters_as_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kmip_data.builds.home import Build
     from kmip_data.cli.shared.dataset_options import DatasetParameters
     from kmip_data.format.card import Card
 
 
-MOST_REPEATS = 0.01  #: fraction of repeated items above which a build is warned of
-_MAX_LISTED = 12  #: lines of ignored columns and files, and of skipped records
-#: Column -> label.
-_FEATURE_LABELS = {
-    "node/x": "node features",
-    "edge/attr": "edge features",  # of molecules
-    "edge/edge_attr": "edge features",
-    "graph/graph_attr": "graph features",
-}
-
-
 def summary_of_build(
     build: Build, split: str, parameters: DatasetParameters, *, is_kept: bool = True
 ) -> str:
-    """Return the counts and the split of a build, and for a kept build its path and the next command.
+    """Return the facts and the split of a build, and for a kept build its path and the next command.
 
     ``parameters`` were given on the command line; the next command repeats them if necessary.
     """
     card = build.card
-    rows = []
-    unassigned = card.counts["nodes"]
-    has_empty_part = False
-    for part, counts in card.splits[split].ordered_parts():
-        has_empty_part |= not counts.nodes and part != "test"
-        unassigned -= counts.nodes
-        rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
-    if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
-        rows.append(["in none", 1, unassigned, None, ""])
-    pairs = [
-        # The license of a shipped dataset is printed before its files are read.
-        *(
-            pair
-            for pair in labelled_values_of_build(build)
-            if pair[0] != "license" or not _is_shipped(card)
-        ),
-        *_facts_of_own_files(card),
-        *_facts_of_skipped_records(card.statistics.get("skipped", ())),
-        *(("warning", line) for line in _split_warnings(card, split)),
-        ("split", split),
-        ("", card.splits[split].note),
-        *facts_of_repeats(card, split),
-        ("other builds", _note_on_other_builds(build)),
-    ]
-
-    parts = format_table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)
+    path, *facts = facts_of_build(build, split)
+    facts += [("split", split), ("", card.splits[split].note)]
+    header = ["part", "graphs", "nodes", "edges", "digest"]
+    parts = f"\n{format_table(header, BuildFacts(card).parts(split), indent=2)}\n"
     if not is_kept:
-        return f"{format_facts(pairs[1:], indent=2)}\n\n{parts}"
+        return f"{format_facts(facts, indent=2)}\n{parts.rstrip()}"
 
+    if target_column(card.schema_) is None:
+        parts = ""  # a build without targets is only for predictions
+    facts = [path, *facts, ("other builds", _note_on_other_builds(build))]
+    step = _next_step(build, split, parameters)
+    return f"{card.heading}\n{format_facts(facts, indent=2)}\n{parts}\nNext: kmip-data {step}"
+
+
+def facts_of_build(build: Build, split: str) -> list[tuple[str, object]]:
+    """Return the path and the facts of a build, and the warnings about one of its splits."""
+    card = build.card
+    facts: list[tuple[str, object]] = [("path", build.path), *BuildFacts(card).values(split)]
+    candidates = target_candidates(card)
+    if candidates and target_column(card.schema_) is None:
+        facts.append(("to train", f"build with --set label=COLUMN ({list_names(candidates, 150)})"))
+    facts += (("warning", line) for line in _split_warnings(card, split))
+    return facts
+
+
+def _next_step(build: Build, split: str, parameters: DatasetParameters) -> str:
+    """Return the command after a build, without ``kmip-data``."""
+    card = build.card
     selection = _selecting_argument(build, parameters)
+    if not _is_shipped(card) and card.schema_.y_column is None:
+        predict = f"kmip-data predict {_compatible_run_argument(build)} --dataset {selection}"
+        return f"preview {selection}; to predict: {predict}"
+    has_empty_part = any(
+        part != "test" and not counts.nodes for part, counts in card.splits[split].ordered_parts()
+    )
+    if has_empty_part or not _has_targets(build, features=False):
+        return f"preview {selection}"
+
     step = f"train {selection}"
     if split != card.default_split:
         step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
-    if not _is_shipped(card) and card.schema_.y_column is None:
-        # A build without targets is only for predictions: its split is not shown.
-        predict = f"kmip-data predict {_compatible_run_argument(build)} --dataset {selection}"
-        return f"""\
-{card.dataset}{card.coverage_suffix}
-{format_facts(pairs, indent=2)}
-
-Next: kmip-data preview {selection}; to predict: {predict}"""
-    if has_empty_part or not _has_targets(build, features=False):
-        step = f"preview {selection}"
-    elif not _has_targets(build):
+    if not _has_targets(build):
         from kmip_data.models.training.config.presets import preset_owner
 
         # Presets replace missing features themselves.
         if preset_owner(card.dataset, card) is None:
             step += " --set data.features=degree-profile"
-    return f"""\
-{card.dataset}{card.coverage_suffix}
-{format_facts(pairs, indent=2)}
-
-{parts}
-
-Next: kmip-data {step}""".rstrip()
+    return step
 
 
 def _compatible_run_argument(build: Build) -> str:
@@ -133,145 +108,39 @@ def target_candidates(card: Card) -> list[str]:
     ]
 
 
-def _facts_of_own_files(card: Card) -> Iterator[tuple[str, object]]:
-    """Yield facts about the user's files as pairs of label and value."""
-    if _is_shipped(card):
-        return
-    yield _target_fact(card)
-    if counts := card.statistics["classes"]["total"]:
-        yield _class_fact(card, counts)
-    files = card.statistics.get("files")
-    if files is None:
-        return
-    for column in card.schema_.columns:
-        if column.key in _FEATURE_LABELS:
-            number = math.prod(column.shape)
-            fields = f" ({join_first_words(column.fields)})" if column.fields else ""
-            yield _FEATURE_LABELS[column.key], f"{number:,}{fields}"
-    for name, value in files.items():
-        if name in {"warnings", "features", "columns", "parameters"}:  # printed elsewhere
-            continue
-        label = name.replace("_", " ")
-        if name == "ignored" and value:
-            for line in value[:_MAX_LISTED]:
-                yield label, line
-                label = ""
-            if len(value) > _MAX_LISTED:
-                yield label, f"and {len(value) - _MAX_LISTED:,} more, on the card"
-            continue
-        yield label, list_names(value, 500) or "none" if isinstance(value, list) else value
-
-
-def _target_fact(card: Card) -> tuple[str, str]:
-    from kmip_data.format.targets import target_type_of
-
-    target = card.schema_.y_column
-    if target is not None:
-        fields = join_first_words(target.fields or (target.doc,))
-        return "target", f"{target_type_of(target)} of each {target.level} ({fields})"
-    step = ""
-    if candidates := target_candidates(card):
-        step = f"; to train, build with --set label=COLUMN ({join_first_words(candidates)})"
-    return "target", f"none: a trained run can predict it{step}"
-
-
-def _class_fact(card: Card, counts: Sequence[int]) -> tuple[str, str]:
-    """Return the count of each class, or the positives of each label, as label and value."""
-    from kmip_data.format.targets import target_type_of
-
-    target = card.schema_.y_column
-    is_multilabel = target is not None and target_type_of(target) == "multilabel"
-    names: Sequence[str] = card.class_names
-    if target is not None and is_multilabel:
-        names = target.fields
-    if len(names) != len(counts):
-        names = [str(number) for number in range(len(counts))]
-    # Separate the count from a name that ends in a digit.
-    separator = ": " if any(name[-1:].isdecimal() for name in names) else " "
-    named = [f"{name}{separator}{count:,}" for name, count in zip(names, counts, strict=True)]
-    listed = join_first_words(named)
-    return ("positives", listed) if is_multilabel else ("classes", f"{len(counts)} ({listed})")
-
-
-def facts_of_repeats(card: Card, split: str) -> Iterator[tuple[str, str]]:
-    """Yield the numbers of equal items of a split of the user's data, and warnings above 1 %."""
-    counts = card.statistics.get("repeats", {}).get(split)
-    if counts is None:
-        return
-    repeats = Repeats.model_validate(counts)
-    unit = "graph"
-    if card.counts["graphs"] == 1:
-        unit = "node"
-    elif any(column.doc == MOLECULE_DOC for column in card.schema_.columns):
-        unit = "molecule"
-    in_train = (
-        f"{repeats.test_in_train:,} of {count_with_noun(repeats.test, unit)} of test also in train"
-    )
-    other_target = f"{repeats.other_target:,} of {repeats.items:,} equal one with another target"
-    yield "repeats", f"{in_train}; {other_target}"
-    if repeats.test_in_train > MOST_REPEATS * repeats.test:
-        grouping = "--split-rule scaffold" if unit == "molecule" else "--set group=COLUMN"
-        remedy = f"keep one row of each, or {grouping} keeps them in one part"
-        yield "warning", f"{in_train}, so that test flatters the model; {remedy}"
-    if repeats.other_target > MOST_REPEATS * repeats.items:
-        yield "warning", f"{other_target}, so that no model can be right about all of them"
-
-
-def _facts_of_skipped_records(skipped: Sequence[tuple[str, str]]) -> Iterator[tuple[str, object]]:
-    """Yield the number of skipped records, and the first reasons."""
-    if not skipped:
-        return
-    yield "skipped", count_with_noun(len(skipped), "record")
-    for key, reason in skipped[:_MAX_LISTED]:
-        yield "", f"{key}: {reason}"
-    if len(skipped) > _MAX_LISTED:
-        yield "", f"and {len(skipped) - _MAX_LISTED:,} more, on the card"
-
-
 def _split_warnings(card: Card, split: str) -> Iterator[str]:
     """Yield a warning for each part of a split without records, or without some classes."""
-    from kmip_data.format.targets import target_column, target_type_of
-    from kmip_data.pipelines.added_splits import remedy_for_empty_part
-
-    entry = card.splits[split]
-    if target_column(card.schema_) is None:
+    entry = card.splits.get(split)
+    if entry is None or target_column(card.schema_) is None:
         return
     for part, sizes in entry.ordered_parts():
         if not sizes.nodes:
-            yield "; ".join(
-                filter(None, [f"{part} is empty", remedy_for_empty_part(card, split, part)])
-            )
+            from kmip_data.pipelines.added_splits import remedy_for_empty_part
 
-    counts = card.statistics["classes"]
-    total = counts["total"]
-    if (
-        card.schema_.y_column is not None
-        and target_type_of(card.schema_.y_column) == "classification"
-    ):
-        existing = [number for number, count in enumerate(total) if count]
-        if len(existing) == 1:
-            name = card.class_name(existing[0])
-            yield f"every label is {name}: a network learns nothing from one class"
-    for part, numbers in counts.get("splits", {}).get(split, {}).items():
-        missing = []
-        has_enough_records = True
-        for label, number in enumerate(numbers):
-            if total[label] and not number:
-                missing.append(card.class_name(label))
-                has_enough_records &= total[label] >= len(entry.parts)
-        if missing and any(numbers):
-            line = f"{part} has no example of {join_first_words(missing)}"
+            remedy = remedy_for_empty_part(card, split, part)
+            yield "; ".join(filter(None, [f"{part} is empty", remedy]))
+
+    facts = BuildFacts(card)
+    names = facts.class_names
+    totals = facts.class_counts
+    existing = [name for name, total in zip(names, totals, strict=True) if total]
+    y = card.schema_.y_column
+    if y is not None and target_type_of(y) == "classification" and len(existing) == 1:
+        yield f"every label is {existing[0]}: a network learns nothing from one class"
+    for part, counts in facts.class_counts_by_part(split).items():
+        rows = zip(names, totals, counts, strict=True)
+        missing = {name: total for name, total, count in rows if total and not count}
+        if missing and any(counts):
+            line = f"{part} has no example of {list_names(missing, 150)}"
             # A split given in the files is intended, and a class with fewer records than parts cannot
             # be in all of them.
-            if entry.rule == "random" and has_enough_records:
+            if entry.rule == "random" and min(missing.values()) >= len(entry.parts):
                 line += "; try --split-rule stratified"
             yield line
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:
     """True if a build has targets, and the ``features`` that training needs."""
-    from kmip_data.format.targets import require_trainable
-
     with contextlib.suppress(UsageError):
         require_trainable(build.card, build.path, needs_features=features)
         return True

@@ -17,7 +17,7 @@ import click
 
 from kmip_data.errors import ERROR_PREFIX, UsageError
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.text import human_bytes, replace_controls, strip_logins
+from kmip_data.text import replace_controls, strip_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -172,11 +172,6 @@ def _format_cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def join_first_words(words: Sequence[str], most: int = 10) -> str:
-    """Join at most ``most`` words with commas, ending in … if there are more."""
-    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
-
-
 def build_as_json(build: Build) -> Json:
     """Return the facts about a build for JSON."""
     card = build.card
@@ -188,19 +183,6 @@ def build_as_json(build: Build) -> Json:
         "shards": len(card.shards),
         "splits": sorted(card.splits),
     }
-
-
-def labelled_values_of_build(build: Build) -> list[tuple[str, object]]:
-    """Return the facts about a build as pairs of label and value, for text output."""
-    card = build.card
-    size = human_bytes(build_as_json(build)["bytes"])
-    return [
-        ("path", build.path),
-        *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
-        ("shards", f"{len(card.shards)} ({size})"),
-        ("raw files", card.raw_file_status),
-        ("license", card.license.get("notice")),
-    ]
 
 
 def push_as_json(index: PushIndex, files: Sequence[PushedFile]) -> Json:

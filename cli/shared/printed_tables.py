@@ -21,7 +21,6 @@ def builds_table(builds: list[Build]) -> str:
     """Return a table of builds; below each, its sources and its difference from builds of one name."""
     from kmip_data.builds.home import date_of_build, differences_of_builds
     from kmip_data.cli.shared.removable_folders import folder_bytes
-    from kmip_data.format.card import COMPLETE_BY_COUNTS
 
     rows = []
     notes = []
@@ -34,9 +33,7 @@ def builds_table(builds: list[Build]) -> str:
 
         same_name = [other for other in builds if other.card.dataset_label == card.dataset_label]
         difference = differences_of_builds(same_name)[same_name.index(build)]
-        state = card.coverage or (
-            COMPLETE_BY_COUNTS if card.raw_file_status == COMPLETE_BY_COUNTS else ""
-        )
+        state = card.coverage or card.raw_file_status
         date = f"built {date_of_build(build)}" if len(same_name) > 1 else ""
         note = ", ".join(filter(None, [difference, card.sources, date, state]))
         notes.append(textwrap.wrap(note, 76))

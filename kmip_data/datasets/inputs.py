@@ -18,7 +18,6 @@ from kmip_data.graphs.city_columns import (
     CoordinateMode,
     city_input_names,
     city_inputs,
-    city_vocabulary,
     is_city,
 )
 from kmip_data.graphs.encodings.degree_profile import FIELDS
@@ -76,8 +75,7 @@ def network_inputs(card: Card, features: str, coordinates: CoordinateMode) -> Ne
     # The meaning of a city's one-hot columns depends on the build's categories: compare digests.
     digest = ""
     if has_city := is_city(card):
-        vocabulary = city_vocabulary(card)
-        digest = json_digest(card.key if vocabulary is None else vocabulary)[:12]
+        digest = json_digest(card.vocabulary or card.key)[:12]
     if features == DEGREE_PROFILE:
         return NetworkInputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary_digest=digest)
     if has_city:

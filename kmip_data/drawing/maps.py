@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,12 @@ from kmip_data.drawing.style import (
     sequential_colors,
 )
 from kmip_data.errors import UsageError
+from kmip_data.format.build_facts import field_names
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
-from kmip_data.graphs.city_columns import city_vocabulary, is_city
+from kmip_data.graphs.city_columns import is_city
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.text import count_with_noun, format_parameters
 
@@ -103,7 +103,7 @@ def read_city_map(build: Build) -> CityMap:
     # Keep every street once: edges are stored in both directions.
     features = node_rows("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
-    names = category_names(schema.column("node/x").fields, city_vocabulary(card))
+    names = field_names(card, schema.column("node/x"))
     columns = dict(zip(names, features.T, strict=False))
     used_keys = {"node/x", "node/y", "node/eccentricity", COORDINATE_ENCODING}
     for column in schema.columns:
@@ -142,38 +142,6 @@ def project_to_metres(lon_lat: Array) -> F64:
     east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
     north = np.radians(lat - middle_lat)
     return EARTH_RADIUS * np.stack([east, north], axis=1)
-
-
-def category_names(
-    fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
-) -> list[str]:
-    """Name one-hot columns by their categories, if the card has them.
-
-    The category of a street merged from several streets may be a list of values.
-
-    >>> category_names(("length [m]", "highway_0"), {"highway": ["footway"]})
-    ['length [m]', 'highway footway']
-    >>> category_names(("lanes_0", "reversed [False, True]"), {"lanes": ["['2', '3']"]})
-    ['lanes 2 and 3', 'reversed no and yes']
-    >>> category_names(("lanes_0", "lanes_1"), {"lanes": ["nan"]})
-    ['lanes not stated', 'lanes unused (1)']
-    """
-    words = {"False": "no", "True": "yes", "nan": "not stated"}
-    names = []
-    for field in fields:
-        name = field
-        match = re.fullmatch(r"([a-z]+)_(\d+)", field)
-        if match and categories and match[1] in categories:
-            values = categories[match[1]]
-            position = int(match[2])
-            value = values[position] if position < len(values) else f"unused ({position})"
-            name = f"{match[1]} {value}"
-        key, _, value = name.partition(" ")
-        if re.fullmatch(r"True|False|nan|\[.*[,'].*\]", value):
-            values_in_list = re.findall(r"[^\[\]', ][^\[\]',]*", value)
-            name = f"{key} {' and '.join(words.get(value, value) for value in values_in_list)}"
-        names.append(name)
-    return names
 
 
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:

@@ -113,7 +113,7 @@ _Empty = Annotated[dict[str, object], Field(max_length=0)]
 
 class _City(BaseModel):
     features: _Features | _Empty = {}
-    vocabulary: dict[str, list[object]] | None = None
+    vocabulary: dict[str, list[str]] | None = None
     warnings: list[str] = []
 
 
@@ -136,6 +136,8 @@ class _Statistics(BaseModel):
     standardisation: dict[str, Standardisation] = {}
     kinds: dict[str, list[FieldKind]] = {}
     repeats: dict[PathComponent, Repeats] = {}
+    files: dict[str, JsonValue] | None = None
+    skipped: list[tuple[str, str]] = []
 
 
 def _check_statistics(statistics: dict[str, object]) -> dict[str, object]:
@@ -336,6 +338,11 @@ class Card(StrictModel, frozen=False):
     def schema_(self) -> Schema:
         """Schema of the records, parsed."""
         return parse_schema(json.dumps(self.data_schema))[0]
+
+    @property
+    def vocabulary(self) -> dict[str, list[str]]:
+        """Categories of the one-hot fields of a city; empty if unknown."""
+        return self.statistics.get("city", {}).get("vocabulary") or {}
 
     def class_name(self, number: int) -> str:
         """Return the name of a class, or its number if the classes have no names."""

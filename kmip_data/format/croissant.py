@@ -33,12 +33,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
         synthetic = True
     optional_fields = {
         "creator": citation_authors(card.citation),
-        "rai:dataCollection": rai.collection,
-        "rai:dataBiases": rai.biases,
-        "rai:dataUseCases": rai.uses,
-        "rai:dataLimitations": rai.limitations,
-        "rai:dataSocialImpact": rai.impact,
-        "rai:personalSensitiveInformation": rai.personal,
+        **{name: getattr(rai, field) for name, field in constants["responsible"].items()},
         "prov:wasDerivedFrom": _source_objects(card, manifest),
         "prov:wasGeneratedBy": _collection_and_conversion(card, rai),
     }
@@ -51,17 +46,12 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "version": f"{card.pipeline_version}.0.0",
         "datePublished": (manifest.published if manifest else "")
         or time.strftime("%Y-%m-%d", time.gmtime()),
-        "keywords": ["graph", "kmip-data"],
         **{name: value for name, value in optional_fields.items() if value},
         "rai:hasSyntheticData": synthetic,
     }
     return {
         "@context": constants["context"],
-        "@type": "sc:Dataset",
-        "conformsTo": [
-            "http://mlcommons.org/croissant/1.1",
-            "http://mlcommons.org/croissant/RAI/1.0",
-        ],
+        **constants["dataset"],
         **{name: value for name, value in fields.items() if value is not None},
         "distribution": _file_objects(card),
     }
@@ -99,7 +89,7 @@ def _source_objects(card: Card, manifest: Manifest | None) -> list[dict[str, str
 def _collection_and_conversion(card: Card, rai: ResponsibleAI) -> list[dict[str, str]]:
     """Return the collection of the data, if known, and their conversion to this build."""
     version = card.versions.get("kmip-data", "")
-    parameters = format_parameters(dict(sorted(card.parameters.items())))
+    parameters = format_parameters(card.parameters)
     conversion = f"kmip-data {version}".strip()
     if card.pipeline:
         conversion += f", pipeline {card.pipeline} {card.pipeline_version}"

@@ -133,10 +133,3 @@ def feature_statistics(card: Card) -> Mapping[str, Sequence[object]]:
             next="build it again, in another --output",
         )
     return scaling
-
-
-def city_vocabulary(card: Card) -> dict[str, list[str]] | None:
-    """Return the categories of the one-hot columns of a city; ``None`` if unknown."""
-    categories: dict[str, list[str]] | None
-    categories = card.statistics.get("city", {}).get("vocabulary")
-    return categories

@@ -99,7 +99,7 @@ def test_a_dry_run_prints_each_column_and_writes_nothing(home, tmp_path):
     assert facts["counts"] == {"graphs": 1, "nodes": 30, "edges": 30}
     text = expect_success(*line).out
     assert re.search(r"node +age +number .* 5$", text, re.MULTILINE)
-    assert "classes         3 (x 10, y 10, z 10)" in text
+    assert "classes         3 (x: 10, y: 10, z: 10)" in text
     assert not home.exists()
     [command] = re.findall(r"\nNext: kmip-data (.*)\n", text)
     expect_success(*shlex.split(command), "--quiet")

@@ -42,7 +42,7 @@ def test_info_of_a_build_shows_its_columns_splits_and_classes(make_build):
     by_path = expect_success("info", build.path).out
     assert by_path == expect_success("info", "s3dis", "--k", "4").out
     page = str(build.path / "README.md")
-    for fact in (str(build.path), page, "node/x", "edge/neighbor", "train", "ceiling, floor, wall"):
+    for fact in (str(build.path), page, "node/x", "edge/neighbor", "train"):
         assert fact in by_path
     assert expect_success("info", build.path, "--json").json["key"] == build.card.key
 
@@ -52,11 +52,9 @@ def test_info_shows_degrees_and_the_classes_of_each_part(home_of_sample):
     text, card = expect_success(*target).out, expect_success(*target, "--json").json
     counts, default = card["statistics"]["classes"], card["default_split"]
     total, train = counts["total"], counts["splits"][default]["train"]
-    (wall,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["wall"])
-    assert wall[1:4] == [
-        f"{total[2]:,}",
-        *(f"{part[2] / sum(part):.2%}" for part in (total, train)),
-    ]
+    (wall,) = (line for line in text.splitlines() if line.split()[1:2] == ["wall"])
+    for part in (total, train):
+        assert f" {part[2]:,} ({part[2] / sum(part):.2%})" in wall
     (train,) = (line for line in text.splitlines() if f"{default} (default)  train" in line)
     assert f"{card['splits'][default]['parts']['train']['nodes']:,}" in train
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text

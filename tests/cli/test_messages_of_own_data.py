@@ -285,7 +285,7 @@ def test_positives_and_missing_labels_of_several_targets_are_counted(home, tmp_p
         "build", "graphs", "--name", "assay", "--archive", table, *labels, "--dry-run"
     ).out
     facts = {line[2:18].strip(): line[18:] for line in shown.splitlines()}
-    assert facts["positives"] == "HIV 2, Tox 2"
+    assert facts["positives"] == "2 (HIV: 2, Tox: 2)"
     assert facts["missing labels"] == "HIV: 1, Tox: 1"
     assert facts["missing"] == "none"
     assert "classes" not in facts
@@ -337,7 +337,7 @@ def test_features_are_refused_and_a_missing_target_is_reported_for_molecules(hom
     expect_success(*shlex.split(command), "-q")
 
     text = expect_success(*words, "--dry-run").out
-    assert "to train, build with --set label=COLUMN (toxic, solvent)" in text
+    assert "to train       build with --set label=COLUMN (toxic, solvent)" in text
 
 
 def test_smiles_without_a_header_are_not_read_as_edges(home, tmp_path):
@@ -375,7 +375,7 @@ def test_the_summary_covers_molecules_and_a_single_class(home, tmp_path):
     assert "  edge features  3 (type, stereo, conjugated)\n" in text
     assert "one class" not in text
     text = expect_success(*words, "--set", "label=kind").out
-    assert "classes        1 (a 20)" in text
+    assert "classes        1 (a: 20)" in text
     assert "every label is a: a network learns nothing from one class" in text
 
 

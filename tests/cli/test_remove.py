@@ -48,7 +48,7 @@ def test_remove_lists_the_size_of_each_folder(make_build, raw, home) -> None:
     folders = {entry["folder"]: (entry["what"], entry["bytes"]) for entry in result["folders"]}
     assert folders["built/s3dis-k4"] == ("build", size_of(build.path))
     assert folders["raw/s3dis"] == ("raw files", size_of(raw))
-    assert folders["runs/s3dis/gcn"] == ("2 runs", 2000)
+    assert folders["runs/s3dis/gcn/two"] == ("run", 1000)
     assert folders["sweeps"] == ("logs of sweeps", 10)
     assert folders["."][1] >= 7
     assert result["bytes"] == sum(size for _, size in folders.values())
@@ -127,7 +127,7 @@ def test_links_are_followed_only_at_the_top_of_the_home(home, tmp_path) -> None:
         entry["folder"]: entry["bytes"]
         for entry in expect_success("list", "--json").json["folders"]
     }
-    assert folders["runs/s3dis/gcn"] == 2 + len("kmip-data: run\n")
+    assert folders["runs/s3dis/gcn/one"] == 2 + len("kmip-data: run\n")
     expect_success("remove", "one", "--yes")
     assert not any((tmp_path / "disk").iterdir())
 

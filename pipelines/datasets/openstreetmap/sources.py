@@ -120,9 +120,8 @@ def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     """Return the vocabulary from the card of a build."""
     build = find(name, home=home)
     try:
-        text = json.dumps(build.card.statistics["city"]["vocabulary"])
-        return Vocabulary.model_validate_json(text)
-    except (LookupError, TypeError, ValueError) as error:
+        return Vocabulary.model_validate_json(json.dumps(build.card.vocabulary))
+    except ValueError as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
             next="use another --set vocabulary=NAME, or none",

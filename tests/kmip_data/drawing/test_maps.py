@@ -16,7 +16,6 @@ from kmip_data.drawing import maps
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
-    category_names,
     city_layers,
     dense_area,
     draw_map,
@@ -74,7 +73,6 @@ def test_one_hot_columns_are_labelled_and_other_builds_are_refused(city, tmp_pat
     assert "lanes 2" in city.columns
     assert not [name for name in city.columns if re.search(r"\[.*[,']|True|False", name)]
     assert {"lanes 2 and 3", "reversed no and yes"} < city.columns.keys()
-    assert category_names(("lanes_7", "speed [km/h]"), None) == ["lanes_7", "speed [km/h]"]
     with pytest.raises(UsageError, match="city"):
         read_city_map(write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4)))
 

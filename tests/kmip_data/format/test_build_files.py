@@ -35,13 +35,14 @@ def test_the_page_describes_the_build(build: Build) -> None:
     assert page == render_card(read_card(build.path))
     for text in (
         "# Toy rings",
-        "20 graphs, 130 nodes, 260 edges in 7 shards; complete by counts, bytes not pinned.",
+        "| graphs | 20 |",
+        "| raw files | complete by counts, bytes not pinned |",
         build.card.key,
-        "| `node/x` | `x` | float32 [2] |",
+        "| `x` | `node/x` | float32 | N×2 |",
         "**graph-fold0** (default)",
         "| train | 16 | 104 | 208 |",
-        "| 0 | red | 37 | 28.46% |",
-        "[CC0](https://example.com)",
+        "| 0 | red | 37 (28.46%) |",
+        "CC0<br>https://example.com",
         "@misc{toy}",
         "part0.txt",
         build.card.content_digest,
@@ -113,8 +114,7 @@ def test_pages_label_samples_and_incomplete_builds(build: Build) -> None:
     )
     page = render_card(sample)
     assert page.startswith("# Toy rings (sample: generated, not the real data)\n")
-    assert "not the complete published set" in page
-    assert "| 0 | 0 | 37 |" in page  # classes without names
+    assert "| 0 | 0 | 37 (28.46%) |" in page  # classes without names
     nothing = {"splits": {}, "default_split": "", "statistics": {}, "receipts": [], "citation": ""}
     bare = Card.model_validate({**values, **nothing})
     assert "## Splits" not in render_card(bare)
