@@ -96,14 +96,11 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
 
     # 1. Sizes, splits, presets, class and license.
     expected = manifest.expected
-    averages = []
-    for value, unit in ((expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")):
-        if value is not None:
-            averages.append(f"{value:,.1f} {unit}")
     pairs: list[tuple[str, object]] = [
         ("task", manifest.task),
         ("graphs", expected.graphs),
-        ("average", ", ".join(averages)),
+        ("nodes/graph", expected.avg_nodes),
+        ("edges/graph", expected.avg_edges),
     ]
     for rule, parts in expected.splits.items():
         sizes = ", ".join(f"{part} {count:,}" for part, count in parts.items())

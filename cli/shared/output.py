@@ -169,7 +169,7 @@ def wrap_to_terminal(text: str, *, piped: int | None = None) -> str:
 def _format_cell(value: object) -> str:
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def build_as_json(build: Build) -> Json:

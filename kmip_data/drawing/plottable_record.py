@@ -16,6 +16,7 @@ from kmip_data.drawing.molecules import (
     draw_molecule,
 )
 from kmip_data.drawing.numpy_records import Records
+from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
@@ -219,22 +220,19 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     column = dataset.schema.y_column
     if column is None or column.level != "graph":
         return None
+    if column.num_classes:
+        facts = BuildFacts(dataset.card)
+        counts = np.array(facts.class_counts, np.int64)
+        return Labels(tuple(facts.class_names), column.unit, counts) if counts.size else None
+    if isinstance(dataset, Records):
+        values = dataset.graph_column_values(column)
+    else:
+        values = getattr(dataset, column.attribute).numpy()
+    values = values.reshape(len(dataset), -1)
     names = column.fields
-    if not column.num_classes:
-        if isinstance(dataset, Records):
-            values = dataset.graph_column_values(column)
-        else:
-            values = getattr(dataset, column.attribute).numpy()
-        values = values.reshape(len(dataset), -1)
-        if not names and values.shape[1] > 1:
-            names = tuple(map(str, range(values.shape[1])))
-        return Labels(names, column.unit, values=values.astype(np.float32))
-    if not names:
-        names = tuple(class_name(i, dataset.class_names) for i in range(column.num_classes))
-    counts = dataset.card.statistics.get("classes", {}).get("total", [])
-    if len(counts) != len(names):
-        return None
-    return Labels(names, column.unit, counts=np.array(counts, np.int64))
+    if not names and values.shape[1] > 1:
+        names = tuple(map(str, range(values.shape[1])))
+    return Labels(names, column.unit, values=values.astype(np.float32))
 
 
 def up_axis_name(card: Card) -> Literal["y", "z"]:

@@ -72,24 +72,24 @@ class BuildFacts:
         counts = self.card.statistics.get("classes", {}).get("splits", {}).get(split, {})
         return {part: counts[part] for part in parts_in_order(counts)}
 
-    def parts(self, split: str) -> list[tuple[str, int, int, int | None, str]]:
+    def parts(self, split: str) -> list[list[object]]:
         """Return name, graphs, nodes, edges and digest of each part, and the nodes in no part."""
-        rows: list[tuple[str, int, int, int | None, str]] = []
+        rows: list[list[object]] = []
         unassigned = self.card.counts["nodes"]
         for part, counts in self.card.splits[split].ordered_parts():
             unassigned -= counts.nodes
-            rows.append((part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]))
+            rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
         if self.card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
-            rows.append(("in none", 1, unassigned, None, ""))
+            rows.append(["in none", 1, unassigned, None, ""])
         return rows
 
     def classes(self, split: str) -> list[tuple[str, ...]]:
         """Return a header, and number, name, count and share of each class in all and each part."""
         parts = {"all": self.class_counts, **self.class_counts_by_part(split)}
         columns = []
-        for numbers in parts.values():
-            total = max(1, sum(numbers))
-            columns.append([f"{number:,} ({number / total:.2%})" for number in numbers])
+        for counts in parts.values():
+            total = max(1, sum(counts))
+            columns.append([f"{count:,} ({count / total:.2%})" for count in counts])
         numbers = map(str, range(len(columns[0])))
         return [("", "class", *parts), *zip(numbers, self.class_names, *columns, strict=True)]
 

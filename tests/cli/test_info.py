@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 from support.cli import expect_refusal, expect_success
+
+from kmip_data.format.build_facts import BuildFacts
+from kmip_data.format.build_files import PAGE_NAME
+from kmip_data.format.card import read_card
 
 
 def test_info_of_a_dataset_lists_its_builds(make_build):
@@ -58,6 +63,14 @@ def test_info_shows_degrees_and_the_classes_of_each_part(home_of_sample):
     (train,) = (line for line in text.splitlines() if f"{default} (default)  train" in line)
     assert f"{card['splits'][default]['parts']['train']['nodes']:,}" in train
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
+
+    # The page has the same facts.
+    folder = Path(card["path"])
+    page = (folder / PAGE_NAME).read_text().replace("\\", "")
+    for label, value in BuildFacts(read_card(folder)).values(default):
+        assert f"\n{label} " in text
+        assert all(f"  {line}" in text for line in value.splitlines()), label
+        assert f"| {label} | {value.replace(chr(10), '<br>')} |" in page
 
 
 def test_info_mentions_samples_several_builds_and_a_damaged_card(make_build):

@@ -67,8 +67,10 @@ def test_markup_in_a_card_is_not_rendered(build: Build) -> None:
         "parameters": {},
     }
     receipt = {**values["receipts"][0], "name": HOSTILE, "origin": HOSTILE}
+    files = {"ignored": [HOSTILE], HOSTILE: HOSTILE, "missing": [1, {HOSTILE: None}], "rows": None}
     hostile = {
         "title": HOSTILE,
+        "statistics": {"files": files, "skipped": [(HOSTILE, HOSTILE)]},
         "notes": [HOSTILE],
         "class_names": [HOSTILE] * len(values["class_names"]),
         "citation": f"{HOSTILE}\n```\n<script>",

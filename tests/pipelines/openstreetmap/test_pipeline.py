@@ -133,6 +133,10 @@ def test_builds_of_one_name_are_distinguished_by_their_folders(home):
         assert config_for_data(build.path.name, home=home).data.dataset == str(build.path)
         outcome = kmip("info", build.path.name, "--home", str(home.path))
         assert (outcome.code, str(build.path) in outcome.out) == (0, True)
+        # Categories have the explorer's names, on the page too.
+        for text in (outcome.out, (build.path / "README.md").read_text()):
+            assert "landuse_0" not in text
+            assert "reversed no and yes, highway " in text
     outcome = kmip("build", "twice", "--home", str(home.path))
     command = f"kmip-data build --home {home.path} city --name twice"
     assert (outcome.code, command in outcome.err) == (2, True)
