@@ -25,11 +25,11 @@ _SOURCE_OPTIONS = {
     "city": "one of --archive (a map, a street graph or tensors) and --place",
     "graphs": "--archive, a file, a folder or an archive of graphs",
     "points": "--archive, a folder of point clouds or one",
-    "superpixels": "--images and --masks",
+    "superpixels": "--archive, a folder of pictures, perhaps with masks; or --images and --masks",
 }
 
-#: Usual names of the folder of masks, in lower case.
-_MASK_FOLDERS = {"annotations", "gt", "labels", "mask", "masks", "segmentationclass"}
+#: Recipe -> field of its source that ``--archive`` is.
+_SOURCE_FIELDS = {"graphs": "path", "points": "path", "superpixels": "images"}
 
 
 def build_own_data(
@@ -49,8 +49,7 @@ def build_own_data(
             f"{recipe!r} builds from your own files; a sample is generated without any.",
             next="leave out --sample",
         )
-    max_archives = 0 if recipe == "superpixels" else 1
-    if len(archives) > max_archives:
+    if len(archives) + ("images" in parameters.source) > 1:
         raise _too_many_archives_error(recipe, archives)
     source = {**parameters.source}
     name = source.pop("name", None)
@@ -66,7 +65,7 @@ def build_own_data(
     if like := source.get("like"):
         source["like"] = _data_to_imitate(like, home)
     for path in archives:
-        field = "path" if recipe in {"graphs", "points"} else _city_source_field(path)
+        field = _SOURCE_FIELDS.get(recipe) or _city_source_field(path)
         source[field] = path
     return build_own(
         recipe,
@@ -147,29 +146,12 @@ def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageEr
         step += "; names of tables need the word nodes, edges or graphs, such as nodes.csv"
     elif recipe != "points":
         step = f"kmip-data info {recipe}"
-        if recipe == "superpixels" and len(archives) == 1:
-            step = _options_of_pictures(archives[0]) or step
     return UsageError(
-        f"{recipe!r} takes {'no --archive' if recipe == 'superpixels' else 'one --archive'}.",
+        f"{recipe!r} takes one --archive.",
         expected=_SOURCE_OPTIONS[recipe],
         found=", ".join(map(str, archives)),
         next=step,
     )
-
-
-def _options_of_pictures(folder: Path) -> str:
-    """Return ``--images`` and ``--masks`` for a folder of pictures; empty if it has none."""
-    from kmip_data.pipelines.datasets.superpixels.picture_graphs import PICTURE_SUFFIXES
-
-    pictures = [path for path in folder.rglob("*") if path.suffix.lower() in PICTURE_SUFFIXES]
-    names = {path.relative_to(folder).parts[0] for path in pictures}
-    masks = [name for name in names if name.lower() in _MASK_FOLDERS]
-    images = [name for name in names if name not in masks]
-    if len(masks) == len(images) == 1:
-        options = [("--images", folder / images[0]), ("--masks", folder / masks[0])]
-    else:
-        options = [("--images", folder)] if pictures and not masks else []
-    return " ".join(f"{option} {shlex.quote(str(path))}" for option, path in options)
 
 
 def _data_to_imitate(like: str, home: Home) -> str:

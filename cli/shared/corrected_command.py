@@ -115,8 +115,6 @@ def add_options(
             replaced |= {(option, key), ("--set", option[2:])}
         if key in _OPTION_MEANT_AS_KEY:
             replaced.add((_OPTION_MEANT_AS_KEY[key], ""))
-        if option == "--images":
-            replaced.add(("--archive", ""))
         if option in {"--split-rule", "--folds"}:
             replaced |= _FOLD_OPTIONS
     return [*_drop_options(args, replaced, flags), *options]

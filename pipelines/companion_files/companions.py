@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from kmip_data.arrays import Array
@@ -33,7 +33,9 @@ from kmip_data.text import list_names
 
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
+_MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
+NO_LABEL = "none"  #: value of ``label``: no labels
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 
 
@@ -57,14 +59,38 @@ class Companions:
     parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
     files: set[str] = field(default_factory=set)  #: all of these files
+    #: first two rows of each table that names no items
+    unmatched: dict[str, list[list[str]]] = field(default_factory=dict)
+    #: file in another encoding -> error
+    undecoded: dict[str, UnknownEncoding] = field(default_factory=dict)
 
     def find_column(self, names: Iterable[str]) -> ItemColumn | None:
-        """Return the first column with one of the names."""
+        """Return the first column with one of the names, of all tables that have it.
+
+        Raises ``DamagedInput`` if two tables have different values for an item.
+        """
         for name in names:
-            for column in self.columns:
-                if comparable_name(column.name) == comparable_name(name):
-                    return column
+            wanted = comparable_name(name)
+            columns = [column for column in self.columns if comparable_name(column.name) == wanted]
+            varied = [column for column in columns if len({*column.by_item.values()}) > 1]
+            for column in columns:
+                if varied and column not in varied:
+                    reason = f"each row has the same {column.name!r}, and other tables have more"
+                    self.ignored[column.file] = reason
+            if columns:
+                return _joined(varied or columns)
         return None
+
+    def refuse_unmatched(self, label: str, items: Sequence[str]) -> None:
+        """Refuse a label that is a column of a table whose columns name no items."""
+        for file, rows in self.unmatched.items():
+            if comparable_name(label) in map(comparable_name, rows[0]):
+                raise DamagedInput(
+                    f"{file} has a column {label!r}, but no column with the names of the files.",
+                    expected=f"names such as {PurePosixPath(items[0]).stem!r}",
+                    found=f"{list_names(rows[1], 100)} in its first row",
+                    next=f"--set label={NO_LABEL}, to build without labels; or write these names into {file}",
+                )
 
     def unused_columns(self, used: Collection[str]) -> dict[str, str]:
         """Return the tables with columns that are not ``used``, and how to use these."""
@@ -93,6 +119,18 @@ class Companions:
         """Return the files of each cloud that is no companion."""
         return {cloud: parts for cloud, parts in files.items() if parts[0] not in self.files}
 
+    def matches_by_number(self) -> list[str]:
+        """Return an example for each table whose items are known by their numbers alone."""
+        examples = {}
+        for column in self.columns:
+            for item, value in column.by_item.items():
+                path = PurePosixPath(item)
+                text = _text_of_id(value)
+                if column.is_key and path.stem.casefold() not in text.casefold():
+                    example = f"{column.name!r} {text} of {column.file} is {path.name}"
+                    examples.setdefault(column.file, example)
+        return [*examples.values()]
+
     @property
     def column_names(self) -> list[str]:
         """Names of these columns."""
@@ -118,8 +156,14 @@ def find_companions(
                 text.name: _add_text(companions, text, names, options)
                 for text in texts_of_file(folder / name, name)
             }
-        except UnknownEncoding as error:  # of a table, or of a cloud
+        except UnknownEncoding as error:
+            # Any encoding shows whether it is a table, whose texts need theirs.
             companions.ignored[name] = first_problem(error)
+            likely = find_companions(folder, [name], items, options._replace(encoding="latin-1"))
+            if name in likely.ignored:
+                companions.files.add(name)
+            else:
+                companions.undecoded[name] = error
             continue
         if None in reasons.values():
             continue
@@ -129,6 +173,44 @@ def find_companions(
             unused = {name: "; ".join(filter(None, unused.values())) or NO_TABLE}
         companions.ignored |= unused
     return companions if {*items} - companions.files else Companions()
+
+
+def _joined(columns: Sequence[ItemColumn]) -> ItemColumn:
+    """Return columns of several tables as one."""
+    values: dict[str, object] = {}
+    for column in columns:
+        for item, value in column.by_item.items():
+            known = values.get(item)
+            if None not in {known, value} and known != value:
+                raise DamagedInput(
+                    f"{columns[0].file} has {known!r} as {column.name!r} of {item}, and {column.file} has "
+                    f"{value!r}.",
+                    next="leave one of the tables out of the folder",
+                )
+            values[item] = known if value is None else value
+    return columns[0]._replace(file=" and ".join(column.file for column in columns), by_item=values)
+
+
+def companions_beside(
+    folder: Path | None, items: Sequence[str]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the legends, lists and tables next to a folder of items, and files ignored for a reason."""
+    if folder is None or not folder.is_dir():
+        return {}, {}
+    parent = folder.absolute().parent
+    names = [
+        path.name
+        for path in sorted(parent.iterdir())
+        if path.is_file()
+        and path.suffix.lower() in COMPANION_SUFFIXES
+        and not path.name.startswith(".")
+        and path.stat().st_size <= _MAX_BYTES_BESIDE
+    ]
+    companions = find_companions(parent, names, items, CloudOptions())
+    # A file about other things has no place in the build.
+    reasons = {name: why for name, why in companions.ignored.items() if why != NO_TABLE}
+    useful = companions.files - companions.ignored.keys()
+    return {name: parent / name for name in sorted(useful)}, reasons
 
 
 def _add_text(
@@ -156,7 +238,9 @@ def _add_text(
         companions.colours[text.name] = colours
     if legend is not None or colours or isinstance(table, list):
         return ""
-    if text.is_sheet or _has_no_points(rows):
+    if len(rows) > 1:
+        companions.unmatched[text.name] = rows[:2]
+    if text.is_sheet or _has_no_points(rows, options):
         return str(table)
     return None
 
@@ -182,10 +266,19 @@ def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
     return [[cell.strip("\"' ") for cell in row] for row in split_rows(rows, separator)]
 
 
-def _has_no_points(rows: Sequence[Sequence[str]]) -> bool:
-    """True if nearly no row has two numbers."""
+def _has_no_points(rows: Sequence[Sequence[str]], options: CloudOptions) -> bool:
+    """True if nearly no row has two numbers, or if the names of columns are not those of a position."""
+    first_row = [cell.strip("/#% ") for cell in rows[0]] if rows else []
+    has_names = all(cell and not is_written_number(cell) for cell in first_row)
+    if has_names and len(rows) > 1 and not _names_position(first_row, options):
+        return True
     numeric = sum(sum(map(is_written_number, row)) > 1 for row in rows)
     return numeric <= _MAX_NUMERIC_ROWS * len(rows)
+
+
+def _names_position(row: Sequence[str], options: CloudOptions) -> bool:
+    """True if all columns of a position are in a row."""
+    return {*map(comparable_name, row)} >= {*map(comparable_name, options.position)}
 
 
 def _listed_items(
@@ -209,8 +302,7 @@ def _item_table(
     """Return the columns of a table of items, or the reason why a text is none."""
     reason = NO_TABLE
     # Names of clouds may be words or numbers that are in their rows, too.
-    first_row = {*map(comparable_name, rows[0])} if rows else set()
-    if first_row >= {*map(comparable_name, options.position)}:
+    if rows and _names_position(rows[0], options):
         return reason
     for position, cells in enumerate(zip(*rows, strict=False)):
         named = [names.find(cell) is not None for cell in cells]

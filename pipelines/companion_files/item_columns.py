@@ -19,12 +19,11 @@ from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PARTS, part_name
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.common_columns import class_column, regression_column
-from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
+from kmip_data.pipelines.companion_files.companions import NO_LABEL, Companions, ItemColumn
 from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
 from kmip_data.text import list_names
 
-NO_LABEL = "none"  #: value of ``label``: no labels
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
 _MIN_ITEMS_PER_CLASS = (
     2  #: average number of items from which a folder or value is a class by default
@@ -101,28 +100,40 @@ def labels_of_items(
 def _only_target(companions: Companions, folders: set[str], group: str) -> ItemColumn | None:
     """Return the only column of all tables that can be a target; ``None`` if ``folders`` are.
 
-    Folders such as batch1 and batch2 are classes only if the user says so.
+    Folders such as batch1 and batch2 are classes only if the user says so. Raises ``OpenQuestions``
+    if several of these may be the target; texts are likelier than numbers.
     """
-    targets = [
-        column
-        for column in companions.columns
-        if not column.is_key
-        and column.name != group
-        and _is_target(column)
-        and not _has_parts(column)
-    ]
-    target = targets[0] if len(targets) == 1 else None
+    targets: dict[str, ItemColumn] = {}
+    for column in companions.columns:
+        name = comparable_name(column.name)
+        if column.is_key or column.name == group or name in targets or _has_parts(column):
+            continue
+        joined = companions.find_column([name])
+        if joined is not None and _is_target(joined):
+            targets[name] = joined
+    likely = sorted(targets.values(), key=lambda column: not _has_texts(column))
     are_numbered = are_numbered_alike(folders)
-    if not folders or (target is not None and are_numbered):
-        return target
-    if target is None and not are_numbered:
+    if len(likely) < 2 and (not folders or (likely and are_numbered)):
+        return likely[0] if likely else None
+    if not likely and not are_numbered:
         return None
-    question = f"The folders {list_names(sorted(folders), 100)} may be classes"
-    answers = ["--set label=folder", "--set label=none"]
-    if target is not None:
-        question += f", or the column {target.name!r} of {target.file} may have the labels"
-        answers[1] = f"--set label={shlex.quote(target.name)}"
-    raise OpenQuestions({f"{question}: {', or '.join(answers)}": answers[are_numbered]})
+    answers = [(f"the column {column.name!r} of {column.file}", column.name) for column in likely]
+    nothing = ("nothing", NO_LABEL)
+    in_folders = (f"the folders {list_names(sorted(folders), 100)}", FOLDER_LABEL)
+    if are_numbered:
+        answers += [nothing, in_folders]
+    elif folders:
+        answers = [in_folders, *answers, nothing]
+    else:
+        answers.append(nothing)
+    options = [f"--set label={shlex.quote(name)}" for _, name in answers]
+    listed = [f"{place}: {option}" for (place, _), option in zip(answers, options, strict=True)]
+    raise OpenQuestions({f"The target may be {', or '.join(listed)}": options[0]})
+
+
+def _has_texts(column: ItemColumn) -> bool:
+    """True for a column with texts."""
+    return any(isinstance(value, str) for value in column.by_item.values())
 
 
 def are_numbered_alike(folders: Collection[str]) -> bool:

@@ -47,6 +47,7 @@ FLOATS = np.random.default_rng(0).random((9, 4)).astype("<f4").tobytes()
 FOLDERS = [f"{'ab'[n % 2]}/{n}" for n in range(4)]
 FRACTIONS = {"t.csv": table_of(FOLDERS, [0.5, 0.7, 0.5, 0.8])}
 BATCHES = [f"batch{n % 2}/{n}" for n in range(4)]
+TREES = "no,height,wood\n" + "".join(f"{n},{n}.5,{'ab'[n % 2]}\n" for n in range(4))
 MANY = [f"{n}.txt" for n in range(24)]
 #: Recipe, files, and part of the question.
 QUESTIONS = {
@@ -102,17 +103,22 @@ QUESTIONS = {
     "batches of clouds": (
         "points",
         clouds([f"{name}.txt" for name in BATCHES]),
-        "may be classes: ",
+        "nothing: --set label=none, or the folders batch0, batch1",
     ),
     "clouds in folders": (
         "points",
         clouds([f"{name}.txt" for name in FOLDERS]) | FRACTIONS,
-        "or the column 'kind' of t.csv may",
+        "or the column 'kind' of t.csv",
+    ),
+    "columns of clouds": (
+        "points",
+        clouds([f"tree_{n:03}.txt" for n in range(4)]) | {"t.csv": TREES},
+        "may be the column 'wood' of t.csv: --set label=wood, or the column 'height'",
     ),
     "batches of pictures": (
         "superpixels",
         [f"{name}.png" for name in BATCHES],
-        "may be classes: ",
+        "nothing: --set label=none, or the folders batch0, batch1",
     ),
     "pictures in folders": (
         "superpixels",
@@ -142,9 +148,8 @@ def test_the_command_that_a_refusal_prints_builds(tmp_path, monkeypatch, case):
     recipe, files, question = QUESTIONS[case]
     folder = tmp_path / "own files"
     write_files(folder, files)
-    source = "--images" if recipe == "superpixels" else "--archive"
     further = {"points": ["--k=2"], "superpixels": ["--set=superpixels=4"], "graphs": []}[recipe]
-    line = ["build", recipe, "--name", "own", source, str(folder), "-q", "--jobs=1", *further]
+    line = ["build", recipe, "--name", "own", "--archive", str(folder), "-q", "--jobs=1", *further]
     refusal = expect_refusal(*line, "--set=picture=false", code=4)
     assert question in refusal.splitlines()[0]
     step = shlex.split(refusal.rpartition("next: kmip-data ")[2])

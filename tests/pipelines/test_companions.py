@@ -134,6 +134,15 @@ def test_an_item_is_found_by_each_of_its_names_that_no_other_has():
     assert names.find("a/x") == "a/x.txt"
     assert names.find("x") is names.find("z") is names.find("") is None
     assert names.find("room") == "Area_1/room"
+    numbers = ItemNames([f"run_2_{n:02}_x.txt" for n in range(3)] + ["trees 7.csv", "README.txt"])
+    assert [numbers.find(name) for name in ("1", "01", " 2.0", "3", "7")] == [
+        "run_2_01_x.txt",
+        "run_2_01_x.txt",
+        "run_2_02_x.txt",
+        None,
+        None,
+    ]
+    assert ItemNames([f"{n}_{n}.txt" for n in range(3)]).find("1") is None
 
 
 POINTS = "".join(f"{row} {row * 7 % 5} {row * 3 % 7}\n" for row in range(12))
@@ -320,7 +329,10 @@ def test_codes_of_a_legend_label_points(scans):
     for path in scans.glob("scan_*.txt"):
         rows = path.read_text().splitlines()[1:]
         path.write_text("".join(f"{row} {n}\n" for n, row in enumerate(rows)))
-    assert "table.csv: not used: site, height, age; --set label=" in build(scans, "bare").out
+    message = build(scans, "bare").err
+    for column in ("site", "height", "age"):
+        assert f"the column '{column}' of table.csv" in message
+    build(scans, "bare", "--set=label=none")
     assert kmip_data.open("bare")[0].y is None
     pd.DataFrame({"code": [0, 2, 4], "name": ["floor", "wall", "door"]}).to_excel(
         scans / "legend.xlsx", index=False

@@ -71,7 +71,8 @@ def test_a_table_beside_pictures_has_labels_groups_and_parts(tmp_path):
     message = build(tmp_path, "--set=label=mark", code=2).err
     assert "No table beside the pictures has a column 'mark'" in message
     assert "found: score, patient" in message
-    message = build(tmp_path, "--set=group=patients", name="groups", code=2).err
+    unknown = ("--set=group=patients", "--set=label=none")
+    message = build(tmp_path, *unknown, name="groups", code=2).err
     expect_success(*shlex.split(message.rpartition("kmip-data ")[2]))
     assert kmip_data.open("groups").card.schema_.column("graph/group").fields == ("patient",)
 
@@ -83,14 +84,13 @@ def test_the_only_target_of_tables_beside_pictures_labels_them(tmp_path):
     table = pd.DataFrame({"id": range(8), "leaf": [*"ab"] * 4})
     table.to_excel(tmp_path / "leaves.xlsx", index=False)
     done = build(tmp_path)
-    assert "the column 'leaf' of beside/leaves.xlsx, sheet Sheet1" in done.out
+    assert "the column 'leaf' of leaves.xlsx, sheet Sheet1" in done.out
+    assert "'id' 0 of leaves.xlsx, sheet Sheet1 is 00.png" in done.out
     assert [int(item.y) for item in kmip_data.open("own")] == [0, 1] * 4
     assert kmip_data.open("own").keys[1] == "01"
 
     table.assign(age=table["id"] / 2).to_excel(tmp_path / "leaves.xlsx", index=False)
-    done = build(tmp_path, name="several")
-    assert "sheet Sheet1: not used: leaf, age; --set label= or --set group= takes one" in done.out
-    assert kmip_data.open("several")[0].y is None
+    assert "--set label=age" in build(tmp_path, name="several", code=4).err
 
     (tmp_path / "leaves.xlsx").unlink()
     table.iloc[[0, 0, 1]].to_csv(tmp_path / "leaves.csv", index=False)

@@ -29,6 +29,7 @@ from kmip_data.pipelines.datasets.superpixels.mask_colours import (
     colours_of_legend,
     voc_palette,
 )
+from kmip_data.pipelines.datasets.superpixels.mask_files import find_masks, pair_with_masks
 from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
 from kmip_data.pipelines.engine import run
 from kmip_data.pipelines.find import find
@@ -390,11 +391,9 @@ def test_colour_masks_are_read_by_a_legend(pictures, home):
     assert legend[1] == "labels/class_dict.csv"
     assert legend[2].split() == ["name,r,g,b", "NAME,70,70,70"]
 
-    # An archive is its folders.
-    typed = f"--name own --archive {pictures} --jobs 1"
-    message = expect_refusal("build", "superpixels", *typed.split())
-    options = f"--name own --jobs 1 --images {pictures}/images --masks {pictures}/labels"
-    assert message.endswith(f"next: kmip-data build superpixels {options}\n")
+    # An archive has the masks among its pictures.
+    message = expect_refusal("build", "superpixels", "--name=own", "--archive", pictures, code=4)
+    assert f"{pictures.name}/labels/picture_000_L.png has the colour (70, 70, 70)" in message
 
     # The legend may be above the folders, and its second class has a colour of Pascal VOC.
     rows = legend[2].replace("NAME", "street").split()
@@ -412,6 +411,36 @@ def test_colour_masks_are_read_by_a_legend(pictures, home):
     expected = records(build(pictures, home, classes="2"))
     for key, record in records(in_colour).items():
         np.testing.assert_array_equal(record["y"], expected[key]["y"], key)
+
+
+#: Pictures and their masks.
+MASKS = {
+    "endings": {"a.jpg": "a_mask.png", "b.jpg": "b_mask.png"},
+    "beginnings": {"img_1.png": "mask_1.png", "img_2.png": "mask_2.png"},
+    "folders": {"test/0.png": "test_labels/0_L.png", "train/0.png": "train_labels/0_L.png"},
+    "folders above": {"JPEGImages/x/0.jpg": "gt/x/0.png", "JPEGImages/y/0.jpg": "gt/y/0.png"},
+    "a picture without one": {"a.jpg": "masks/a.png", "b.jpg": None},
+    "classes": {"with_mask/1.png": None, "without_mask/2.png": None},
+    "two of a picture": {"a.png": None, "a_label.png": None, "a_mask.png": None},
+    "no pictures": {"masks/a.png": None, "masks/b.png": None},
+    "photos": {"mask/1.png": None, "no/1.png": None},
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_masks_have_the_names_of_pictures_and_words_of_masks(tmp_path, case):
+    rng = np.random.default_rng(0)
+    files = {}
+    for name in filter(None, {**MASKS[case], **dict.fromkeys(MASKS[case].values())}):
+        pixels = rng.integers(0, 255 if case == "photos" else 2, (32, 32, 3), np.uint8)
+        files[name] = tmp_path / name
+        files[name].parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(files[name])
+    masks = find_masks(files)
+    pairs = pair_with_masks([f"{'masks' if name in masks else 'images'}/{name}" for name in files])
+    assert pairs == [
+        (f"images/{picture}", mask and f"masks/{mask}") for picture, mask in MASKS[case].items()
+    ]
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -27,9 +27,12 @@ from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
-from kmip_data.pipelines.companion_files.companions import find_companions
-from kmip_data.pipelines.companion_files.item_columns import (
+from kmip_data.pipelines.companion_files.companions import (
     NO_LABEL,
+    companions_beside,
+    find_companions,
+)
+from kmip_data.pipelines.companion_files.item_columns import (
     infer_classes,
     label_column,
     label_row,
@@ -93,6 +96,9 @@ class PointSource(DescribedSource):
         files, self._ignored_files = files_below(
             self.path, "--archive", CLOUD_SUFFIXES, {*LABEL_SUFFIXES, *COMPANION_SUFFIXES}
         )
+        beside, reasons = companions_beside(self.path, [*find_clouds(files).files])
+        files = {**beside, **files}
+        self._ignored_files |= reasons
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return files
@@ -296,6 +302,8 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
                     yield cloud.as_graph(str(positions[name]))
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_clouds())
+        if params.label is not None and labels is None and len(survey.unusable) == len(clouds):
+            companions.refuse_unmatched(params.label, clouds)
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
         # 3. Labels of points, else of clouds; parts and groups of clouds.
@@ -332,6 +340,11 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         unused |= companions.unused_columns({of_clouds, *fields})
         ignored_files = {**self.ignored_files, **folder.ignored, **unused}
         inferred.summary["warnings"] = warnings
+        inferred.summary["positions"] = "from the lowest corner of each cloud"
+        if inferred.missing:
+            inferred.summary["positions"] += "; missing features are 0"
+        if matches := companions.matches_by_number():
+            inferred.summary["names"] = matches
         inferred.summary["ignored"] = survey.unused_data() + [
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]

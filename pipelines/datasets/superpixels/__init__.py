@@ -27,7 +27,12 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
-from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions, find_companions
+from kmip_data.pipelines.companion_files.companions import (
+    NO_TABLE,
+    Companions,
+    companions_beside,
+    find_companions,
+)
 from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
@@ -36,6 +41,12 @@ from kmip_data.pipelines.datasets.superpixels.mask_colours import (
     UnknownColours,
     colours_of_legend,
     voc_colours,
+)
+from kmip_data.pipelines.datasets.superpixels.mask_files import (
+    IMAGE_FOLDER,
+    MASK_FOLDER,
+    find_masks,
+    pair_with_masks,
 )
 from kmip_data.pipelines.datasets.superpixels.parameters import (
     CompletedSuperpixelParams,
@@ -58,15 +69,11 @@ from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.runtime.parallel import prepare_ahead
 
-IMAGE_FOLDER = "images"
-MASK_FOLDER = "masks"
 BESIDE_FOLDER = "beside"
 MAX_PICTURES_PER_UNIT = 256
 _SPOOL_FOLDER = "pictures"
 _DECODING_THREADS = 8
-_MASK_ENDINGS = ("_l", "_mask", "_label", "_labels", "_gt")  #: of names, in any case
 MAX_MASK_VALUE = 65_535
-_MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of pictures
 MIN_UNITS = 32  #: minimum units if there are enough pictures, to share among processes
 
 
@@ -84,41 +91,28 @@ class SuperpixelSource(DescribedSource):
 
         Raises ``UsageError`` if there are none.
         """
-        files: dict[str, Path] = {}
-        folders = {IMAGE_FOLDER: self.images}
+        pictures, reasons = files_below(
+            self.images, "--images", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
+        )
+        self._ignored_files = {f"{IMAGE_FOLDER}/{name}": why for name, why in reasons.items()}
+        folders = [self.images, self.masks or self.images]
         if self.masks is not None:
-            folders[MASK_FOLDER] = self.masks
-        for option, folder in folders.items():
-            pictures, ignored_files = files_below(
-                folder, f"--{option}", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
+            masks, reasons = files_below(
+                self.masks, "--masks", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
             )
-            files |= {f"{option}/{name}": path for name, path in pictures.items()}
-            self._ignored_files |= {
-                f"{option}/{name}": reason for name, reason in ignored_files.items()
-            }
-        to_build = [name for name in files if name.startswith(f"{IMAGE_FOLDER}/")]
+            self._ignored_files |= {f"{MASK_FOLDER}/{name}": why for name, why in reasons.items()}
+        else:
+            names = find_masks(_only_pictures(pictures))
+            masks = {name: pictures.pop(name) for name in names}
+        files = {f"{IMAGE_FOLDER}/{name}": path for name, path in pictures.items()}
+        to_build = [*_only_pictures(files)]
+        files |= {f"{MASK_FOLDER}/{name}": path for name, path in masks.items()}
         beside: dict[str, Path] = {}
-        for folder in filter(None, folders.values()):
-            if folder.is_dir():
-                beside = self._files_beside(folder.absolute().parent, to_build) | beside
-        return files | beside
-
-    def _files_beside(self, parent: Path, pictures: Sequence[str]) -> dict[str, Path]:
-        """Return the legends, lists and tables in the folder that has a folder of files."""
-        names = [
-            path.name
-            for path in sorted(parent.iterdir())
-            if path.is_file()
-            and path.suffix.lower() in COMPANION_SUFFIXES
-            and not path.name.startswith(".")
-            and path.stat().st_size <= _MAX_BYTES_BESIDE
-        ]
-        companions = find_companions(parent, names, pictures, CloudOptions())
-        # A file about other things has no place in the build.
-        reasons = {name: why for name, why in companions.ignored.items() if why != NO_TABLE}
-        self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": why for name, why in reasons.items()}
-        useful = companions.files - companions.ignored.keys()
-        return {f"{BESIDE_FOLDER}/{name}": parent / name for name in sorted(useful)}
+        for folder in folders:
+            found, reasons = companions_beside(folder, to_build)
+            beside = found | beside
+            self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": why for name, why in reasons.items()}
+        return files | {f"{BESIDE_FOLDER}/{name}": path for name, path in sorted(beside.items())}
 
     @property
     def origin(self) -> str:
@@ -169,7 +163,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         **options: Any,
     ) -> tuple[RawCopy, bool]:
         """Copy the files, and remember the names of their folders."""
-        folders = {IMAGE_FOLDER: source.images, MASK_FOLDER: source.masks}
+        folders = {IMAGE_FOLDER: source.images, MASK_FOLDER: source.masks or source.images}
         self.folder_names = {
             name: folder.resolve().name for name, folder in folders.items() if folder is not None
         }
@@ -181,6 +175,21 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         if folder == BESIDE_FOLDER:
             return path
         return f"{self.folder_names.get(folder, folder)}{slash}{path}"
+
+    def _companions(
+        self, raw: RawCopy, pairs: Iterable[tuple[str, str | None]], params: OwnSuperpixelParams
+    ) -> Companions:
+        """Return the files next to the pictures."""
+        options = CloudOptions(encoding=params.encoding, decimal=params.decimal)
+        pictures = [picture for picture, _ in pairs]
+        companions = find_companions(raw.path, raw.members, pictures, options)
+        companions.columns = [
+            column._replace(file=self._shown(column.file)) for column in companions.columns
+        ]
+        for name, error in companions.undecoded.items():
+            error.message = error.message.replace(name, self._shown(name))
+            raise error
+        return companions
 
     def schema(self, params: CompletedSuperpixelParams) -> Schema:
         """Return LRGB's columns: 14 features, edge features of the rule, and the class."""
@@ -215,7 +224,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         if "classes" in params.model_fields_set or not _has_masks(raw.members):
             return params
         pairs = pair_with_masks(raw.members)
-        companions = _companions(raw, pairs)
+        companions = self._companions(raw, pairs, params)
         colours = colours_of_legend(companions.colours, MASK_FOLDER, (), ())
         legends: Iterable[Mapping[int, str]] = companions.legends.values()
         if colours is not None and _are_in_colour(raw, pairs):
@@ -256,7 +265,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
                 next=f"--set classes={num_names}",
             )
         pairs = pair_with_masks(raw.members)
-        companions = _companions(raw, pairs)
+        companions = self._companions(raw, pairs, params)
         companions.ignored |= {
             name: reason
             for name, reason in self.ignored_files.items()
@@ -455,7 +464,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         if mask is None:
             raise DamagedInput(
                 f"{self._shown(picture)} has no mask in {self._shown(MASK_FOLDER)}.",
-                next=f"name masks like their pictures, or with {' or '.join(_MASK_ENDINGS)} behind it",
+                next="name masks like their pictures, or with _mask, _label or _gt behind it",
             )
         return picture_graphs.read_mask(folder / mask, self._shown(mask), colours)
 
@@ -488,7 +497,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             params = OwnSuperpixelParams.model_validate(card.parameters)
             colours = None
             if _has_masks(copy.members):
-                colours = _mask_colours(_companions(copy, matched), params)
+                colours = _mask_colours(self._companions(copy, matched, params), params)
             for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
                     mask = None
@@ -512,43 +521,12 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
 PIPELINE = OwnSuperpixelPipeline
 
 
-def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Return each picture with its mask, matched by name without suffix, in name order.
-
-    The name of a mask may end in :data:`_MASK_ENDINGS`. Raises ``DamagedInput`` if two pictures or
-    two masks have the same name.
-    """
-    pictures: dict[str, str] = {}
-    masks: dict[str, str] = {}
-    for name in sorted(members):
-        folder, _, path = name.partition("/")
-        if not name.lower().endswith(picture_graphs.PICTURE_SUFFIXES):
-            continue
-        stem = str(PurePosixPath(path).with_suffix(""))
-        if folder == IMAGE_FOLDER:
-            _add_file(pictures, stem, name)
-        elif folder == MASK_FOLDER:  # after all pictures
-            if stem not in pictures:
-                ending = next(filter(stem.lower().endswith, _MASK_ENDINGS), "")
-                stem = stem.removesuffix(stem[len(stem) - len(ending) :])
-            _add_file(masks, stem, name)
-    return [(picture, masks.get(stem)) for stem, picture in sorted(pictures.items())]
-
-
-def _add_file(files: dict[str, str], stem: str, name: str) -> None:
-    """Add a picture or a mask by its name without suffix; refuse a second one."""
-    first = files.setdefault(stem, name)
-    if first != name:
-        raise DamagedInput(
-            f"Two files are called {stem}: {first} and {name}.",
-            next="keep one of them in the folder",
-        )
-
-
-def _companions(raw: RawCopy, pairs: Iterable[tuple[str, str | None]]) -> Companions:
-    """Return the files next to the pictures."""
-    pictures = [picture for picture, _ in pairs]
-    return find_companions(raw.path, raw.members, pictures, CloudOptions())
+def _only_pictures(files: Mapping[str, Path]) -> dict[str, Path]:
+    return {
+        name: path
+        for name, path in files.items()
+        if name.lower().endswith(picture_graphs.PICTURE_SUFFIXES)
+    }
 
 
 def _mask_colours(companions: Companions, params: OwnSuperpixelParams) -> MaskColours:

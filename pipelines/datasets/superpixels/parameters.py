@@ -10,9 +10,8 @@ from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.pipelines.companion_files.companions import Companions
+from kmip_data.pipelines.companion_files.companions import NO_LABEL, Companions
 from kmip_data.pipelines.companion_files.item_columns import (
-    NO_LABEL,
     ItemLabels,
     infer_classes,
     labels_of_items,
@@ -20,7 +19,7 @@ from kmip_data.pipelines.companion_files.item_columns import (
 )
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.own_pipeline import (
-    OwnParams,
+    OwnTextParams,
     format_classes_option,
     parse_class_count,
     parse_class_values,
@@ -28,7 +27,7 @@ from kmip_data.pipelines.own_pipeline import (
 from kmip_data.strict_model import StrictModel
 
 
-class OwnSuperpixelParams(OwnParams):
+class OwnSuperpixelParams(OwnTextParams):
     """Parameters that change the records."""
 
     superpixels: int = Field(
@@ -153,6 +152,8 @@ def infer_pictures(
     )
     values["graph/y"] = dict(labels.values)
     summary = inferred_classes.summary()
+    if matches := companions.matches_by_number():
+        summary["names"] = matches
     if params.label is None:
         summary["labels"] = f"{labels.source}, by its name; none: --set label=none"
     changes = {
@@ -184,6 +185,7 @@ def _labels_of_pictures(
     reason = "the pictures have no labels"
     params.refuse_unread(dict.fromkeys(("classes", "task", "class_name"), reason), **known)
     if params.label not in {None, NO_LABEL} and not params.label_optional:
+        companions.refuse_unmatched(str(params.label), pictures)
         raise UsageError(
             f"No table beside the pictures has a column {params.label!r}.",
             found=companions.describe_tables(),

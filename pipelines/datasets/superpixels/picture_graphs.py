@@ -119,6 +119,17 @@ def is_colour_mask(path: Path) -> bool:
         return False
 
 
+def may_be_mask(path: Path) -> bool:
+    """True for a picture of few colours."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=PILLOW_FORMATS) as image:
+            return image.getcolors(MAX_CLASSES + 1) is not None
+    except Exception:  # noqa: BLE001 -- as above
+        return False
+
+
 def read_mask(path: Path, name: str, colours: MaskColours | None = None) -> I64:
     """Return the value of each pixel, (H, W), -1 if it is transparent or not finite.
 
