@@ -142,9 +142,7 @@ def build_command_after_dry_run(
 def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:
     """Return the error for more ``--archive`` options than a recipe takes."""
     step = "copy them into a folder or zip, and pass it alone: --archive FOLDER"
-    if recipe == "graphs":
-        step += "; names of tables need the word nodes, edges or graphs, such as nodes.csv"
-    elif recipe != "points":
+    if recipe == "city":
         step = f"kmip-data info {recipe}"
     return UsageError(
         f"{recipe!r} takes one --archive.",

@@ -46,7 +46,6 @@ from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule
-NOT_STORED = "not stored: "  #: begins the notes about columns that are left out
 
 
 def as_arguments(text: str) -> str:
@@ -163,6 +162,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
     ) -> None:
         super().__init__(manifest)
         self._graphs = graphs
+        self.warnings: list[str] = []  #: notes on columns and arguments of the call
         self._split = None if split is None else _with_part_names(split)
 
     def ingest(self, raw: RawCopy, options: ReadOptions, spool: Path) -> Findings:
@@ -185,16 +185,15 @@ class InMemoryPipeline(OwnGraphsPipeline):
         Only tables have warnings: graphs of tensors are as their user made them.
         """
         additions = super().card_additions(prepared, params)
-        notes = [
-            as_arguments(warning)
-            for warning in additions.notes
-            if isinstance(self._graphs, InMemoryTables)
-        ]
-        notes += [
-            f"{NOT_STORED}{as_arguments(line)}"
+        warnings = additions.notes if isinstance(self._graphs, InMemoryTables) else []
+        not_stored = [
+            f"not stored: {as_arguments(line)}"
             for line in params.inferred.summary["ignored"]
             if line.partition(": ")[0] not in params.ignore
         ]
+        with_options = [line for line in warnings if as_arguments(line) != line]
+        self.warnings = [*map(as_arguments, with_options), *not_stored]
+        notes = [*map(as_arguments, warnings), *not_stored]
         return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
     def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:

@@ -39,7 +39,6 @@ from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.in_memory_pipeline import (
-    NOT_STORED,
     IndicesOrMask,
     InMemoryPipeline,
     InMemoryTables,
@@ -175,9 +174,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
         except (DamagedInput, UsageError) as error:
             raise _as_call_error(error) from error
     build = Build(folder, card)
-    # Of the notes, those that name a column or an argument of this call.
-    notes = [note for note in card.notes if note.startswith(NOT_STORED) or "save(…" in note]
-    for problem in [*notes, *feature_problems(build)]:
+    for problem in [*pipeline.warnings, *feature_problems(build)]:
         warnings.warn(problem, stacklevel=2)
     return build
 

@@ -11,7 +11,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 
 Colour = tuple[int, int, int]  #: red, green, blue
-_CHANNELS = ({"r", "red"}, {"g", "green"}, {"b", "blue"})
+CHANNELS = ({"r", "red"}, {"g", "green"}, {"b", "blue"})
 _HEXADECIMAL = re.compile(r"#[0-9a-fA-F]{6}")
 _CHANNEL = re.compile(r"\d{1,3}")
 _INTEGER = re.compile(r"\d{1,5}")
@@ -76,7 +76,7 @@ def _colour_positions(columns: Sequence[Sequence[str]], header: Sequence[str]) -
     ]
     named = [
         [position for position in channels if header[position].strip().lower() in words]
-        for words in _CHANNELS
+        for words in CHANNELS
     ]
     if all(len(positions) == 1 for positions in named):
         return [positions[0] for positions in named]

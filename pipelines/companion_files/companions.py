@@ -121,7 +121,7 @@ class Companions:
 
     def matches_by_number(self) -> list[str]:
         """Return an example for each table whose items are known by their numbers alone."""
-        examples = {}
+        examples: dict[str, str] = {}
         for column in self.columns:
             for item, value in column.by_item.items():
                 path = PurePosixPath(item)
@@ -191,11 +191,9 @@ def _joined(columns: Sequence[ItemColumn]) -> ItemColumn:
     return columns[0]._replace(file=" and ".join(column.file for column in columns), by_item=values)
 
 
-def companions_beside(
-    folder: Path | None, items: Sequence[str]
-) -> tuple[dict[str, Path], dict[str, str]]:
+def companions_beside(folder: Path, items: Sequence[str]) -> tuple[dict[str, Path], dict[str, str]]:
     """Return the legends, lists and tables next to a folder of items, and files ignored for a reason."""
-    if folder is None or not folder.is_dir():
+    if not folder.is_dir():
         return {}, {}
     parent = folder.absolute().parent
     names = [
@@ -226,7 +224,7 @@ def _add_text(
         return ""
 
     # Two columns may be both, if the names of the items are numbers; more are one of both.
-    legend = text.legend(options.encoding)
+    legend, colours = text.legends(options.encoding)
     table = _item_table(text, rows, names, options)
     if isinstance(table, list):
         companions.columns += table
@@ -234,7 +232,7 @@ def _add_text(
             legend = None
     if legend is not None:
         companions.legends[text.name] = legend
-    if colours := text.class_colours(options.encoding):
+    if colours:
         companions.colours[text.name] = colours
     if legend is not None or colours or isinstance(table, list):
         return ""

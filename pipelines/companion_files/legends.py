@@ -6,11 +6,11 @@ import csv
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.companion_files.colour_legends import CHANNELS
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 
 LEGEND_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
@@ -27,25 +27,21 @@ _ROW = re.compile(
 _CODE = re.compile(r"-?\d{1,9}")
 _NUMBERS = re.compile(r"[-+\d.eE, ]*")
 _COLOUR = re.compile(r"#?[0-9a-fA-F]{6,8}|#[0-9a-fA-F]{3}|(rgb)?\(.*\)")
-_COLOUR_NAMES = {"r", "g", "b", "a", "red", "green", "blue", "alpha"}
+_COLOUR_NAMES = {"a", "alpha"}.union(*CHANNELS)
+_LIST_TITLE = re.compile("class|label|name|categor", re.IGNORECASE)
 _NAME_WORDS = {"class", "label", "name"}  #: words in the name of a column with names
 
 
-def read_legend(path: Path, encoding: str = "") -> dict[int, str] | None:
-    """Return the name of each code in a legend, by code; ``None`` if a file is no legend.
+def legend_of_text(
+    data: bytes, name: str, encoding: str = "", title: str = ""
+) -> dict[int, str] | None:
+    """Return the name of each code in the content of a file, by code; ``None`` if it is no legend.
 
     A legend is a table with a column of integers and one of texts, each of them once, with or without
     names of the columns. Of several texts, the name is the one called class, name or label, else the
     first that is no colour. In JSON it is ``{"0": "floor", "1": "wall"}``, ``{"floor": 0, "wall": 1}`` or
-    ``["floor", "wall"]``.
+    ``["floor", "wall"]``. Lines are names from 0 if the ``title`` says so, as of ``classes.txt``.
     """
-    if path.suffix.lower() not in LEGEND_SUFFIXES or path.stat().st_size > MAX_BYTES:
-        return None
-    return legend_of_text(path.read_bytes(), path.name, encoding)
-
-
-def legend_of_text(data: bytes, name: str, encoding: str = "") -> dict[int, str] | None:
-    """Return the legend in the content of a file, as ``read_legend``."""
     if len(data) > MAX_BYTES:
         return None
     try:
@@ -55,6 +51,8 @@ def legend_of_text(data: bytes, name: str, encoding: str = "") -> dict[int, str]
             text = bytes(read_delimited(data, name, encoding).data)
             lines = [line for line in text.decode().split("\n") if line.strip()]
             pairs = _pairs_of_text(lines) or _pairs_of_table(lines)
+            if not pairs and _LIST_TITLE.search(title):
+                pairs = [*enumerate(line.strip() for line in lines)]
     except (ValueError, RecursionError, csv.Error, DamagedInput, UsageError):
         return None  # no text, or in another encoding
     names = dict(pairs)

@@ -75,7 +75,6 @@ class ItemNames:
         self._items = _names_of_one_item(names)
         self._folded_items = _names_of_one_item([(name.casefold(), item) for name, item in names])
         self._numbered_items = _names_of_one_item(_varying_numbers(stems))
-        self.example = next(iter(items), "")
 
     def find(self, name: str) -> str | None:
         """Return the item that a name means, which may have upper folders of its own.

@@ -49,20 +49,14 @@ class TableText:
         with self.path.open("rb") as file:
             return file.read(size)
 
-    def legend(self, encoding: str = "") -> dict[int, str] | None:
-        """Return the name of each code, by code; ``None`` if the text is no legend."""
-        data = self._read_legend()
+    def legends(self, encoding: str = "") -> tuple[dict[int, str] | None, list[ClassColour]]:
+        """Return the name of each code, and the colour of each class; nothing if it is no legend."""
+        if self.path.stat().st_size > MAX_BYTES:
+            return None, []
+        data = self.read()
         name = f"{self.name}.csv" if self.is_sheet else self.path.name
-        return None if data is None else legend_of_text(data, name, encoding)
-
-    def class_colours(self, encoding: str = "") -> list[ClassColour]:
-        """Return the colour of each class; nothing if the text is no legend of colours."""
-        data = self._read_legend()
-        return [] if data is None else class_colours_of_text(data, self.name, encoding)
-
-    def _read_legend(self) -> bytes | None:
-        """Return a text that is small enough for a legend."""
-        return None if self.path.stat().st_size > MAX_BYTES else self.read()
+        colours = class_colours_of_text(data, name, encoding)
+        return legend_of_text(data, name, encoding, self.title), colours
 
 
 def texts_of_file(path: Path, name: str) -> Iterator[TableText]:

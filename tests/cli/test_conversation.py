@@ -49,6 +49,18 @@ FRACTIONS = {"t.csv": table_of(FOLDERS, [0.5, 0.7, 0.5, 0.8])}
 BATCHES = [f"batch{n % 2}/{n}" for n in range(4)]
 TREES = "no,height,wood\n" + "".join(f"{n},{n}.5,{'ab'[n % 2]}\n" for n in range(4))
 MANY = [f"{n}.txt" for n in range(24)]
+ONE_HOT = io.BytesIO()
+np.savez(
+    ONE_HOT,
+    edges=np.array([[0, 1], [1, 2], [2, 3]]),
+    node_features=np.eye(4),
+    node_labels=np.eye(2)[[0, 1, 0, 1]],
+)
+PIXELS = {
+    "16 bits": np.arange(64, dtype=np.uint16).reshape(8, 8) * 60,
+    "classes": np.arange(64, dtype=np.uint8).reshape(8, 8) % 3,
+    "0 and 255": np.arange(64, dtype=np.uint8).reshape(8, 8) % 2 * 255,
+}
 #: Recipe, files, and part of the question.
 QUESTIONS = {
     "-1 of nodes": ("graphs", nodes_with(-1, 0, 1, 0), "a class or a missing label"),
@@ -77,6 +89,44 @@ QUESTIONS = {
         "graphs",
         nodes_with(*(n // 2 * 4 for n in range(50))),
         "classes or numbers",
+    ),
+    "header": (
+        "graphs",
+        {"edges.csv": "a,b\nc,d\nd,c\n"},
+        "may be names of columns or data",
+    ),
+    "one-hot": ("graphs", {"a.npz": ONE_HOT.getvalue()}, "has a single 1"),
+    "-999": (
+        "graphs",
+        {"edges.csv": EDGES, "nodes.csv": "id,age\n0,5\n1,-999\n2,7\n3,6\n"},
+        "-999, a number or a missing value",
+    ),
+    "rounded": (
+        "graphs",
+        {
+            "edges.csv": EDGES,
+            "nodes.csv": "id,when\n" + "".join(f"{n},{1_700_000_001 + n}\n" for n in range(4)),
+        },
+        "float32",
+    ),
+    "units": (
+        "graphs",
+        {"edges.csv": EDGES, "nodes.csv": "id,width\n0,5 m\n1,20 cm\n2,7 m\n3,6 m\n"},
+        "unit",
+    ),
+    "ends": (
+        "graphs",
+        {
+            "nodes.csv": "id,age\n" + "".join(f"n{n},{n}\n" for n in range(6)),
+            "edges.csv": "one,two,three\n"
+            + "".join(f"n{n},n{5 - n},n{(n + 2) % 6}\n" for n in range(6)),
+        },
+        "several columns with ids",
+    ),
+    "node rows": (
+        "graphs",
+        {"nodes.csv": "age,size\n3,1.5\n4,2.5\n1,0.5\n", "edges.csv": "source,target\n1,2\n2,1\n"},
+        "the numbers of the rows from",
     ),
     "names": ("points", clouds(["a.txt"], "0 1 2\n"), "may be names or a point"),
     "decimal sign": (
@@ -120,6 +170,17 @@ QUESTIONS = {
         [f"{name}.png" for name in BATCHES],
         "nothing: --set label=none, or the folders batch0, batch1",
     ),
+    "white": ("superpixels", {"0.png": "16 bits"}, "which is nearly black"),
+    "EXIF": (
+        "superpixels",
+        {"a.jpg": "rotated", "b.jpg": "", "a_mask.png": "classes", "b_mask.png": "classes"},
+        "its mask fits both ways",
+    ),
+    "masks of two values": (
+        "superpixels",
+        {"a.jpg": "", "b.jpg": "", "a_mask.png": "0 and 255", "b_mask.png": "0 and 255"},
+        "255 marks pixels without a class",
+    ),
     "pictures in folders": (
         "superpixels",
         {f"{name}.png": "" for name in FOLDERS} | FRACTIONS,
@@ -132,13 +193,17 @@ def write_files(folder: Path, files: Iterable[str] | Mapping[str, str | bytes]) 
     for name in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".png":
+        content = files[name] if isinstance(files, Mapping) else ""
+        if path.suffix in {".png", ".jpg"}:
             image = pytest.importorskip("PIL.Image")
             pytest.importorskip("skimage")
             pixels = np.random.default_rng(len(name)).integers(0, 255, (8, 8, 3), np.uint8)
-            image.fromarray(pixels).save(path)
+            if content in PIXELS:
+                pixels = PIXELS[content]
+            exif = image.Exif()
+            exif[0x112] = 6 if content == "rotated" else 1
+            image.fromarray(pixels).save(path, exif=exif)
             continue
-        content = files[name]
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 

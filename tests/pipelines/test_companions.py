@@ -17,7 +17,8 @@ import kmip_data
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.companion_files.colour_legends import class_colours_of_text
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, find_companions
-from kmip_data.pipelines.companion_files.legends import find_legend, read_legend
+from kmip_data.pipelines.companion_files.legends import find_legend, legend_of_text
+from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 
 NAMES = {0: "floor", 1: "high wall", 7: "door"}
@@ -60,7 +61,6 @@ NO_LEGENDS = {
     "nested": ("a.json", '{"0": ["floor"]}'),
     "damaged": ("a.json", '{"0": '),
     "binary": ("a.txt", b"\xff\xfe\0"),
-    "cloud": ("a.ply", "0 floor\n1 wall\n"),
 }
 
 
@@ -74,7 +74,8 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
 def test_a_legend_has_a_column_of_distinct_codes_and_one_of_names(tmp_path, case):
     name, content = {**LEGENDS, **NO_LEGENDS}[case]
     write(tmp_path, {name: content})
-    assert read_legend(tmp_path / name) == (NAMES if case in LEGENDS else None)
+    legend, _ = TableText(name, name.partition(".")[0], tmp_path / name).legends()
+    assert legend == (NAMES if case in LEGENDS else None)
 
 
 COLOUR_LEGENDS = {
@@ -102,9 +103,11 @@ def test_a_legend_of_colours_has_the_code_and_name_of_each(case):
     assert rows == [*expected]
 
 
-def test_a_list_is_a_legend_from_0(tmp_path):
-    write(tmp_path, {"classes.json": '["floor", "wall"]'})
-    assert read_legend(tmp_path / "classes.json") == {0: "floor", 1: "wall"}
+def test_a_list_is_a_legend_from_0():
+    assert legend_of_text(b'["floor", "wall"]', "a.json") == {0: "floor", 1: "wall"}
+    lines = b"floor\r\n high wall\n"
+    assert legend_of_text(lines, "a.txt", title="class_names") == {0: "floor", 1: "high wall"}
+    assert legend_of_text(lines, "a.txt", title="README") is None
 
 
 def test_a_legend_names_all_labels_or_the_given_classes():

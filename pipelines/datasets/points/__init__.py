@@ -96,9 +96,10 @@ class PointSource(DescribedSource):
         files, self._ignored_files = files_below(
             self.path, "--archive", CLOUD_SUFFIXES, {*LABEL_SUFFIXES, *COMPANION_SUFFIXES}
         )
-        beside, reasons = companions_beside(self.path, [*find_clouds(files).files])
-        files = {**beside, **files}
-        self._ignored_files |= reasons
+        if self.path is not None:
+            beside, reasons = companions_beside(self.path, [*find_clouds(files).files])
+            files = {**beside, **files}
+            self._ignored_files |= reasons
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
         return files

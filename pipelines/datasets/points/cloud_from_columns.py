@@ -25,8 +25,6 @@ from kmip_data.text import list_names, nearest_names
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
 _MAX_EXACT_FLOAT64 = 2**53  #: float64 represents all integers up to this
-_SAMPLED_POINTS = 10_000  #: points whose values show whether a column may have labels
-_MAX_LIKELY_CLASSES = 50
 _MIN_FLOAT32_STEPS = 2**12  #: minimum float32 steps between the quartiles of a column
 _WITH_OFFSET = re.compile(r"(.*?)(?:-(-?\d+\.?\d*))?")
 
@@ -126,8 +124,7 @@ def cloud_from_columns(
     if label is not None:
         column = columns.find_column(label)
         if column is None:
-            candidates = _likely_labels(columns, position)
-            raise _missing_column_error(columns, label, name, "label", candidates)
+            raise _missing_column_error(columns, label, name, "label")
         labels = columns.values[column]
         if labels.dtype != object:
             labels = labels.astype(np.float64)
@@ -160,7 +157,6 @@ def _missing_column_error(
     column_name: str,
     name: str,
     key: str,
-    candidates: Sequence[str] | None = None,
 ) -> DamagedInput:
     names = list(columns.values)
     duplicates = [
@@ -173,29 +169,17 @@ def _missing_column_error(
         # CloudCompare writes scalar_Classification for Classification.
         wanted = comparable_name(column_name)
         longer = [candidate for candidate in names if wanted in comparable_name(candidate)]
-        similar = duplicates or longer or nearest_names(column_name, names)
-        candidates = similar or (names if candidates is None else candidates)
+        candidates = duplicates or longer or nearest_names(column_name, names)
+        if key == "feature":
+            candidates = candidates or names
         remedy = " or ".join(f"--set {key}={shlex.quote(column)}" for column in candidates[:6])
-        remedy = remedy or f"--set {key}=none"
+        remedy = remedy or "--set label=none, to build without labels"
     if key == "position" and "," not in remedy:
         remedy = "points need two or three columns of numbers"
     problem = f"has no column {column_name!r}"
     if duplicates:
         problem = f"has {len(duplicates)} columns called {column_name!r}"
     return DamagedInput(f"{name} {problem}, only {list_names(names, 500)}.", next=remedy)
-
-
-def _likely_labels(columns: CloudColumns, position: Sequence[str]) -> list[str]:
-    """Return the columns of texts or few integers, or else all, without the position."""
-    axes = {columns.find_column(axis) for axis in position}
-    others = {name: values for name, values in columns.values.items() if name not in axes}
-    likely = []
-    for name, values in others.items():
-        distinct = {*values[:_SAMPLED_POINTS].tolist()}
-        is_text = values.dtype == object
-        if len(distinct) <= _MAX_LIKELY_CLASSES and (is_text or not any(x % 1 for x in distinct)):
-            likely.append(name)
-    return likely or [*others]
 
 
 def _suggest_position(columns: CloudColumns) -> str:

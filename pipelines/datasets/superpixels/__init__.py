@@ -91,28 +91,26 @@ class SuperpixelSource(DescribedSource):
 
         Raises ``UsageError`` if there are none.
         """
-        pictures, reasons = files_below(
-            self.images, "--images", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
-        )
-        self._ignored_files = {f"{IMAGE_FOLDER}/{name}": why for name, why in reasons.items()}
-        folders = [self.images, self.masks or self.images]
+        files: dict[str, Path] = {}
+        folders = {IMAGE_FOLDER: self.images}
         if self.masks is not None:
-            masks, reasons = files_below(
-                self.masks, "--masks", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
+            folders[MASK_FOLDER] = self.masks
+        for name, folder in folders.items():
+            found, reasons = files_below(
+                folder, f"--{name}", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
             )
-            self._ignored_files |= {f"{MASK_FOLDER}/{name}": why for name, why in reasons.items()}
-        else:
-            names = find_masks(_only_pictures(pictures))
-            masks = {name: pictures.pop(name) for name in names}
-        files = {f"{IMAGE_FOLDER}/{name}": path for name, path in pictures.items()}
-        to_build = [*_only_pictures(files)]
-        files |= {f"{MASK_FOLDER}/{name}": path for name, path in masks.items()}
+            files |= {f"{name}/{path}": found[path] for path in found}
+            self._ignored_files |= {f"{name}/{path}": reasons[path] for path in reasons}
+        if self.masks is None:
+            for name in find_masks(files):
+                files[name.replace(IMAGE_FOLDER, MASK_FOLDER, 1)] = files.pop(name)
+        pictures = [name for name in files if name.startswith(f"{IMAGE_FOLDER}/")]
         beside: dict[str, Path] = {}
-        for folder in folders:
-            found, reasons = companions_beside(folder, to_build)
+        for folder in filter(None, folders.values()):
+            found, reasons = companions_beside(folder, pictures)
             beside = found | beside
-            self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": why for name, why in reasons.items()}
-        return files | {f"{BESIDE_FOLDER}/{name}": path for name, path in sorted(beside.items())}
+            self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": reasons[name] for name in reasons}
+        return files | {f"{BESIDE_FOLDER}/{name}": beside[name] for name in sorted(beside)}
 
     @property
     def origin(self) -> str:
@@ -519,14 +517,6 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
 
 
 PIPELINE = OwnSuperpixelPipeline
-
-
-def _only_pictures(files: Mapping[str, Path]) -> dict[str, Path]:
-    return {
-        name: path
-        for name, path in files.items()
-        if name.lower().endswith(picture_graphs.PICTURE_SUFFIXES)
-    }
 
 
 def _mask_colours(companions: Companions, params: OwnSuperpixelParams) -> MaskColours:

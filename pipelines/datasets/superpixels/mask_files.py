@@ -30,8 +30,9 @@ def find_masks(files: Mapping[str, Path]) -> set[str]:
     Most names with a word of masks must mean a picture each, and the first must look like a mask,
     because ``mask`` may be a class of pictures, too.
     """
-    masks = {name for name in files if _name_without_words(name) != _stem(name)}
-    pictures = ItemNames([name for name in files if name not in masks])
+    names = [name for name in files if name.lower().endswith(PICTURE_SUFFIXES)]
+    masks = {name for name in names if _name_without_words(name) != _stem(name)}
+    pictures = ItemNames([name for name in names if name not in masks])
     pairs = {name: pictures.find(_name_without_words(name)) for name in sorted(masks)}
     matched = [name for name, picture in pairs.items() if picture is not None]
     have_own = len({pairs[name] for name in matched}) == len(matched) > len(masks) / 2

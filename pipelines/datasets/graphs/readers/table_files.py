@@ -11,7 +11,12 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.companion_files.legends import MAX_LEGEND_ROWS, legend_of_text, read_legend
+from kmip_data.pipelines.companion_files.legends import (
+    LEGEND_SUFFIXES,
+    MAX_LEGEND_ROWS,
+    legend_of_text,
+)
+from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import (
     GraphFormat,
@@ -172,7 +177,11 @@ def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str
 
     A table of nodes may look like one, so it is read as a table, too.
     """
-    legends = {name: read_legend(folder / name) for name in files}
+    legends = {
+        name: TableText(name, "", folder / name).legends()[0]
+        for name in files
+        if name.lower().endswith(LEGEND_SUFFIXES)
+    }
     return {name: legend for name, legend in legends.items() if legend is not None}
 
 
