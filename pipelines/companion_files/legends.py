@@ -28,7 +28,7 @@ _CODE = re.compile(r"-?\d{1,9}")
 _NUMBERS = re.compile(r"[-+\d.eE, ]*")
 _COLOUR = re.compile(r"#?[0-9a-fA-F]{6,8}|#[0-9a-fA-F]{3}|(rgb)?\(.*\)")
 _COLOUR_NAMES = {"a", "alpha"}.union(*CHANNELS)
-_LIST_TITLE = re.compile("class|label|name|categor", re.IGNORECASE)
+_LIST_TITLE = re.compile("class|label|name|legend", re.IGNORECASE)
 _NAME_WORDS = {"class", "label", "name"}  #: words in the name of a column with names
 
 
