@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
@@ -22,6 +23,8 @@ from kmip_data.pipelines.common_columns import class_column, regression_column
 from kmip_data.pipelines.companion_files.companions import NO_LABEL, Companions, ItemColumn
 from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
+from kmip_data.pipelines.own_pipeline import parse_class_values
+from kmip_data.strict_model import StrictModel
 from kmip_data.text import list_names
 
 FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its class
@@ -152,58 +155,57 @@ def _is_target(column: ItemColumn) -> bool:
     return 1 < len(distinct) <= len(values) / _MIN_ITEMS_PER_CLASS
 
 
-@dataclass(frozen=True)
-class InferredClasses:
-    """Classes of labels, with their names in a legend."""
+class InferredLabels(StrictModel):
+    """Labels of points or items, inferred from the files of a build."""
 
-    classes: tuple[int | str, ...] | None  #: label of each class; ``None`` for a regression
-    class_names: tuple[str, ...] = ()
-    legend: str = ""  #: file with the names
-    missing: int = 0  #: number of labels that are missing or no class
-    total: int = 0
-    suggestion: str = ""  #: option that leaves out classes without labels
-
-    def summary(self) -> dict[str, Any]:
-        """Return the entries of the card."""
-        entries: dict[str, Any] = {}
-        if self.legend:
-            entries["legend"] = self.legend
-        if self.missing:
-            entries["without_label"] = f"{self.missing:,} of {self.total:,}"
-        return entries
+    label: str | None = None  #: column or source of the labels; None if there are none
+    classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
+    class_names: tuple[str, ...] = ()  #: names of the classes in a legend
+    is_complete: bool = True  #: True if every point or item has a label
+    split_columns: tuple[Column, ...] = ()  #: parts and groups of items
+    summary: dict[str, Any] = Field(default_factory=dict)  #: entries of the card
 
 
-def infer_classes(
+def infer_labels(
     statistics: LabelStatistics,
-    column: str,
+    label: str,
     task: TaskName | None,
     legends: Mapping[str, Mapping[int, str]],
-    class_labels: Sequence[int | str] = (),
-    count: int | None = None,
-) -> InferredClasses:
-    """Return the classes of the labels in a column: those given, else of a legend, else by values."""
-    task = fitting_task(statistics, task, [column], others_are_missing=True)
-    total = statistics.points
-    if task != "classification":
-        return InferredClasses(None, missing=statistics.missing, total=total)
-    codes: tuple[Any, ...] = tuple(class_labels) or tuple(range(count or 0))
-    legend = None
-    if not statistics.has_strings:
-        integers = {code: rows for code, rows in statistics.counts.items() if isinstance(code, int)}
-        legend = find_legend(legends, integers, codes)
+    given_classes: str | None,
+) -> dict[str, Any]:
+    """Return fields of ``InferredLabels``: classes as given, else of a legend, else by values."""
+    task = fitting_task(statistics, task, [label], others_are_missing=True)
+    class_labels = parse_class_values(given_classes)
+    count = int(given_classes) if given_classes and not class_labels else None
+    summary: dict[str, Any] = {"warnings": []}
+    classes = None
     names: tuple[str, ...] = ()
-    if legend is not None:
-        class_labels = codes or tuple(legend.names)
-        names = tuple(legend.names[code] for code in class_labels)
-    classes = tuple(statistics.classes(class_labels, count, column))
-    return InferredClasses(
-        classes,
-        names,
-        legend="" if legend is None else legend.file,
-        missing=statistics.count_without_class(classes),
-        total=total,
-        suggestion=statistics.suggest_classes_option(classes, column) if legend is None else "",
-    )
+    missing = statistics.missing
+    if task == "classification":
+        codes: tuple[Any, ...] = class_labels or tuple(range(count or 0))
+        legend = None
+        if not statistics.has_strings:
+            integers = {code: n for code, n in statistics.counts.items() if isinstance(code, int)}
+            legend = find_legend(legends, integers, codes)
+        if legend is not None:
+            codes = codes or tuple(legend.names)
+            names = tuple(legend.names[code] for code in codes)
+            class_labels = codes
+            summary["legend"] = legend.file
+        classes = tuple(statistics.classes(class_labels, count, label))
+        missing = statistics.count_without_class(classes)
+        suggestion = statistics.suggest_classes_option(classes, label)
+        if suggestion and legend is None and not given_classes:
+            summary["warnings"] = [suggestion]
+    if missing:
+        summary["without_label"] = f"{missing:,} of {statistics.points:,}"
+    return {
+        "label": label,
+        "classes": classes,
+        "class_names": names,
+        "is_complete": not missing,
+        "summary": summary,
+    }
 
 
 def label_column(

@@ -24,6 +24,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.points.files import label_files, read_point_columns
+from kmip_data.pipelines.datasets.points.first_pass import Survey
 from kmip_data.pipelines.datasets.points.pcd import decompress_lzf
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.domains.point_clouds import (
@@ -897,3 +898,23 @@ def test_laser_scans_without_their_package_name_the_command(tmp_path, monkeypatc
         )
     assert "laspy[lazrs]" in caught.value.next
     assert not (tmp_path / "home" / "raw").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "is_warned"),
+    [
+        (np.repeat([*"ab"], 20), True),
+        (np.repeat([7, 2, 5], 20), True),
+        (np.repeat([7, 2, 7], 20), False),
+        (np.repeat([0.5, 2, 7], 20), False),
+        (np.repeat([7, 7], 20), False),
+        (np.arange(60), False),
+    ],
+)
+def test_a_column_of_runs_in_a_single_file_may_name_clouds(tmp_path, values, is_warned):
+    rows = [f"{n} {n * 7 % 5} 1 {value}" for n, value in enumerate(values)]
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(["x y z scan", *rows]))
+    survey = Survey(CloudOptions(), (), "")
+    survey.add("a.txt", [path], None, lambda *_: None)
+    assert any("if each 'scan' is a cloud" in line for line in survey.warnings()) == is_warned

@@ -6,11 +6,11 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, InstanceOf, field_validator, model_validator
@@ -19,11 +19,10 @@ from kmip_data.arrays import F32, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.labels import (
     MAX_CLASSES,
-    LabelStatistics,
     stored_labels,
 )
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Column, FieldKind, Schema
+from kmip_data.format.schema import FieldKind, Schema
 from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
@@ -33,7 +32,8 @@ from kmip_data.pipelines.companion_files.companions import (
     find_companions,
 )
 from kmip_data.pipelines.companion_files.item_columns import (
-    infer_classes,
+    InferredLabels,
+    infer_labels,
     label_column,
     label_row,
     labels_of_items,
@@ -74,7 +74,6 @@ from kmip_data.pipelines.own_pipeline import (
 )
 from kmip_data.pipelines.own_split import FOLDER_RULE, OwnSplitParams
 from kmip_data.runtime.extras import require_extra
-from kmip_data.strict_model import StrictModel
 
 _SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
@@ -110,18 +109,12 @@ class PointSource(DescribedSource):
         return "" if self.path is None else self.path.resolve().name
 
 
-class InferredPoints(StrictModel):
+class InferredPoints(InferredLabels):
     """Labels, classes and missing features, inferred from the files of a build."""
 
-    label: str | None = None  #: column or source of the labels; None if there are none
     label_level: Literal["node", "graph"] = "node"  #: owner of a label: a point, or a cloud
-    classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
-    is_complete: bool = True  #: True if every point or cloud has a label
-    class_names: tuple[str, ...] = ()  #: names of the classes in a legend
     folds: int = 0  #: number of folders that are folds; 0 if there are none
-    split_columns: tuple[Column, ...] = ()  #: parts and groups of clouds
     missing: tuple[str, ...] = ()  #: features with missing values
-    summary: dict[str, Any] = Field(default_factory=dict)  #: entries of the card
 
 
 class OwnPointParams(KnnParams, OwnTextParams):
@@ -318,8 +311,10 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         inferred = InferredPoints()
         warnings = survey.warnings()
         if column is not None and statistics.points:
-            inferred, suggestions = _infer_labels(column, statistics, companions.legends, params)
-            warnings += suggestions
+            inferred = InferredPoints(
+                **infer_labels(statistics, column, params.task, companions.legends, params.classes)
+            )
+            warnings += inferred.summary["warnings"]
         of_clouds = "" if labels is None else labels.name
         for_split = split_columns(list(positions), companions, params.group, of_clouds)
         inferred = inferred.model_copy(
@@ -491,30 +486,6 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
 
 
 PIPELINE = OwnPointPipeline
-
-
-def _infer_labels(
-    column: str,
-    statistics: LabelStatistics,
-    legends: Mapping[str, Mapping[int, str]],
-    params: OwnPointParams,
-) -> tuple[InferredPoints, list[str]]:
-    """Return the classes of a label column, and suggestions of what the command may lack."""
-    count = None if params.class_labels or not params.classes else int(params.classes)
-    inferred_classes = infer_classes(
-        statistics, column, params.task, legends, params.class_labels, count
-    )
-    inferred = InferredPoints(
-        label=column,
-        classes=inferred_classes.classes,
-        class_names=inferred_classes.class_names,
-        is_complete=not inferred_classes.missing,
-        summary=inferred_classes.summary(),
-    )
-    suggestions = (
-        [inferred_classes.suggestion] if inferred_classes.suggestion and not params.classes else []
-    )
-    return inferred, suggestions
 
 
 def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:

@@ -24,6 +24,7 @@ from kmip_data.pipelines.datasets.points.files import (
 )
 from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
 
+_MIN_ROWS_OF_RUN = 16  #: average number of points of a cloud in a column of clouds
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
 
 
@@ -47,6 +48,7 @@ class Survey:
     #: label column of each cloud that has one
     _label_columns: list[str] = field(default_factory=list)
     _unused_columns: dict[str, None] = field(default_factory=dict)
+    _columns_of_runs: list[str] = field(default_factory=list)  #: which may name several clouds
     _ignored: dict[str, str] = field(default_factory=dict)  #: reason per ignored part of a file
     _files_by_note: dict[str, list[str]] = field(default_factory=dict)
     #: points without position per file
@@ -98,7 +100,9 @@ class Survey:
         feature_columns = [parse_feature(text, columns).column for text in self.features]
         used_names = (*feature_columns, *self.options.position, label or "")
         used = {columns.find_column(name) for name in used_names}
-        self._unused_columns |= {column: None for column in columns.values if column not in used}
+        unused = [column for column in columns.values if column not in used]
+        self._unused_columns |= dict.fromkeys(unused)
+        self._columns_of_runs += filter(lambda name: _has_runs(columns.values[name]), unused)
         return cloud
 
     def _column_of_codes(self, columns: CloudColumns) -> str | None:
@@ -158,6 +162,10 @@ class Survey:
     def warnings(self) -> list[str]:
         """Return the readers' assumptions, and the number of points without a position."""
         messages = [f"{note}: {_list_files(names)}" for note, names in self._files_by_note.items()]
+        if self.clouds == 1 and self._columns_of_runs:
+            messages.append(
+                f"all rows are one cloud; if each {self._columns_of_runs[0]!r} is a cloud, write a file for each"
+            )
         if self._num_without_position:
             total = sum(self._num_without_position.values())
             messages.append(
@@ -165,6 +173,13 @@ class Survey:
                 f" {_list_files(self._num_without_position)}"
             )
         return messages
+
+
+def _has_runs(values: Array) -> bool:
+    """True for texts or integers (N,) of which each is in one run of many rows."""
+    is_whole = values.dtype == object or not (values % 1).any()
+    runs = int((values[1:] != values[:-1]).sum()) + 1
+    return is_whole and 1 < runs == len({*values.tolist()}) <= len(values) / _MIN_ROWS_OF_RUN
 
 
 def _list_files(names: Sequence[str] | Mapping[str, int]) -> str:

@@ -314,21 +314,19 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
                 next=f"--set classes=0,{params.void}",
             )
         built = [picture for picture, _ in pairs_to_build]
-        inferred, values_by_column, summary = infer_pictures(
-            built, companions, params, has_masks=has_masks
-        )
+        inferred, values_by_column = infer_pictures(built, companions, params, has_masks=has_masks)
         fields = [field for column in inferred.split_columns for field in column.fields]
         used = {inferred.label or "", *fields}
         if colours is not None and _are_in_colour(raw, pairs_to_build):
             source = self._shown(colours.legend) if colours.legend else "Pascal VOC's colours"
-            summary["masks"] = f"read by {source}"
+            inferred.summary["masks"] = f"read by {source}"
         ignored_files = self._ignored_of_copy(raw.members, pairs, companions, used)
         ignored = [f"{self._shown(name)}: {reason}" for name, reason in ignored_files.items()]
+        inferred.summary["ignored"] = ignored
         facts = {
             "pictures": [picture for picture, _ in pairs],
             "positions": positions,
             "unusable": {picture: skip_reason(error) for picture, error in unusable.items()},
-            "summary": {**summary, "ignored": ignored},
             "inferred": inferred.model_dump(mode="json"),
             "values": values_by_column,
         }
@@ -378,8 +376,9 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         parameters = params.described(
             label=inferred.label, classes=classes_as_text(inferred.classes), class_name=names
         )
-        files = {**prepared.facts["summary"], "parameters": parameters}
-        return CardAdditions({"files": files, "kinds": kinds_of_measurements(self.schema(params))})
+        files = {**inferred.summary, "parameters": parameters}
+        kinds = kinds_of_measurements(self.schema(params))
+        return CardAdditions({"files": files, "kinds": kinds}, inferred.summary.get("warnings", []))
 
     def class_names(self, params: CompletedSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, or the listed mask values, or the labels of pictures."""

@@ -9,11 +9,11 @@ from typing import Any, Literal, Self
 from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column
 from kmip_data.pipelines.companion_files.companions import NO_LABEL, Companions
 from kmip_data.pipelines.companion_files.item_columns import (
+    InferredLabels,
     ItemLabels,
-    infer_classes,
+    infer_labels,
     labels_of_items,
     split_columns,
 )
@@ -24,7 +24,6 @@ from kmip_data.pipelines.own_pipeline import (
     parse_class_count,
     parse_class_values,
 )
-from kmip_data.strict_model import StrictModel
 
 
 class OwnSuperpixelParams(OwnTextParams):
@@ -105,15 +104,10 @@ class OwnSuperpixelParams(OwnTextParams):
         return tuple(map(int, values))
 
 
-class InferredPictures(StrictModel):
+class InferredPictures(InferredLabels):
     """Labels of pictures without masks, and the columns that a split reads."""
 
     has_masks: bool = True
-    label: str | None = None  #: column or source of the labels; None if there are none
-    classes: tuple[int | str, ...] | None = None  #: label of each class; None for a regression
-    class_names: tuple[str, ...] = ()  #: names of the classes in a legend
-    is_complete: bool = True  #: True if every picture has a label
-    split_columns: tuple[Column, ...] = ()  #: parts and groups of pictures
 
 
 class CompletedSuperpixelParams(OwnSuperpixelParams):
@@ -128,8 +122,8 @@ def infer_pictures(
     params: OwnSuperpixelParams,
     *,
     has_masks: bool,
-) -> tuple[InferredPictures, dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the labels of pictures, the value of each in the columns of graphs, and notes."""
+) -> tuple[InferredPictures, dict[str, dict[str, Any]]]:
+    """Return the labels of pictures, and the value of each in the columns of graphs."""
     labels = None
     if has_masks:
         reason = "the masks have the labels"
@@ -141,28 +135,20 @@ def infer_pictures(
     values: dict[str, dict[str, Any]] = {column.key: rows for column, rows in for_split.items()}
     inferred = InferredPictures(has_masks=has_masks, split_columns=tuple(for_split))
     if labels is None:
-        return inferred, values, {}
-    class_labels: tuple[int | str, ...] = ()
-    count = None
+        return inferred, values
+    given_classes = None
     if params.classes != type(params).model_fields["classes"].default:
-        class_labels = parse_class_values(params.classes)
-        count = None if class_labels else int(params.classes)
-    inferred_classes = infer_classes(
-        labels.statistics(), labels.name, params.task, companions.legends, class_labels, count
+        given_classes = params.classes
+    changes = infer_labels(
+        labels.statistics(), labels.name, params.task, companions.legends, given_classes
     )
     values["graph/y"] = dict(labels.values)
-    summary = inferred_classes.summary()
+    summary = changes["summary"]
     if matches := companions.matches_by_number():
         summary["names"] = matches
     if params.label is None:
         summary["labels"] = f"{labels.source}, by its name; none: --set label=none"
-    changes = {
-        "label": labels.name,
-        "classes": inferred_classes.classes,
-        "class_names": inferred_classes.class_names,
-        "is_complete": not inferred_classes.missing,
-    }
-    return inferred.model_copy(update=changes), values, summary
+    return inferred.model_copy(update=changes), values
 
 
 def _labels_of_pictures(
