@@ -119,8 +119,8 @@ class Companions:
         """Return the files of each cloud that is no companion."""
         return {cloud: parts for cloud, parts in files.items() if parts[0] not in self.files}
 
-    def matches_by_number(self) -> list[str]:
-        """Return an example for each table whose items are known by their numbers alone."""
+    def matches_by_number(self) -> dict[str, list[str]]:
+        """Return a fact for the summary: an example of each table that knows items by numbers."""
         examples: dict[str, str] = {}
         for column in self.columns:
             for item, value in column.by_item.items():
@@ -129,7 +129,7 @@ class Companions:
                 if column.is_key and path.stem.casefold() not in text.casefold():
                     example = f"{column.name!r} {text} of {column.file} is {path.name}"
                     examples.setdefault(column.file, example)
-        return [*examples.values()]
+        return {"names": [*examples.values()]} if examples else {}
 
     @property
     def column_names(self) -> list[str]:

@@ -336,11 +336,9 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         unused |= companions.unused_columns({of_clouds, *fields})
         ignored_files = {**self.ignored_files, **folder.ignored, **unused}
         inferred.summary["warnings"] = warnings
-        inferred.summary["positions"] = "from the lowest corner of each cloud"
-        if inferred.missing:
-            inferred.summary["positions"] += "; missing features are 0"
-        if matches := companions.matches_by_number():
-            inferred.summary["names"] = matches
+        missing_note = "; missing features are 0" if inferred.missing else ""
+        inferred.summary["positions"] = f"from the lowest corner of each cloud{missing_note}"
+        inferred.summary |= companions.matches_by_number()
         inferred.summary["ignored"] = survey.unused_data() + [
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]

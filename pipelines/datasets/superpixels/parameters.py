@@ -143,11 +143,9 @@ def infer_pictures(
         labels.statistics(), labels.name, params.task, companions.legends, given_classes
     )
     values["graph/y"] = dict(labels.values)
-    summary = changes["summary"]
-    if matches := companions.matches_by_number():
-        summary["names"] = matches
+    changes["summary"] |= companions.matches_by_number()
     if params.label is None:
-        summary["labels"] = f"{labels.source}, by its name; none: --set label=none"
+        changes["summary"]["labels"] = f"{labels.source}, by its name; none: --set label=none"
     return inferred.model_copy(update=changes), values
 
 
