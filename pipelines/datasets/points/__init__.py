@@ -338,7 +338,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         inferred.summary["warnings"] = warnings
         missing_note = "; missing features are 0" if inferred.missing else ""
         inferred.summary["positions"] = f"from the lowest corner of each cloud{missing_note}"
-        inferred.summary |= companions.matches_by_number()
+        inferred.summary.update(companions.matches_by_number())
         inferred.summary["ignored"] = survey.unused_data() + [
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
