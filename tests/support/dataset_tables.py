@@ -84,8 +84,11 @@ def pins_of(manifest: Manifest, source: Source, mirror: Mirror) -> dict[str, str
 
 
 def mirrors_table() -> str:
-    """Raw files, their mirrors, digests, kinds of digests and publishers; equal rows are one."""
-    rows: dict[str, list[str]] = {}
+    """Raw files, their mirrors, digests, kinds of digests and publishers.
+
+    Datasets with equal files share a row, as do datasets with one file each without a pin.
+    """
+    rows: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for manifest in manifests():
         alike: dict[tuple[str, ...], list[tuple[str, dict[str, str]]]] = {}
         for source in manifest.sources:
@@ -103,10 +106,17 @@ def mirrors_table() -> str:
             if len(files) > 1:
                 file += f" and {len(files) - 1} more"
                 digests = "of each file" if pins else ""
-            row = f"{file} | {host} | {digests or '–'} | {kinds} | {publisher}"
-            rows.setdefault(row, []).append(f"`{manifest.name}`")
+            row = f"{host} | {digests or '–'} | {kinds} | {publisher}"
+            shared_file = file if pins or len(files) > 1 else ""
+            names, row_files = rows.setdefault((row, shared_file), ([], []))
+            names.append(f"`{manifest.name}`")
+            if file not in row_files:
+                row_files.append(file)
     lines = ["| dataset | file | mirror | pin | kind of pin | published by |", "|---" * 6 + "|"]
-    lines += [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]
+    lines += [
+        f"| {', '.join(names)} | {', '.join(row_files)} | {row} |"
+        for (row, _), (names, row_files) in rows.items()
+    ]
     return "\n".join(lines) + "\n"
 
 

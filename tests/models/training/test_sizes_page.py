@@ -78,11 +78,11 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
 
 
 def written_rows() -> dict[str, list[str]]:
-    """Cells of each row on the page, by dataset."""
+    """Cells of each row on the page, by dataset; datasets of equal cells share a row."""
     match = TABLE.search(PAGE.read_text("utf-8"))
     assert match is not None, f"{PAGE} has no table of sizes"
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in match[2].splitlines()]
-    return {row[0].strip("`"): row[1:] for row in rows}
+    return {name: row[1:] for row in rows for name in re.findall("`(.+?)`", row[0])}
 
 
 def disk_cell(manifest: Manifest) -> str:
@@ -93,10 +93,11 @@ def disk_cell(manifest: Manifest) -> str:
 @pytest.mark.skipif(not os.environ.get("KMIP_DATA_WRITE_DOCS"), reason="KMIP_DATA_WRITE_DOCS=1")
 @pytest.mark.slow
 def test_the_table_of_sizes_is_written(tmp_path: Path) -> None:
-    lines = []
+    names: dict[str, list[str]] = {}
     for manifest in sized():
         cells = [disk_cell(manifest), *memory_cells(manifest, Home(tmp_path))]
-        lines.append(f"| `{manifest.name}` | {' | '.join(cells)} |")
+        names.setdefault(" | ".join(cells), []).append(f"`{manifest.name}`")
+    lines = [f"| {', '.join(equal)} | {cells} |" for cells, equal in names.items()]
     text = PAGE.read_text("utf-8")
     PAGE.write_text(TABLE.sub(lambda match: match[1] + "\n".join(lines), text), "utf-8")
 
