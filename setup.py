@@ -98,7 +98,8 @@ GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency
 setup(
     name="kmip-data",
     version=VERSION,
-    description="Datasets, HDF5 graph shards and a trainer for k-MIP attention graph transformers",
+    description="Datasets, HDF5 graph shards and a trainer for k-MIP attention graph transformers "
+    "(not KMIP, the key-management protocol)",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The kmip-data authors",
