@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -58,6 +59,7 @@ class Cost(NamedTuple):
     seconds: float = 0.0
     memory: float = 0.0  #: peak resident set, bytes
     reason: str = ""  #: reason for a failure
+    processor: float = 0.0  #: processor seconds of a command and its processes
 
     def __str__(self) -> str:
         return f"{self.reason or format_quantity(self.seconds, 's')}, {self.memory / 2**30:.2f} GiB"
@@ -137,6 +139,7 @@ def run_module(
     }
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start, peak = time.perf_counter(), 0
+        processor = _children_seconds()
         command = [sys.executable, "-m", module, *words]
         child = psutil.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
         with suppress(OSError):  # make it the first process to be killed if memory runs out
@@ -151,6 +154,7 @@ def run_module(
                         process.kill()
             time.sleep(0.05)
         seconds = time.perf_counter() - start
+        processor = _children_seconds() - processor
         printed, errors = (file.seek(0) or file.read() for file in (out, err))
 
     reason = ""
@@ -163,7 +167,13 @@ def run_module(
         lines = errors.strip().splitlines() or ["without a message"]
         message = next((line for line in lines if line.startswith("Error: ")), lines[-1])
         reason = f"refused: {message.removeprefix('Error: ')}"
-    return Cost(seconds, peak, reason), printed
+    return Cost(seconds, peak, reason, processor), printed
+
+
+def _children_seconds() -> float:
+    """Return the processor seconds of all ended child processes."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _read_stages(log: Path) -> dict[str, Cost]:

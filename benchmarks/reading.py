@@ -45,7 +45,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             for compact, target in ((False, 3), (True, 12)):
                 loader = GraphLoader(dataset, BATCH, shuffle=True, compact=compact, prefetch=0)
                 what = f"batches of {BATCH}, shuffled{', compact' * compact}"
-                yield reading_row(batches(loader, memory, what, repeats), LOADER, target)
+                yield reading_row(batches(loader, memory, what, repeats), LOADER, target, BATCH)
     with tempfile.TemporaryDirectory() as place, thread_count(1):
         folder, parameters = Path(place), {"limit": 256 if quick else 4_000}
         options = {"sample": True, "parameters": parameters, "quiet": True}
@@ -57,7 +57,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, prefetch=0)
         what = f"batches of {SMALL_BATCH} peptides, shuffled"
         yield reading_row(
-            batches(loader, load_into_memory(list(dataset)), what, repeats), LOADER, 3
+            batches(loader, load_into_memory(list(dataset)), what, repeats), LOADER, 3, SMALL_BATCH
         )
 
 
@@ -73,10 +73,15 @@ def keep_freed_memory() -> None:
         library.mallopt(M_MMAP_THRESHOLD, 2**25)
 
 
-def reading_row(comparison: ReadTimes, against: str, target: float | None) -> Row:
-    """Return the row of a comparison."""
+def reading_row(comparison: ReadTimes, against: str, target: float | None, graphs: int = 1) -> Row:
+    """Return the row of a comparison of reading ``graphs`` graphs."""
     spread = (comparison.min_ratio, comparison.max_ratio)
     times = (comparison.ours, comparison.theirs, comparison.ratio, spread)
     return Row.from_times(
-        comparison.what, against, times, target=target, note="reading: generated or sample data"
+        comparison.what,
+        against,
+        times,
+        target=target,
+        graphs=graphs,
+        note="reading: generated or sample data",
     )

@@ -23,7 +23,7 @@ class Row:
 
     ``ours`` and ``theirs`` are medians in ``unit``, None if not measured. ``ratio`` is
     theirs / ours, so higher is better; ``spread`` is its minimum and maximum, ``target`` the
-    minimum to reach.
+    minimum to reach. ``graphs`` are those of one measurement, for graphs per second.
     """
 
     what: str
@@ -36,6 +36,7 @@ class Row:
     target: str = ""
     met: bool | None = None
     note: str = ""
+    graphs: int = 0
 
     @classmethod
     def from_times(cls, what: str, against: str, times: Times, *, per: int = 1, **more: Any) -> Row:
@@ -59,6 +60,9 @@ class Row:
     def markdown(self, topic: str) -> str:
         """Format the row for docs/performance.md, without its date."""
         ours = format_quantity(self.ours, self.unit)
+        if self.graphs:
+            graphs_per_second = float(f"{self.graphs / self.ours:.3g}")
+            ours += f", {graphs_per_second:,.0f} graphs/s"
         peer = self.against
         if self.theirs is not None:
             peer += f": {format_quantity(self.theirs, self.unit)}"

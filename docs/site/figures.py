@@ -380,7 +380,7 @@ COMPARED = {
     "Reading a graph at random": ("peers", "one S3DIS-size graph at random"),
     "Shuffled batches of 8": ("peers", "shuffled batches of 8, no workers"),
     "Batches of 128 peptides": ("peers", "shuffled batches of 128 peptides, no workers"),
-    "OSM file to labelled graph": ("peers", "2,200,000 directed edges"),
+    "OSM file to labelled graph": ("peers", "620,000 directed edges, CPU seconds"),
     "Neighbour sampling": ("sampling", "the same with 15, 10, 5"),
     "k-NN of 100,000 points": ("knn", "`knn_graph` of 100,000 uniform points, k = 16"),
     "Training step, Helsinki": ("training", "Helsinki, 12 layers: a step of gps-kmip"),
