@@ -49,6 +49,7 @@ COMMANDS = {
     "build": "Build a published dataset, or a dataset from your own files.",
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build, and repair a damaged one.",
+    "diff": "Compare two datasets; exit with code 1 if they differ.",
     "push": "Share a build or a run at any address.",
     "pull": "Download and verify a pushed build or run.",
     "export": "Write a build in the format of another program.",
@@ -68,7 +69,18 @@ COMMANDS = {
 #: Section of the help -> commands.
 COMMAND_SECTIONS = {
     "First steps": ("demo", "list", "build", "train", "explore"),
-    "Data": ("info", "fetch", "encode", "verify", "preview", "push", "pull", "export", "remove"),
+    "Data": (
+        "info",
+        "fetch",
+        "encode",
+        "verify",
+        "diff",
+        "preview",
+        "push",
+        "pull",
+        "export",
+        "remove",
+    ),
     "Training": ("sweep", "runs", "report", "evaluate", "predict", "analyze"),
     "This machine": ("doctor", "bench"),
 }

@@ -46,6 +46,7 @@ from .reading.batching import expand_edges as expand_edges
 from .reading.dataset import ShardedDataset as ShardedDataset
 from .reading.loader import GraphLoader as GraphLoader
 from .reading.neighbor_loader import NeighborLoader as NeighborLoader
+from .saving.diff import diff as diff
 from .saving.save import save as save
 
 __version__: str

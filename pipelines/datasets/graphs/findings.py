@@ -17,6 +17,7 @@ from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
 from kmip_data.errors import OpenQuestions
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
+from kmip_data.pipelines.companion_files.item_columns import NO_LABEL
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
 
@@ -176,10 +177,11 @@ def key_columns_by_level(
         level = rules.levels[attribute]
         key = f"{level}/{attribute}"
         shape = block.item_shape(attribute)
-        if attribute == "y" and _are_targets(shape, level):
+        may_be_target = attribute == "y" and options.params.label != (NO_LABEL,)
+        if may_be_target and _are_targets(shape, level):
             columns |= _target_columns(rows, shape, level, options, attributes)
             continue
-        if attribute == "y":
+        if may_be_target:
             attributes.graph_target_size = rows.size if level == "graph" else 0
         if level == "graph" and key not in attributes.forms:
             attributes.forms[key], _ = row_form_and_shape(level, shape)

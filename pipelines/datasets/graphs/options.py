@@ -10,6 +10,7 @@ from typing import Any
 
 from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.pipelines.companion_files.item_columns import NO_LABEL
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.text import human_bytes, list_names, nearest_name
 
@@ -44,6 +45,8 @@ class ReadOptions:
     def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
         """Return the name of the target array, given or common; empty if there is none."""
         given_names = self.params.label
+        if given_names == (NO_LABEL,) and NO_LABEL not in names:
+            return ""
         if len(given_names) > 1:
             raise UsageError(
                 f"{where}: at most one array is the label, and all others are kept.",
