@@ -57,9 +57,10 @@ def diff(
 
     Files are compared as ``kmip-data build graphs`` reads them, and other objects as
     :func:`kmip_data.save` stores them, both in a temporary build. Two builds whose cards have the
-    same digests are equal; only shards with different digests are read. Keys of graphs, added columns
-    and other fields of the cards are not compared, nor is a split that only one side draws at random.
-    The rules of the comparison are those of :func:`kmip_data.saving.comparison.compare`.
+    same digests are equal; only shards with different digests are read. Splits are compared if both
+    sides have one, and those drawn at random only between builds. Keys of graphs, added columns and
+    other fields of the cards are not compared. The rules are those of
+    :func:`kmip_data.saving.comparison.compare`.
 
     Parameters
     ----------
@@ -132,16 +133,15 @@ def _build_of_files(side: str, path: Path, home: Home, folder: Path) -> Build:
 
 def _differences(a: Build, b: Build, folder: Path) -> Iterator[Difference]:
     """Yield the differences of two builds, of which those below ``folder`` are temporary."""
-    # 1. Splits with equal names; parts drawn at random say nothing about a file.
+    # 1. Splits that both have; parts drawn at random say nothing about a file.
     drawn_too = not any(build.path.is_relative_to(folder) for build in (a, b))
-    splits_a, splits_b = (
-        {
-            name: entry
-            for name, entry in build.card.splits.items()
-            if drawn_too or "split_seed" not in entry.parameters
-        }
-        for build in (a, b)
-    )
+    splits_a = _compared_splits(a, drawn_too=drawn_too)
+    splits_b = _compared_splits(b, drawn_too=drawn_too)
+    if not splits_a or not splits_b:
+        splits_a = splits_b = {}
+    elif splits_a.keys().isdisjoint(splits_b):  # the default split of each, under the name in A
+        splits_a = dict([next(iter(splits_a.items()))])
+        splits_b = dict.fromkeys(splits_a, next(iter(splits_b.values())))
     has_equal_splits = _digests(splits_a) == _digests(splits_b)
 
     # 2. Shards with equal digests have the same graphs.
@@ -163,6 +163,14 @@ def _differences(a: Build, b: Build, folder: Path) -> Iterator[Difference]:
     if not has_equal_splits:
         equal = equal[:1]
     yield from compare(_BuildSide(a, splits_a), _BuildSide(b, splits_b), np.concatenate(equal))
+
+
+def _compared_splits(build: Build, *, drawn_too: bool) -> dict[str, SplitEntry]:
+    """Return the splits of a build by name, the default first."""
+    splits = sorted(build.card.splits.items(), key=lambda item: item[0] != build.card.default_split)
+    return {
+        name: entry for name, entry in splits if drawn_too or "split_seed" not in entry.parameters
+    }
 
 
 def _digests(splits: Mapping[str, SplitEntry]) -> dict[str, str]:
@@ -195,7 +203,7 @@ class _BuildSide:
             texts = names.view(np.uint8).reshape(rows, -1)
             column = f"split {name}"
             columns[column] = ComparedColumn(
-                level, "text", texts.dtype, texts.shape[1], is_text=True
+                level, f"part of each {level}", texts.dtype, texts.shape[1], is_text=True
             )
             self._parts[column] = texts
         self.columns: Mapping[str, ComparedColumn] = columns
