@@ -84,12 +84,19 @@ class BuildFacts:
         return rows
 
     def classes(self, split: str) -> list[tuple[str, ...]]:
-        """Return a header, and number, name, count and share of each class in all and each part."""
+        """Return a header, and number, name, count and share of each class in all and each part.
+
+        Labels of which an item may have several have no share.
+        """
         parts = {"all": self.class_counts, **self.class_counts_by_part(split)}
+        target = self.card.schema_.y_column
+        form = "{:,} ({:.2%})"
+        if target is not None and target.shape:
+            form = "{:,}"
         columns = []
         for counts in parts.values():
             total = max(1, sum(counts))
-            columns.append([f"{count:,} ({count / total:.2%})" for count in counts])
+            columns.append([form.format(count, count / total) for count in counts])
         numbers = map(str, range(len(columns[0])))
         return [("", "class", *parts), *zip(numbers, self.class_names, *columns, strict=True)]
 

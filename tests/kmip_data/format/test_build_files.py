@@ -117,6 +117,11 @@ def test_pages_label_samples_and_incomplete_builds(build: Build) -> None:
     page = render_card(sample)
     assert page.startswith("# Toy rings (sample: generated, not the real data)\n")
     assert "| 0 | 0 | 37 (28.46%) |" in page  # classes without names
+    for column in values["data_schema"]["columns"]:
+        if column["attribute"] == "y":
+            column.update(shape=[3], fields=["round", "square", "odd"])
+    # Labels of which a node may have several have no share.
+    assert "| 2 | odd | 45 |" in render_card(Card.model_validate(values))
     nothing = {"splits": {}, "default_split": "", "statistics": {}, "receipts": [], "citation": ""}
     bare = Card.model_validate({**values, **nothing})
     assert "## Splits" not in render_card(bare)
