@@ -34,13 +34,17 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables, expand_lists
+from kmip_data.pipelines.datasets.graphs.tables.table import (
+    Table,
+    attribute_tables,
+    table_of_frame,
+)
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     as_pandas,
     is_frame,
     with_index_columns,
 )
-from kmip_data.pipelines.formats.typed_tables.frames import array_as_list, with_file_dtypes
+from kmip_data.pipelines.formats.typed_tables.frames import FileFrame, array_as_list, typed
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 
@@ -91,13 +95,13 @@ class InMemoryTables:
     """Graphs as tables of any library, or as networkx graphs whose attributes become tables."""
 
     def __init__(self, source: Any) -> None:
-        self._frames: dict[Level, pd.DataFrame] = {}
+        self._frames: dict[Level, FileFrame] = {}
         self._rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
         if isinstance(source, Mapping):
             for level in self._rows:
                 if (frame := source.get(f"{level}s")) is not None:
                     columns = with_index_columns(as_pandas(frame), may_have_ids=level != "edge")
-                    self._frames[level] = with_file_dtypes(columns)
+                    self._frames[level] = typed(FileFrame(f"{level}s", columns, "row", 0))
         else:
             for number, graph in enumerate(source):
                 add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)
@@ -121,7 +125,7 @@ class InMemoryTables:
         if not {"edges"} <= {*source} <= names:
             step = "kmip_data.save({'nodes': nodes, 'edges': edges}, folder)"
             if {*map(part_name, source)} <= PART_CODES.keys():
-                step = _call_with_parts(source)
+                step = "save the graphs of all parts as one list, and their positions as split="
             raise UsageError(
                 f"The tables are called {', '.join(map(str, source)) or 'nothing'}.",
                 expected="edges, and optionally nodes and graphs",
@@ -133,18 +137,15 @@ class InMemoryTables:
         """Return the tables as file readers do."""
         if not self._frames:
             return attribute_tables(self._rows, "networkx", notices)
-        return {
-            level: Table(f"{level}s", expand_lists(frame, notices), 0, "row")
-            for level, frame in self._frames.items()
-        }
+        return {level: table_of_frame(table, notices) for level, table in self._frames.items()}
 
     @property
     def digest(self) -> str:
         """SHA-256 (hex) over names, dtypes and values of all columns."""
         digest = hashlib.sha256(repr(self._rows).encode())
-        for level, frame in self._frames.items():
-            digest.update(f"{level} {frame.dtypes.to_dict()}".encode())
-            rows = pd.util.hash_pandas_object(frame.astype(str), index=False)
+        for level, table in self._frames.items():
+            digest.update(f"{level} {table.frame.dtypes.to_dict() | {**table.categories}}".encode())
+            rows = pd.util.hash_pandas_object(table.frame.astype(str), index=False)
             digest.update(rows.to_numpy().tobytes())
         return digest.hexdigest()
 
@@ -243,17 +244,6 @@ class InMemoryPipeline(OwnGraphsPipeline):
         for part, rows in parts.items():
             code[rows] = PART_CODES[part]
         return Split(name, GIVEN_RULE, options, part_codes=code)
-
-
-def _call_with_parts(graphs_by_part: Mapping[str, Sequence[object]]) -> str:
-    """Return the call that saves lists of graphs by part: one list, and positions in it."""
-    first = 0
-    ranges = []
-    for part, graphs in graphs_by_part.items():
-        ranges.append(f"{part!r}: range({first}, {first + len(graphs)})")
-        first += len(graphs)
-    joined = ", ".join(f"*graphs[{part!r}]" for part in graphs_by_part)
-    return f"kmip_data.save([{joined}], folder, split={{{', '.join(ranges)}}})"
 
 
 def _with_part_names(split: Mapping[str, IndicesOrMask]) -> dict[str, IndicesOrMask]:

@@ -172,7 +172,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
             # Files may have been added to the old build while the new one was written.
             check_new_folder(folder, name, overwrite=overwrite)
         except (DamagedInput, UsageError) as error:
-            raise _as_call_error(error) from error
+            raise _as_call_error(error) from None
     build = Build(folder, card)
     for problem in [*pipeline.warnings, *feature_problems(build)]:
         warnings.warn(problem, stacklevel=2)

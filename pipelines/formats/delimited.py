@@ -29,6 +29,8 @@ _BLOCK_BYTES = 2**20  #: bytes of rows that are examined together
 #: Comments and blank lines.
 _LINE_WITHOUT_ROW = re.compile(rb"^[ \t]*(?:(?:[#%]|//).*)?(?:\n|\Z)", re.MULTILINE)
 _BEGINNINGS_WITHOUT_ROW = np.isin(np.arange(256), list(b"#%/ \t\n"))
+#: Cell behind another one that begins as a comment does, such as a tag or a colour.
+_CELL_WITH_HASH = re.compile(rb"[\t;,|] *#")
 #: Cells between tabs, of which those with a quote are quoted as in CSV.
 _QUOTED_CELLS = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^"\t\n]*+)(?:[\t\n]|\Z))*+')
 #: First line with which Excel names the separator.
@@ -196,8 +198,9 @@ def _end_of_rows(data: bytes) -> tuple[int, int]:
 def _remove_comments(data: Text, lines_before: int) -> tuple[Text, list[int], dict[int, str]]:
     """Remove comments and blank lines, except inside quoted cells.
 
-    Return the rows, the numbers of the other lines, and the comments by line. ``lines_before`` lines
-    precede the data in the file.
+    Below the first row, a line that begins with # is a row if it has as many separators, and another
+    cell begins with #. Return the rows, the numbers of the other lines, and the comments by line.
+    ``lines_before`` lines precede the data in the file.
     """
     lines_without_row = list(range(1, lines_before + 1))
     comments: dict[int, str] = {}
@@ -208,6 +211,8 @@ def _remove_comments(data: Text, lines_before: int) -> tuple[Text, list[int], di
     start = 0
     line = 1 + lines_before
     quotes = 0
+    first_row = b""
+    has_hashes = _CELL_WITH_HASH.search(data) is not None
     for match in _LINE_WITHOUT_ROW.finditer(data):
         if match.end() == match.start():
             continue
@@ -219,13 +224,22 @@ def _remove_comments(data: Text, lines_before: int) -> tuple[Text, list[int], di
         # Inside quotes, the line is part of a cell.
         if quotes % 2:
             continue
-        if comment := match.group().strip():
+        first_row = first_row or b"".join(pieces).split(b"\n", 1)[0]
+        comment = match.group().strip()
+        separators = _count_separators(comment)
+        if has_hashes and any(separators) and separators == _count_separators(first_row):
+            continue
+        if comment:
             comments[line] = comment.decode("utf-8", "replace")
         lines_without_row.append(line)
         line += 1
         start = match.end()
     pieces.append(data[start:])
     return b"".join(pieces), lines_without_row, comments
+
+
+def _count_separators(line: bytes) -> list[int]:
+    return [*map(line.count, (b"\t", b";", b",", b"|"))]
 
 
 def _has_line_without_row(block: bytes) -> bool:

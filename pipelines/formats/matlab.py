@@ -34,7 +34,7 @@ def matlab_variables(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def matlab_conversion_code(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return Python code that writes edges, features, labels, split and class names as ``.npz``.
+    """Return Python code that writes edges, features, labels and split as ``.npz``.
 
     MATLAB counts from 1, so the code subtracts 1 from indices without a 0, and from labels from 1.
     """
@@ -76,15 +76,8 @@ def matlab_conversion_code(path: Path, shapes: Mapping[str, tuple[int, ...]]) ->
                 arrays += " - 1"
         else:
             arrays += f", labels={dense}"
-        num_classes = np.unique(values[~np.isnan(values)]).size
 
-        # 3. Write class names from a cell array with one string per class.
-        for name, shape in shapes.items():
-            is_unused = name not in {*used, *node_variables}
-            if is_unused and math.prod(shape) == num_classes and "name" in name.lower():
-                arrays += f", class_names=[str(name.item()) for name in mat[{name!r}].ravel()]"
-
-    # 4. Write the mask or indices of each split part.
+    # 3. Write the mask or indices of each split part.
     masks = [name for name in parts if math.prod(shapes[name]) == num_nodes]
     indices = [name for name in parts if name not in masks]
     shift = _index_shift_code(path, shapes, indices)

@@ -154,8 +154,7 @@ def test_options_of_a_target_are_refused_where_there_is_none(tmp_path, given):
     for folder in (*paths, tensors):
         with pytest.raises(UsageError, match="has no effect: the graphs have no target") as refused:
             read_files(folder, **given)
-        offers_label = refused.value.next.startswith("--set label=label, ")
-        assert offers_label == (folder == paths[1])
+        assert "--set label=" in refused.value.next
 
 
 GRAPHML = """<graphml{space}>

@@ -291,10 +291,14 @@ def test_common_names_of_edge_ends_are_recognised(tmp_path):
 
 
 def test_lines_of_comment_are_listed(tmp_path):
-    """A tag such as #a begins as a comment does."""
-    got = read_files(write_files(tmp_path / "a", a_csv="source,target\n#a,#b\nx,y\n\n# end\n"))
-    assert got.files["ignored"] == ["comments in a.csv: 2 lines, such as '#a,#b'"]
+    """A tag such as #a begins as a comment does, and is none if other cells do, too."""
+    got = read_files(write_files(tmp_path / "a", a_csv="source,target\n#a,b\nx,y\n\n# end\n"))
+    assert got.files["ignored"] == ["comments in a.csv: 2 lines, such as '#a,b'"]
     assert got.edges() == {(0, 1)}
+    text = "# by,hand\nsource,target\nx,#a\n# 1, 2\n#a,y\n\n# end\n"
+    got = read_files(write_files(tmp_path / "b", a_csv=text))
+    assert got.files["ignored"] == ["comments in a.csv: 2 lines, such as '# by,hand'"]
+    assert got.first.num_edges == 3
 
 
 def test_a_line_of_one_cell_is_no_edge(tmp_path):
@@ -712,6 +716,7 @@ MATRICES = {
     ",1,2,3,4\n1,0,1,0,0\n2,0,0,1,0\n3,0,0,0,1\n4,0,0,0,0\n": ["1", "2", "3", "4"],
     "id,b,a,d,c\nb,0,1,0,0\na,0,0,1,0\nd,0,0,0,1\nc,0,0,0,0\n": ["b", "a", "d", "c"],
     "a;b;c;d\n0;1;0;0\n0;0;1;0\n0;0;0;1\n0;0;0;0\n": ["a", "b", "c", "d"],
+    "nan 1 0 0\n0 nan 1 0\n0 0 nan 1\n0 0 0 nan\n": range(4),
     "node\t7\t8\t9\t10\n7\t\t1\t\t\n8\t\t\t1\t\n9\t\t\t\t1\n10\t\t\t\t\n": ["7", "8", "9", "10"],
 }
 

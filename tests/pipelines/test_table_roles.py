@@ -114,6 +114,57 @@ def test_tables_of_several_graphs_need_no_names(tmp_path, trial, restart):
     assert all(record.num_nodes == 9 and record.num_edges == 9 for record in got.records)
 
 
+def test_the_graph_of_a_row_is_named_by_the_column_with_most_rows_or_the_same_name(tmp_path):
+    """Not by the index that pandas writes, nor by an end; labels as texts differ in each graph."""
+    rng = np.random.default_rng(1)
+    for first, index in ((1, False), (0, True)):
+        order = rng.permutation(40)
+        nodes = pd.DataFrame(
+            {"mol": np.repeat(range(first, first + 40), 4), "no": [*range(4)] * 40}
+        )
+        nodes["name"] = [f"n{number}" for number in nodes["no"]]
+        nodes["kind"] = rng.choice([*"abc"], len(nodes))
+        edges = nodes[nodes["no"] > 0].assign(hub=0)[["mol", "no", "hub"]]
+        edges = edges.set_axis(["mol", "atom1", "atom2"], axis=1)
+        graphs = pd.DataFrame({"rank": range(40), "mol": order + first, "size": order / 4})
+        if index:
+            del graphs["rank"]
+        folder = write_files(
+            tmp_path / str(first),
+            atoms_csv=nodes.to_csv(),
+            bonds_csv=edges.to_csv(),
+            molecules_csv=graphs.to_csv(index=index),
+        )
+        got = read_files(folder, label=("size",))
+        sizes = {int(record.key): float(record.columns["graph/y"]) for record in got.records}
+        assert sizes == {first + number: number / 4 for number in range(40)}
+        assert got.schema.column("node/x").fields == ("kind=a", "kind=b", "kind=c")
+        assert any(line.startswith("name: names") for line in got.files["ignored"])
+    # A column of an end is no column of graphs.
+    folder = write_files(
+        tmp_path / "r",
+        films_csv="film,genre\nf1,a\nf2,b\n",
+        stars_csv="user,film,stars\nu1,f1,2\nu2,f1,4\nu2,f2,3\n",
+    )
+    with pytest.raises(UsageError, match="no column 'genre'"):
+        read_files(folder, source="user", target="film", label=("genre",))
+
+
+@pytest.mark.parametrize("first", [0, 70], ids=["row numbers", "other numbers"])
+def test_ids_and_labels_without_names_belong_to_edges_without_names(tmp_path, first):
+    rng = np.random.default_rng(2)
+    ids = rng.permutation(30) + first if first else np.arange(30)
+    ends = rng.choice(ids[:28], (90, 2))
+    labels = pd.DataFrame({"id": ids, "label": rng.integers(0, 3, 30) + 1})
+    files = {"mail_txt": pd.DataFrame(ends).assign(time=range(900, 990)), "dep_txt": labels}
+    tables = {name: table.to_csv(index=False, header=False) for name, table in files.items()}
+    got = read_files(write_files(tmp_path / "t", **tables), label=("1",))
+    assert (got.first.num_nodes, got.first.num_edges) == (30, 90)
+    assert got.first.columns["node/y"].tolist() == (labels["label"] - 1).tolist()
+    assert ids[got.first.edge_index].T.tolist() == ends.tolist()
+    assert "node/x" not in got.first.columns
+
+
 def test_a_column_that_may_be_an_end_as_well_is_asked_about_with_counts(tmp_path):
     nodes = pd.DataFrame({"no": range(30), "mass": np.arange(30) + 0.5})
     edges = pd.DataFrame({"a1": range(29), "b1": range(1, 30), "lanes": [1, 2, 3] * 9 + [1, 2]})
@@ -348,7 +399,7 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
 
     rows.append(f"{key.format(24)},z")
     write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows, f"{key.format(4)},z"]))
-    problem = r"line 27: 'APP' is also in the 'program' of list.csv, line 6, with kind 'y' and 'z'"
+    problem = r"line 27: 'APP' is also in the 'program' of list.csv, line 6"
     with pytest.raises(DamagedInput, match=problem.replace("APP", key.format(4))):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
 

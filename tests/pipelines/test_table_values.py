@@ -75,7 +75,7 @@ def test_lossless_conversions_are_made_and_reported(tmp_path):
     }
     assert got.files["missing"] == ["age: 2"]
     reasons = dict(line.split(": ", 1) for line in got.files["ignored"])
-    assert reasons["born"].startswith("dates, such as 2020-01-01")
+    assert reasons["born"].startswith("dates or times, such as")
     assert reasons["note"].startswith("names or free text")
 
 
@@ -485,12 +485,18 @@ def test_codes_are_no_numbers_with_a_unit(tmp_path, cells):
 
 
 def test_all_words_among_numbers_are_reported_at_once(tmp_path):
-    folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<-4.5", "7,25", "8", "n.d."])
+    folder = table_of(tmp_path / "a", ["1,5", "k. A.", "2,5", "<low", "7,25", "8", "n.d."])
     with pytest.raises(DamagedInput, match=r"'k\. A\.' among numbers, and 2 other texts") as caught:
         read_files(folder)
-    assert parse_remedy(caught.value) == {"missing": ("k. A.", "<-4.5", "n.d.")}
+    assert parse_remedy(caught.value) == {"missing": ("k. A.", "<low", "n.d.")}
     got = read_files(folder, **parse_remedy(caught.value)).first.columns["node/x"]
     np.testing.assert_allclose(got[:, 0], [1.5, 0, 2.5, 0, 7.25, 8, 0])
+    # A text with digits is a value.
+    folder = table_of(tmp_path / "b", ["1", "4", "7bis", "14", "4", "n.d."])
+    with pytest.raises(DamagedInput, match="'7bis' among numbers") as caught:
+        read_files(folder)
+    got = read_files(folder, **parse_remedy(caught.value)).schema.column("node/x").fields
+    assert "sum=7bis" in got
 
 
 def test_words_among_many_distinct_numbers_are_reported_separately(tmp_path):
@@ -587,16 +593,6 @@ def test_a_number_far_below_all_others_may_mean_missing(tmp_path, cells, sentine
     assert got.tolist() == [[float(cells[0]), 0], [0, 1], [float(cells[2]), 0]]
     assert read_files(folder, missing=("none",)).first.columns["node/x"][1].tolist() == [sentinel]
     assert read_files(table_of(tmp_path / "b", ["-999", "-500", "7"])).first.num_nodes == 3
-
-
-def test_a_table_of_nodes_without_any_feature_is_a_warning(tmp_path):
-    nodes = "id,note\n" + "".join(f"{node},a long remark on {node}\n" for node in range(5))
-    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv=nodes)
-    (warning,) = [line for line in read_files(folder).files["warnings"] if "features" in line]
-    assert warning == "nodes.csv has no column left for features: note is left out"
-    assert not any(
-        "features" in line for line in read_files(folder, ignore="note").files["warnings"]
-    )
 
 
 @pytest.mark.parametrize(

@@ -570,15 +570,14 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
     check_each(check, CONVERTED.items())
 
 
-def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_path, monkeypatch):
-    """Lists of float64 from 1, as MATLAB saves them, and a cell array of names."""
+def test_the_line_for_matlab_counts_from_0_and_keeps_the_split(tmp_path, monkeypatch):
+    """Lists of float64 from 1, as MATLAB saves them."""
     monkeypatch.chdir(tmp_path)
     order = np.array([3, 1, 6, 2, 5, 4], float)
     values = {
         "A": sparse.csc_array(np.eye(6, k=1)),
         "X": np.eye(6, 2),
         "y": np.array([[1], [2], [3], [1], [2], [3]], float),
-        "classnames": np.array(["b", "a", "c"], object),
         "trainIdx": order[:3],
         "valIdx": order[3:4],
         "testIdx": order[4:],
@@ -589,7 +588,6 @@ def test_the_line_for_matlab_counts_from_0_and_keeps_the_split_and_names(tmp_pat
     exec(caught.value.next, {"scipy": scipy, "numpy": np})
     path = tmp_path / "a.npz"
     params, _ = build_in_memory(tmp_path, "a.npz")
-    assert PIPELINE.class_names(params) == ("b", "a", "c")
     assert params.masks.tolist() == [0, 1, 0, 2, 2, 0]
     assert read_records(path)[1][0].columns["node/y"].tolist() == [0, 1, 2] * 2
     arrays = dict(np.load(path))

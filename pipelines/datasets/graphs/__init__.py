@@ -228,7 +228,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             target = infer_target_column(inferred, options, findings)
             count_missing_labels(target, findings)
         else:
-            refuse_options_of_targets(options, findings)
+            refuse_options_of_targets(options)
         add_array_roles(columns, target, options, findings)
 
         # 4. The schema; SMILES become columns of atoms and bonds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -205,7 +204,7 @@ def graphs_per_shard(inferred: InferredGraphs) -> int:
     return graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
 
 
-def refuse_options_of_targets(options: ReadOptions, findings: Findings) -> None:
+def refuse_options_of_targets(options: ReadOptions) -> None:
     """Raise ``UsageError`` for options that describe a target: the files have none."""
     if options.described is not None:  # its files may come without labels
         return
@@ -215,12 +214,10 @@ def refuse_options_of_targets(options: ReadOptions, findings: Findings) -> None:
             continue
         values = [value] if isinstance(value, str) else value
         option = " ".join(f"--set {key}={shlex.quote(text)}" for text in values)
-        reasons = " ".join(findings.notices.ignored.values())
-        labels = re.findall(r"--set label=(?:'[^']*'|\S+)", reasons)
-        remedy = f"leave out {option}"
-        if labels:
-            remedy = f"{labels[0]}, which makes it the target; or {remedy}"
-        raise UsageError(f"{option} has no effect: the graphs have no target.", next=remedy)
+        raise UsageError(
+            f"{option} has no effect: the graphs have no target.",
+            next=f"leave out {option}, or name the target: --set label=COLUMN",
+        )
 
 
 def non_target_columns(
@@ -282,15 +279,11 @@ def _is_array_of_groups(column: Column, group: str) -> bool:
 def _group_error(group: str, columns: Sequence[Column], findings: Findings) -> UsageError:
     """Return the error for groups that are not a column of nodes or graphs, or have another use."""
     uses = [f"{role.use} of {role.level}s" for role in findings.roles if role.column == group]
-    arrays = [
-        f"{column.presented} {list(column.shape)} of {column.level}s"
-        for column in columns
-        if column.attribute == group
-    ]
+    uses += [column.presented for column in columns if column.attribute == group]
     return UsageError(
         f"--set group={shlex.quote(group)} names no column of groups.",
         expected="a text or a whole number of each node, or of each graph",
-        found=", ".join([*uses, *arrays]) or "no such column",
+        found=", ".join(uses),
         next="--set group= and another column",
     )
 

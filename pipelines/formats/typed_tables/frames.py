@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,10 @@ from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
 )
 from kmip_data.pipelines.formats.typed_tables.workbooks import (
     Sheet,
-    clear_unknown_dates,
     frame_of_sheet,
     names_in_workbook,
     read_sheets,
 )
-from kmip_data.text import count_with_noun
 
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
@@ -53,6 +51,8 @@ class FileFrame:
     first_number: int  #: number of the first row if none is left out
     numbers_without_row: Sequence[int] = ()  #: of blank lines and rows, ascending
     warnings: Sequence[str] = ()  #: about a hidden sheet, and dates that are unknown
+    #: Column whose dtype makes it one of categories -> their texts, in order.
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def is_frame_file(name: str, head: bytes) -> bool:
@@ -85,20 +85,14 @@ def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> li
         frame = pd.DataFrame(_json_records(path, check_memory))
     if not len(frame.columns):
         raise DamagedInput(f"{path.name} is empty.", next="write a table into it")
-    frame = with_file_dtypes(frame)
-    return [FileFrame(path.name, frame, row_word, first_number, numbers_without_row)]
+    return [typed(FileFrame(path.name, frame, row_word, first_number, numbers_without_row))]
 
 
 def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
     name = f"{path.name}{SHEET_MARK}{sheet.name}"
     frame, numbers = frame_of_sheet(sheet, name)
     warnings = [f"{name} is hidden, and is read like the others"] if sheet.is_hidden else []
-    for column, count in clear_unknown_dates(frame).items():
-        warnings.append(
-            f"{name}: {count_with_noun(count, 'date')} before 1900 in {column!r} cannot be read, so "
-            "their cells are missing; write them as text, such as 1893-05-04"
-        )
-    return FileFrame(name, with_file_dtypes(frame), "row", 2, numbers, warnings)
+    return typed(FileFrame(name, frame, "row", 2, numbers, warnings))
 
 
 def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:
@@ -112,12 +106,7 @@ def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]
             if not isinstance(row, dict):
                 raise TypeError(f"record {number} is a {type(row).__name__}")  # noqa: TRY301
     except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedInput(
-            f"{path.name} is not a list of objects of JSON.",
-            expected='an object for each row, such as [{"source": 0, "target": 1}]',
-            found=first_problem(error),
-            next=f"write it with pandas: frame.to_json({path.name!r}, orient='records')",
-        ) from error
+        raise _json_error(path, f"{path.name} is not a list of objects", error, "") from error
     return list(rows)
 
 
@@ -140,12 +129,16 @@ def _json_objects(
                     raise TypeError(f"a {type(row).__name__}")  # noqa: TRY301 -- with its line
                 yield row
     except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedInput(
-            f"{path.name}, line {number}: not an object of JSON.",
-            expected='an object in each line, such as {"source": 0, "target": 1}',
-            found=first_problem(error),
-            next=f"write it with pandas: frame.to_json({path.name!r}, orient='records', lines=True)",
-        ) from error
+        location = f"{path.name}, line {number}: not an object"
+        raise _json_error(path, location, error, ", lines=True") from error
+
+
+def _json_error(path: Path, problem: str, error: Exception, option: str) -> DamagedInput:
+    return DamagedInput(
+        f"{problem} of JSON: an object for each row, such as {{'source': 0, 'target': 1}}.",
+        found=first_problem(error),
+        next=f"write it with pandas: frame.to_json({path.name!r}, orient='records'{option})",
+    )
 
 
 def head_of_table(path: Path, memory: int | None) -> bytes:
@@ -157,13 +150,22 @@ def head_of_table(path: Path, memory: int | None) -> bytes:
     return decompressed_head(path)
 
 
-def with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert a table to the dtypes that tables read from text have."""
+def typed(table: FileFrame) -> FileFrame:
+    """Return a table with the dtypes of tables read from text, and with its categories.
+
+    Categories without a row count only if their dtype is ordered.
+    """
     columns = {}
-    for name, values in frame.items():
+    categories = {}
+    for column, values in table.frame.items():
         converted = values
         if isinstance(values.dtype, pd.CategoricalDtype):
-            converted = values.astype(object)
+            used = values if values.dtype.ordered else values.cat.remove_unused_categories()
+            numbers = used.cat.categories
+            if numbers.dtype.kind == "f" and (numbers % 1 == 0).all():  # next to missing values
+                used = used.cat.rename_categories(numbers.astype("int64").tolist())
+            categories[str(column)] = tuple(used.cat.categories.map(str).str.strip())
+            converted = used.astype(object)
         elif values.dtype.kind in "mM":
             converted = values.astype(str).where(values.notna())
         elif values.dtype.kind in "iufb" and not isinstance(values.dtype, np.dtype):
@@ -172,8 +174,9 @@ def with_file_dtypes(frame: pd.DataFrame) -> pd.DataFrame:
             converted = values.astype(dtype)
         elif values.dtype == object:
             converted = values.map(array_as_list)
-        columns[str(name)] = converted
-    return pd.DataFrame(columns).reset_index(drop=True)
+        columns[str(column)] = converted
+    frame = pd.DataFrame(columns).reset_index(drop=True)
+    return replace(table, frame=frame, categories=categories)
 
 
 def array_as_list(value: object) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -22,9 +21,6 @@ from kmip_data.text import human_bytes, list_names
 #: Peak memory per byte of JSON with the cells; 100,000 rows of five columns take 10.
 _BYTES_PER_JSON_BYTE = 16
 _HEAD_ROWS = 20  #: rows of each sheet in which the head of a file looks for names
-#: Dates and times as ``workbook_process.py`` writes them.
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?: |$)")
-_TIME = re.compile(r"\d\d:\d\d:\d\d(?:\.\d+)?")
 
 Row = list[Any]
 
@@ -112,21 +108,6 @@ def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
             next=f"rename one of them in row {header + 1}",
         )
     return pd.DataFrame(columns), numbers_without_row
-
-
-def clear_unknown_dates(frame: pd.DataFrame) -> dict[str, int]:
-    """Clear dates before 1900, of which Excel's formats yield only the time; count them by column.
-
-    They are the times of day in a column that also has dates.
-    """
-    counts = {}
-    for name, cells in frame.items():
-        texts = [*map(str, cells)]
-        is_time = [bool(_TIME.fullmatch(text)) for text in texts]
-        if any(is_time) and any(map(_DATE.match, texts)):
-            frame.loc[is_time, name] = None
-            counts[str(name)] = sum(is_time)
-    return counts
 
 
 def _refuse_data_as_names(

@@ -113,6 +113,41 @@ def test_frames_of_any_library_are_tables(tmp_path: Path, method: str) -> None:
     assert all((first[name] == second[name]).all() for name in first)
 
 
+#: Categories of a column -> whether their dtype is ordered, and its features.
+CATEGORIES = {
+    ("1", "4", "7bis", "14"): (False, ["1", "14", "4", "7bis"]),
+    ("1", "4", "7", "14"): (False, ["1", "14", "4", "7"]),
+    (1, 4, 7, 14): (False, ["1", "4", "7", "14"]),
+    ("low", "mid", "NA", "high"): (True, ["low", "mid", "NA", "high", "extreme"]),
+    ("2020-01-01", "2021-01-01", "(0, 5]", "true"): (
+        False,
+        ["(0, 5]", "2020-01-01", "2021-01-01", "true"],
+    ),
+}
+
+
+@pytest.mark.parametrize("values", CATEGORIES)
+def test_a_dtype_of_categories_decides_whatever_their_texts(tmp_path: Path, values: tuple) -> None:
+    """The only difference between a frame and its CSV, which has no dtypes."""
+    ordered, names = CATEGORIES[values]
+    dtype = pd.CategoricalDtype([*values, "extreme"], ordered=True) if ordered else "category"
+    column = pd.Series([*values, *values, None]).astype(dtype)
+    nodes = pd.DataFrame({"id": range(9), "line": column, "kind": column, "y": [0, 1, 0] * 3})
+    edges = pd.DataFrame({"source": range(8), "target": range(1, 9)})
+    tables = {"nodes": nodes, "edges": edges}
+    build = kmip_data.save(tables, tmp_path / "x", label="y", ignore="kind")
+    x = kmip_data.open(tmp_path / "x")[0].x
+    fields = build.card.schema_.column("node/x").fields
+    assert [*fields] == [f"line={name}" for name in names]
+    codes = [names.index(str(value)) for value in values]
+    assert x.argmax(1)[:8].tolist() == codes * 2
+    assert x.sum(1).tolist() == [1] * 8 + [0]
+    kmip_data.save(tables, tmp_path / "y", label="kind", ignore=["line", "y"])
+    dataset = kmip_data.open(tmp_path / "y")
+    assert dataset.class_names == names
+    assert dataset[0].y.tolist() == [*codes, *codes, -1]
+
+
 #: Index of a table of nodes with the ids 5, 7 and 9, or letters -> the columns that it becomes.
 INDEXES = {
     "named": (lambda ids: pd.Index(ids, name="who"), ["who"]),

@@ -42,7 +42,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
     join_files,
 )
 from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_levels
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, expand_lists
+from kmip_data.pipelines.datasets.graphs.tables.table import Table, table_of_frame
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
 from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
@@ -213,19 +213,8 @@ def tables_of_file(
     if is_only_table:
         reason = f"{path.name} names its columns in UTF-8"
         options.refuse_unread(dict.fromkeys(("header", "encoding"), reason))
-    tables = []
-    for file_frame in read_frames(path, options.memory, options.check_memory):
-        notices.warnings += file_frame.warnings
-        tables.append(
-            Table(
-                file_frame.name,
-                expand_lists(file_frame.frame, notices),
-                file_frame.first_number,
-                file_frame.row_word,
-                lines_without_row=file_frame.numbers_without_row,
-            )
-        )
-    return tables
+    frames = read_frames(path, options.memory, options.check_memory)
+    return [table_of_frame(frame, notices) for frame in frames]
 
 
 FORMAT = GraphFormat(

@@ -22,6 +22,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.graph_labels import add_co
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
 from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_levels
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
+from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
 from kmip_data.text import list_names
 
 #: Rows and columns from which numbers without names are a matrix; three may be edges with a weight.
@@ -66,9 +67,11 @@ def _cells_of_matrix(table: Table, params: GraphParams, *, are_others: bool) -> 
         return None
     if table.has_names and len(frame) == len(names) - 1:
         rows = frame.iloc[:, 0].map(lambda value: str(value).strip())
-        return frame.iloc[:, 1:] if tuple(rows) == names[1:] else None
-    are_numbers = all(frame[name].dtype.kind in "iufb" for name in frame)
-    if len(frame) != len(names) or not are_numbers:
+        return _without_missing_words(frame.iloc[:, 1:]) if tuple(rows) == names[1:] else None
+    if len(frame) != len(names):
+        return None
+    frame = _without_missing_words(frame)
+    if not all(frame[name].dtype.kind in "iufb" for name in frame):
         return None
     if not table.has_names:
         has_empty_column = frame.isna().all().any()
@@ -76,6 +79,16 @@ def _cells_of_matrix(table: Table, params: GraphParams, *, are_others: bool) -> 
     if are_others or len(names) < 3 or known_columns.matching_end_pairs(names):
         return None
     return None if np.diagonal(frame.to_numpy(np.float64)).any() else frame
+
+
+def _without_missing_words(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return cells whose columns of numbers and words such as nan are numbers."""
+    columns = {}
+    for name, cells in frame.items():
+        filled = cells.where(~cells.isin(MISSING_WORDS))
+        numbers = pd.to_numeric(filled, errors="coerce")
+        columns[name] = numbers if numbers.notna().equals(filled.notna()) else cells
+    return pd.DataFrame(columns)
 
 
 def _may_be_small_matrix(cells: pd.DataFrame) -> bool:

@@ -32,6 +32,7 @@ from kmip_data.text import count_with_noun
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 _PLAIN_INTEGER = re.compile(r"[+-]?\d+")
 _IDENTIFIER_FRACTION = 0.9  #: fraction of distinct values above which strings are identifiers
+_IDENTIFIER_FRACTION_OF_GRAPHS = 0.99  #: the same for values distinct within each graph
 _MIN_OF_CLASS = 0.05  #: fraction of labels from which None may be a class
 _LISTED_STRINGS = 100  #: strings among numbers that a question lists
 _SHOWN_VALUES = 3
@@ -49,15 +50,20 @@ class TableColumn:
     name: str
     params: GraphParams
     notices: Notices
+    graph_column: str = ""  #: graph of each row of nodes or edges, if there are many
 
     @property
     def cells(self) -> pd.Series:
         """Cells with the dtype that pandas infers."""
         return self.table.frame[self.name]
 
-    def ignore(self, reason: str) -> None:
-        """Note why the column is ignored."""
-        self.notices.ignored[self.name] = reason
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Categories of the dtype, in order; empty if it has none."""
+        without = {"", *self.params.missing}
+        return tuple(
+            text for text in self.table.categories.get(self.name, ()) if text not in without
+        )
 
     def add_question(self, question: str, answer: str) -> None:
         """Add a question about the column; ``answer`` has the options to type."""
@@ -97,8 +103,11 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
     """
     params = column.params
     cells = column.cells
-    # 1067 and 01067 are different codes, not numbers.
+    # 1067 and 01067 are different codes, and categories have a dtype: neither are numbers.
     codes = column.table.zero_padded_codes(column.name)
+    if column.categories:
+        codes = cells.map(str).str.strip().where(cells.notna(), "").to_numpy(object)
+        codes[~np.isin(codes, column.categories)] = ""
     if codes is not None:
         return CellValues(None, codes)
     if cells.dtype.kind in "iufb":
@@ -177,13 +186,11 @@ def filled_cells(column: TableColumn) -> pd.Series:
     return cells[~strings.isin({"", *(column.params.missing or MISSING_WORDS)})]
 
 
-def is_identifier_column(
-    column: TableColumn, *, may_be_integers: bool = False, graph_column: str = ""
-) -> bool:
+def is_identifier_column(column: TableColumn, *, may_be_integers: bool = False) -> bool:
     """True if a column has strings that are nearly all distinct, and so are not classes.
 
-    With ``may_be_integers``, integers count as identifiers, too. With the ``graph_column``, strings
-    may be repeated from graph to graph, such as names of functions.
+    With ``may_be_integers``, integers count as identifiers, too. Strings may be repeated from graph
+    to graph, such as names of functions.
     """
     kind = column.cells.dtype.kind
     if kind == "b" or (kind in "iuf" and not may_be_integers):
@@ -193,13 +200,15 @@ def is_identifier_column(
         # Numbers with missing values are read as floats or strings.
         numbers = pd.to_numeric(filled.map(str).str.strip(), errors="coerce")
         are_identifiers = may_be_integers and (numbers % 1 == 0).all()
-        if numbers.notna().all() and not are_identifiers:
+        if numbers.notna().all() and not are_identifiers and not column.categories:
             return False
     repeated = filled.to_frame("value")
-    if graph_column:
-        repeated["graph"] = column.table.frame[graph_column]
+    fraction = _IDENTIFIER_FRACTION
+    if column.graph_column:
+        fraction = _IDENTIFIER_FRACTION_OF_GRAPHS
+        repeated["graph"] = column.table.frame[column.graph_column]
     distinct = len(filled) - repeated.duplicated().sum()
-    return len(column.cells) > 1 and bool(distinct > _IDENTIFIER_FRACTION * len(filled))
+    return len(column.cells) > 1 and bool(distinct > fraction * len(filled))
 
 
 def _replace_missing(numbers: F64, kind: str, params: GraphParams) -> F64:
@@ -339,12 +348,15 @@ def _add_missing_strings_question(column: TableColumn, row: int, strings: Array)
     distinct = list(dict.fromkeys(strings))
     listed = distinct[:_LISTED_STRINGS]
     answer = " ".join(f"--set missing={shlex.quote(string)}" for string in listed)
+    readings = f"{answer} for a missing value, --set missing=none for texts"
+    if any(map(str.isdigit, "".join(distinct))):  # 7bis and <0.5 are values
+        answer = "--set missing=none"
+        readings = f"correct it if it is a number, or {answer} for texts"
     question = f"{column.locate(row, repr(distinct[0]))} among numbers"
     if len(distinct) > 1:
         others = count_with_noun(len(distinct) - 1, "other text")
         question += f", and {others} in other rows ({', '.join(map(repr, listed))})"
-    question += f": {answer} for a missing value, --set missing=none for texts"
-    column.add_question(question, answer)
+    column.add_question(f"{question}: {readings}", answer)
 
 
 def _add_units_question(
@@ -441,23 +453,13 @@ def summarise_cells(column: TableColumn) -> ValueSummary:
     filled = cells.dropna()
     missing = len(cells) - len(filled)
     if filled.dtype.kind in "iub":
-        shown = _first_distinct(filled)
+        shown = filled[:_SAMPLED_ROWS].drop_duplicates()
         distinct = count_distinct(filled)
     else:
         shown = filled.drop_duplicates().map(str).drop_duplicates()
         distinct = len(shown)
     texts = shown[:_SHOWN_VALUES].map(str).tolist()
     return ValueSummary(shown_texts(texts), distinct, missing)
-
-
-def _first_distinct(values: pd.Series) -> pd.Series:
-    """Return the first distinct values, at least as many as are shown, without reading all rows."""
-    rows = _SAMPLED_ROWS
-    distinct = values[:rows].drop_duplicates()
-    while len(distinct) < _SHOWN_VALUES and rows < len(values):
-        rows *= 10
-        distinct = values[:rows].drop_duplicates()
-    return distinct
 
 
 def shown_texts(texts: Sequence[str]) -> tuple[str, ...]:

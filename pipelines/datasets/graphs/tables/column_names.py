@@ -13,14 +13,26 @@ from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import options_after_header
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 from kmip_data.pipelines.formats.header_line import looks_like_names, strings_in
-from kmip_data.pipelines.formats.written_numbers import is_written_number
+from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS, is_written_number
 from kmip_data.text import list_names
 
 
-def are_names(first_cells: Sequence[str], names: Sequence[str]) -> bool:
-    """True if the cells of a comment have a common column name, and differ from the first row."""
-    has_known_name = bool(known_columns.matching_names(names, known_columns.HEADER_NAMES))
-    return has_known_name and list(names) != list(first_cells)
+def are_names(
+    first_cells: Sequence[str],
+    separator: str,
+    parse_rest: Callable[[], pd.DataFrame],
+    names: Sequence[str],
+) -> bool:
+    """True if the cells of a comment are names of columns, and differ from the first row.
+
+    One is a common name; or the row is data, and the separator no blank, as in a sentence.
+    """
+    if list(names) == list(first_cells):
+        return False
+    if known_columns.matching_names(names, known_columns.HEADER_NAMES):
+        return True
+    may_be_names = separator in "\t;,|" and looks_like_names(names, parse_rest()) is not False
+    return may_be_names and looks_like_names(first_cells, parse_rest()) is False
 
 
 def first_line_has_names(
@@ -66,7 +78,8 @@ def first_line_has_names(
     # pandas writes no name above its index.
     numbers = [str(number) for number in range(len(first_cells))]
     is_square = len(parse_rest()) == len(first_cells) - 1 > 1
-    if is_square and first_cells != numbers and all(map(is_written_number, first_cells)):
+    are_numbers = all(is_written_number(cell) or cell in MISSING_WORDS for cell in first_cells)
+    if is_square and first_cells != numbers and are_numbers:
         return False
     if not parse_rest().empty and len({*first_cells}) == len(first_cells):
         first_column = parse_rest()[0]

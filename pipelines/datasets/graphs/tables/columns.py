@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,12 @@ def read_columns(
     attributes = findings.attributes
     notices = findings.notices
     described = {} if options.described is None else options.described.columns_of_level(level)
-    columns = {name: TableColumn(table, name, params, notices) for name in table.column_names}
+    graph_of_row = ""
+    if level != "graph":
+        graph_of_row = next((name for name, use in id_uses.items() if use == "graph"), "")
+    columns = {
+        name: TableColumn(table, name, params, notices, graph_of_row) for name in table.column_names
+    }
     in_order = [*described, *(name for name in columns if name not in id_uses), *columns]
     names = [name for name in dict.fromkeys(in_order) if name in columns]
 
@@ -73,9 +78,8 @@ def read_columns(
     if may_have_labels and "y" not in attributes.component_names:
         without_role = set(names) - id_uses.keys() - ignored.keys() - {params.group}
         available = [name for name in names if name in without_role]
-        graph_column = next((name for name, use in id_uses.items() if use == "graph"), "")
         labels, unusable = find_labels(
-            table, available, level, options, notices, graph_column=graph_column
+            [columns[name] for name in available], level, options, notices
         )
         ignored |= unusable
         # Targets keep the order in which they are given.
@@ -115,15 +119,9 @@ def read_columns(
     # 3. Their arrays by key.
     values: dict[str, Array] = {}
     if labels:
-        attributes.component_names["y"] = tuple(labels)
         attributes.target_level = "node" if level == "node" else "graph"
-        # The names of classes are those of the description, or of the format's own files.
-        classes = attributes.class_names
-        if options.described is not None:
-            classes = options.described.classes
-        values[attributes.target_key] = read_targets(
-            [columns[name] for name in labels], targets, classes, params
-        )
+        label_columns = [columns[name] for name in labels]
+        values[attributes.target_key] = _read_labels(label_columns, targets, options, attributes)
     values |= register_part_masks(
         masks, len(table.frame), table.name, options, findings, masks_are_flags=masks_are_flags
     )
@@ -138,6 +136,25 @@ def read_columns(
     findings.tables.levels[table.name] = level
     findings.roles.extend(role for role in roles if not role.column.startswith("\0"))
     return values
+
+
+def _read_labels(
+    columns: Sequence[TableColumn],
+    values: Sequence[CellValues],
+    options: ReadOptions,
+    attributes: Attributes,
+) -> Array:
+    """Return the targets (R, …).
+
+    The classes are those of the description, of the format's own files, or of a dtype.
+    """
+    attributes.component_names["y"] = tuple(column.name for column in columns)
+    if len(columns) == 1 and options.params.task in {None, "classification"}:
+        attributes.class_names = attributes.class_names or columns[0].categories
+    classes = attributes.class_names
+    if options.described is not None:
+        classes = options.described.classes
+    return read_targets(columns, values, classes, options.params)
 
 
 def _decide_role(

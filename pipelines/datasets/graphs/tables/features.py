@@ -28,6 +28,8 @@ from kmip_data.text import list_names
 
 _DATE = re.compile(
     r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[T ]+[\d:.,+Zz -]*)?"
+    # Excel has no dates before 1900, of which only the time is read.
+    r"|\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
     # Wed Oct 10 20:19:24 +0000 2018; Wed, 10 Oct 2018 20:19:24 GMT; 10 October 2018
     r"|(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? )?(?:\d{1,2}[. ]+)?"
     r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.? [\d:., +-]*\d{4}"
@@ -55,6 +57,8 @@ def decide_feature_role(column: TableColumn, values: CellValues, role: ColumnRol
     reason = _reason_to_ignore_strings(column, categories)
     if reason:
         return role.model_copy(update={"why": reason})
+    if column.categories:
+        categories = np.array(column.categories)
     if _ask_about_categories(column, categories, counts):
         return role
     nullable = bool((strings == "").any())
@@ -119,9 +123,10 @@ def _reason_to_ignore_strings(column: TableColumn, categories: Array) -> str:
         return "empty"
     if column.name in column.params.feature:
         return ""
-    if all(map(_DATE.fullmatch, categories)):
-        return f"dates, such as {categories[0]}"
-    if is_identifier_column(column) or _are_prose_or_lists(categories):
+    is_open = not column.categories  # a dtype decides
+    if is_open and all(map(_DATE.fullmatch, categories)):
+        return f"dates or times, such as {categories[0]}"
+    if is_identifier_column(column) or (is_open and _are_prose_or_lists(categories)):
         return f"names or free text, such as {categories[0][:40]!r}"
     return ""
 
@@ -131,7 +136,7 @@ def _ask_about_categories(column: TableColumn, categories: Array, counts: Array)
     name = column.name
     location = f"{column.table.name}: {name!r}"
     ambiguous = [str(text) for text in categories if text in MISSING_WORDS]
-    if ambiguous and not column.params.missing:
+    if ambiguous and not column.params.missing and not column.categories:
         count = int(counts[np.isin(categories, ambiguous)].sum())
         question = (
             f"{location} has {ambiguous[0]!r} in {count:,} rows, a text or a missing value: "

@@ -116,7 +116,7 @@ def graphs_from_tables(
         nodes = NodeIndices(
             tables["node"], edges, ends, node_column, groups["node"], first_row=first_row(params)
         )
-        _warn_of_nodes(nodes, id_uses["node"], ends, columns["node"], notices)
+        _warn_of_nodes(nodes, node_column, ends, notices)
 
     # 4. Graph by graph.
     targets = findings.attributes.component_names.get("y", ())
@@ -266,37 +266,10 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
     return array[rows[:1]]
 
 
-def _warn_of_nodes(
-    nodes: NodeIndices,
-    uses: Mapping[str, Use],
-    ends: Array,
-    values: Mapping[str, Array],
-    notices: Notices,
-) -> None:
-    """Warn of lost zeros, of rows that may be notes, and of a table without features."""
-    notices.warnings += nodes.warnings
-    id_column = next((name for name, use in uses.items() if use == "id"), "")
-    _warn_of_footnotes(nodes.table, id_column, ends, notices)
-    if "node/x" not in values:
-        _warn_of_missing_features(nodes.table, uses, notices)
-
-
-def _warn_of_missing_features(nodes: Table, uses: Mapping[str, Use], notices: Notices) -> None:
-    """Warn that no column of the nodes became a feature, unless options leave all of them out."""
-    ignored = [
-        name
-        for name in nodes.column_names
-        if name not in uses and "--set" not in notices.ignored.get(name, "--set")
-    ]
-    if ignored:
-        notices.warnings.append(
-            f"{nodes.name} has no column left for features: {', '.join(ignored)} "
-            f"{'is' if len(ignored) == 1 else 'are'} left out"
-        )
-
-
-def _warn_of_footnotes(nodes: Table, id_column: str, ends: Array, notices: Notices) -> None:
-    """Warn of trailing rows with an id that no edge has, and nothing else, such as a data source."""
+def _warn_of_nodes(indices: NodeIndices, id_column: str, ends: Array, notices: Notices) -> None:
+    """Warn of lost zeros, and of trailing rows with an id that no edge has, and nothing else: notes."""
+    notices.warnings += indices.warnings
+    nodes = indices.table
     first = max(len(nodes.frame) - _MAX_FOOTNOTE_ROWS, 0)
     others = nodes.frame[first:].drop(columns=id_column, errors="ignore")
     if not nodes.text or not id_column or others.empty or not others.iloc[-1].isna().all():

@@ -25,7 +25,6 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     typed_values,
     value_texts,
 )
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.text import list_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
@@ -33,19 +32,14 @@ _NAMED_FRACTION = 0.1
 
 
 def find_labels(
-    table: Table,
-    names: Sequence[str],
-    level: Level,
-    options: ReadOptions,
-    notices: Notices,
-    *,
-    graph_column: str = "",
+    columns: Sequence[TableColumn], level: Level, options: ReadOptions, notices: Notices
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the target columns, and ignored columns that are named like a target, with reasons.
-
-    ``graph_column`` has the graph of each row, if there are many.
-    """
+    """Return the target columns, and ignored columns that are named like a target, with reasons."""
+    if not columns:
+        return [], {}
     params = options.params
+    table = columns[0].table
+    names = [column.name for column in columns]
     if params.label:
         labels = [name for name in params.label if name in names]
         if options.described is not None and table.frame[labels].isna().all(axis=None):
@@ -56,7 +50,7 @@ def find_labels(
     candidates = []
     ignored = {}
     for name in named_like_labels:
-        column = TableColumn(table, name, params, notices)
+        column = columns[names.index(name)]
         is_label = known_columns.normalized_name(name) == "label"
         reason = ""
         filled = filled_cells(column)
@@ -65,9 +59,7 @@ def find_labels(
         if filled.empty:
             reason = "empty"
         elif level == "node" and is_identifier_column(
-            column,
-            may_be_integers=may_be_integers and params.task is None,
-            graph_column=graph_column,
+            column, may_be_integers=may_be_integers and params.task is None
         ):
             # Values that are nearly all distinct within each graph are names, not classes.
             reason = (

@@ -238,7 +238,8 @@ def _parse_table(
     # 3. Column names: in the comment above the rows, in the first line, or nowhere.
     numbers = [str(number) for number in range(len(first_cells))]
     comments = rows_of_names(text.comments_above()[-1:], separator, len(first_cells))
-    names = next(filter(functools.partial(are_names, first_cells), comments), None)
+    are_names_of_rows = functools.partial(are_names, first_cells, separator, parse_rest)
+    names = next(filter(are_names_of_rows, comments), None)
     has_names = True
     is_header = has_row_names
     if not may_have_names:

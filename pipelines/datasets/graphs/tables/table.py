@@ -22,6 +22,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.formats.delimited import Text
 from kmip_data.pipelines.formats.typed_rows import parse_rows
+from kmip_data.pipelines.formats.typed_tables.frames import FileFrame
 from kmip_data.pipelines.formats.written_numbers import (
     DecimalSign,
     is_written_number,
@@ -54,6 +55,8 @@ class Table:
     separator: str = ""  #: separator of their cells
     may_have_codes: bool = False  #: True if it may have codes such as 001, which are not integers
     locations: Sequence[str] = ()  #: file and line of each row, if the reader gives them
+    #: Column whose dtype makes it one of categories -> their texts, in order.
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: First column -> columns that were last parsed as strings
     _parsed: dict[int, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
@@ -401,6 +404,19 @@ def attribute_tables(
     return {
         level: replace(table, locations=locations.get(level, ())) for level, table in tables.items()
     }
+
+
+def table_of_frame(table: FileFrame, notices: Notices) -> Table:
+    """Return a table whose columns have types; lists of numbers become columns."""
+    notices.warnings += table.warnings
+    return Table(
+        table.name,
+        expand_lists(table.frame, notices),
+        table.first_number,
+        table.row_word,
+        lines_without_row=table.numbers_without_row,
+        categories=table.categories,
+    )
 
 
 def expand_lists(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:

@@ -12,12 +12,12 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Direction, Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -116,7 +116,9 @@ def find_end_columns(
     given_ends = (params.source, params.target)
     for key, name in zip(("source", "target"), given_ends, strict=True):
         if name and name not in edges.column_names:
-            raise _unknown_end_error(edges, key, name, given_ends)
+            pairs = known_columns.matching_end_pairs(edges.column_names)
+            known = [pair[key == "target"] for pair in pairs]
+            raise unknown_column_error([edges], key, name, [*known, *edges.column_names])
     if all(given_ends):
         return given_ends
     if known_columns.SOURCE_KEY in edges.column_names:
@@ -408,9 +410,8 @@ def _is_in_both(
 
 def _likeness(first: str, second: str) -> tuple[int, int]:
     """Return how much two names are those of two ends: known words, and characters in common."""
-    words = {word for pair in known_names.END_NAMES for word in pair}
-    known = len(known_columns.matching_names([first, second], words))
-    return known, _shared_length(first, second)
+    known = [name for name in (first, second) if known_columns.named_end(name)]
+    return len(known), _shared_length(first, second)
 
 
 def _are_similar(first: str, second: str) -> bool:
@@ -429,20 +430,3 @@ def _shared_length(first: str, second: str) -> int:
 def end_options(ends: EndColumns) -> str:
     """Return the options that name two columns as the ends."""
     return f"--set source={shlex.quote(ends[0])} --set target={shlex.quote(ends[1])}"
-
-
-def _unknown_end_error(edges: Table, key: str, name: str, given_ends: EndColumns) -> UsageError:
-    """Return the error for a given end that is not a column; suggest two existing columns."""
-    existing_ends = cast(
-        EndColumns, tuple(end if end in edges.column_names else "" for end in given_ends)
-    )
-    pairs = [
-        pair
-        for pair in known_columns.matching_end_pairs(edges.column_names)
-        if _agrees_with(pair, existing_ends)
-    ]
-    error = unknown_column_error([edges], key, name, edges.column_names)
-    if error.correction is None and len(edges.column_names) > 1:
-        likely = _likely_ends(edges, edges.column_names, existing_ends, GraphParams())
-        error.next = f"if these are the ends: {end_options(pairs[0] if pairs else likely.ends)}"
-    return error

@@ -80,22 +80,15 @@ def _unnamed_files_error(table: Table, column: str, files: Sequence[str]) -> Dam
 
 
 def _refuse_repeated_key(table: Table, key: str, ids: IdValues) -> None:
-    """Refuse two rows of one graph; show the cells in which they differ."""
+    """Refuse two rows of one graph."""
     is_repeated = pd.Series(ids.codes).duplicated() & (ids.codes >= 0)
     if not is_repeated.any():
         return
     second = int(is_repeated.argmax())
     first = int((ids.codes == ids.codes[second]).argmax())
-    rows = table.frame.iloc[[first, second]].drop(columns=key).astype(str)
-    differences = [
-        f"{name} {rows[name].iloc[0]!r} and {rows[name].iloc[1]!r}"
-        for name in rows
-        if len({*rows[name]}) > 1
-    ]
-    found = ", ".join(differences[:_MAX_SHOWN]) or "equal rows"
     raise table.error_at(
         second,
-        f"{table.frame[key].iloc[second]!r} is also in the {key!r} of {table.location(first)}, with {found}",
+        f"{table.frame[key].iloc[second]!r} is also in the {key!r} of {table.location(first)}",
         f"leave one of the two rows out of {table.name}",
     )
 

@@ -91,6 +91,8 @@ def find_node_id_column(
         return matches[0]
 
     # 2. Other numbers may be values that happen to have all ids, such as ages: ask.
+    if complete and not nodes.has_names:
+        return complete[0]
     ambiguous = [name for name in complete if not (nodes.id_cells(name) == nodes.frame.index).all()]
     if ambiguous:
         _add_id_question(nodes, ambiguous, numberings, notices)

@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     normal_texts,
     whole_numbers,
 )
-from kmip_data.pipelines.formats.header_line import strings_in
+from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX, strings_in
 from kmip_data.pipelines.formats.written_numbers import is_written_number
 
 MIN_COVERAGE = 0.95
@@ -106,7 +106,7 @@ class ValuesOfTables:
         return 0 if positions is None else int((positions >= 0).sum())
 
     def unique_columns(self, table: Table, names: Sequence[str]) -> list[str]:
-        """Return the columns whose cells are all filled and different."""
+        """Return the columns whose cells are all filled and different, those without a name last."""
         unique = []
         for name in names:
             cells = table.frame[name]
@@ -119,7 +119,7 @@ class ValuesOfTables:
             values = self.of(table, name)
             if values is not None and values.is_unique:
                 unique.append(name)
-        return unique
+        return sorted(unique, key=lambda name: name.startswith(UNNAMED_PREFIX))
 
     def _sample(self, table: Table, name: str, step: int) -> IdValues | None:
         """Return the values of each ``step``-th row."""

@@ -112,7 +112,11 @@ def shared_ids(
             id_columns = [name for name in names if values.are_keys(nodes, [*node_graph, name])]
         else:
             id_columns = values.unique_columns(nodes, names)
-        ends = [name for name in free_columns(edges, params) if name not in edge_graph]
+        end_params = params
+        if not edges.has_names and {*params.label} <= {*nodes.column_names}:
+            # The number of the label counts the columns of the nodes.
+            end_params = params.model_copy(update={"label": ()})
+        ends = [name for name in free_columns(edges, end_params) if name not in edge_graph]
         for id_column in id_columns:
             keys = [*node_graph, id_column]
             known = {
@@ -144,18 +148,22 @@ def graph_links(
 ) -> list[EndColumns]:
     """Return the columns of edges and nodes that may have the graph of a row; empty for none.
 
-    They have known names, or a column of different values in a third table covers both.
+    They have known names, or a column of different values in a third table covers both. Of several,
+    they are those with most of its values, because row numbers cover small ids, too.
     """
     by_name = [graph_columns_by_name(table, params) for table in (edges, nodes)]
     if all(by_name):
         return [(by_name[0][0], by_name[1][0])]
-    links = [("", "")]
+    links: dict[EndColumns, int] = {}
     for table in others:
         for key in values.unique_columns(table, free_columns(table, params)):
             in_edges = covered_columns(table, key, edges, params, values)
             in_nodes = covered_columns(table, key, nodes, params, values)
-            links += [(edge, node) for edge in in_edges for node in in_nodes]
-    return links
+            for node in in_nodes:
+                count = values.count_shared(nodes, node, table, key)
+                links |= {(edge, node): count for edge in in_edges}
+    most = MIN_COVERAGE * max(links.values(), default=0)
+    return [("", ""), *(link for link, count in links.items() if count >= most)]
 
 
 def graph_columns_by_name(table: Table, params: GraphParams) -> list[str]:
@@ -174,6 +182,8 @@ def covered_columns(
     """Return the columns, with repeated values, that the values of ``key`` in ``other`` cover."""
     names = []
     for name in free_columns(table, params):
+        if name in {params.source, params.target}:
+            continue
         ids = values.of(table, name)
         if ids is not None and not ids.is_unique and values.covers(other, [key], table, [name]):
             names.append(name)

@@ -240,11 +240,15 @@ def _graph_key(
                     return key, name, ""
         return None
     edge_column, node_column = shared.graph_columns
-    for key in values.unique_columns(table, free_columns(table, params)):
-        if node_column:
-            if values.covers(table, [key], shared.nodes, [node_column]):
-                return key, edge_column, node_column
-            continue
+    keys = values.unique_columns(table, free_columns(table, params))
+    if node_column:
+        # Row numbers cover ids from 1 nearly, so the same name or the most ids decide.
+        nodes = shared.nodes
+        keys = [key for key in keys if values.covers(table, [key], nodes, [node_column])]
+        count = {key: values.count_shared(nodes, node_column, table, key) for key in keys}
+        best = max(keys, key=lambda key: (key == node_column, count[key]), default="")
+        return (best, edge_column, node_column) if best else None
+    for key in keys:
         for name in free_columns(shared.nodes, params):
             ids = values.of(shared.nodes, name)
             is_id = name == shared.id_column or ids is None or ids.is_unique
