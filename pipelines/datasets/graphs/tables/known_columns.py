@@ -73,7 +73,7 @@ def _words(name: str) -> list[str]:
 
 def names_give_direction(source: str, target: str) -> bool:
     """True if words of two names say that edges go from ``source`` to ``target``."""
-    return (named_end(source), named_end(target)) == ("source", "target")
+    return (_named_end(source), _named_end(target)) == ("source", "target")
 
 
 def in_direction(first: str, second: str) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def in_direction(first: str, second: str) -> tuple[str, str]:
     return first, second
 
 
-def named_end(name: str) -> str:
+def _named_end(name: str) -> str:
     """Return the end that the last such word of a name means, as in ``ville de destination``."""
     for word in reversed(_words(name)):
         if word in known_names.SOURCE_WORDS or word.startswith(known_names.SOURCE_PREFIXES):

@@ -373,8 +373,8 @@ def _likely_ends(
         return LikelyEnds((first, second), 0, is_certain=False)
     pairs = list(combinations(candidates, 2))
     common = [_count_common(columns[first], columns[second]) for first, second in pairs]
-    # Without common values, known names are the likeliest, then names alike.
-    best = max(range(len(pairs)), key=lambda pair: (common[pair], _likeness(*pairs[pair])))
+    # Without common values, names alike are the likeliest.
+    best = max(range(len(pairs)), key=lambda pair: (common[pair], _shared_length(*pairs[pair])))
     ends = pairs[best]
     fewest = min(len(ids.distinct) for name in ends if (ids := columns[name]) is not None)
     is_certain = (
@@ -406,12 +406,6 @@ def _is_in_both(
             is_known |= other.positions_in(values) >= 0
             ids = max(ids, len(values.distinct))
     return is_known.mean() >= MIN_COVERAGE and len(other.distinct) >= MIN_RIVAL_IDS * ids
-
-
-def _likeness(first: str, second: str) -> tuple[int, int]:
-    """Return how much two names are those of two ends: known words, and characters in common."""
-    known = [name for name in (first, second) if known_columns.named_end(name)]
-    return len(known), _shared_length(first, second)
 
 
 def _are_similar(first: str, second: str) -> bool:
