@@ -335,10 +335,10 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
 
     Nothing is built for a run on a GPU, which this machine may lack.
     """
+    from kmip_data.builds.home import build_folder_or_none
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.models.training.config.presets import build_folder_or_none
     from kmip_data.models.training.run.run_folder import check_run_name
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.find import ensure_split, find, obtain

@@ -40,8 +40,6 @@ from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.parameters import check_params
 from kmip_data.text import parameters_as_options
 
 
@@ -149,6 +147,8 @@ def ensure_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
 
 def parameter_names(name: str) -> tuple[set[str], set[str]]:
     """Return the names of a dataset's build parameters and of its split parameters."""
+    from kmip_data.pipelines.base import load_pipeline
+
     pipeline = load_pipeline(load_manifest(name))
     return set(pipeline.Params.model_fields), set(pipeline.SplitParams.model_fields)
 
@@ -158,12 +158,18 @@ def complete_parameters(name: str, parameters: Mapping[str, object]) -> dict[str
 
     Raises ``UsageError`` if a name is unknown (suggesting the nearest) or a value is out of range.
     """
+    from kmip_data.pipelines.base import load_pipeline
+    from kmip_data.pipelines.parameters import check_params
+
     pipeline = load_pipeline(load_manifest(name))
     return check_params(pipeline.Params, parameters, name).model_dump(mode="json")
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
     """Return the schema of a shipped dataset; raise as :func:`complete_parameters`."""
+    from kmip_data.pipelines.base import load_pipeline
+    from kmip_data.pipelines.parameters import check_params
+
     pipeline = load_pipeline(load_manifest(name))
     return pipeline.schema(check_params(pipeline.Params, parameters, name))
 

@@ -114,8 +114,6 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 if len(self.kinds) == 1 or (lines and lines[0].strip().startswith("build ")):
                     raise
         if "run" in self.kinds:
-            from kmip_data.models.training.run.find_runs import matching_runs
-
             # `find_run` refuses a run that lost its configuration, which `verify` restores, and the
             # end of a path that several runs share.
             if any((path / file).is_file() for file in ("config.toml", "result.json")):
@@ -125,7 +123,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 suffix = RUN_NAME_SUFFIXES
                 if os.sep not in name and (home.path / "sweeps" / name).is_dir():
                     return True
-            return bool(matching_runs(name, home, suffix=suffix))
+            return bool(home.matching_runs(name, suffix=suffix))
         return False
 
     def _other_kind_error(

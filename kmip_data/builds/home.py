@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,11 @@ class Home:
     def run_folders(self, file: str = "config.toml") -> list[Path]:
         """Return the folders of runs that have a file, sorted."""
         return sorted(path.parent for path in self.runs.glob(f"*/*/*/{file}"))
+
+    def matching_runs(self, name: str, *, suffix: str = "") -> list[Path]:
+        """Return the runs whose path ends in ``name``, followed by the regular expression ``suffix``."""
+        pattern = re.compile(f"(?:.*/)?{re.escape(Path(name).as_posix())}{suffix}")
+        return [folder for folder in self.run_folders() if pattern.fullmatch(folder.as_posix())]
 
     @property
     def cache(self) -> Path:
@@ -185,6 +191,12 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
 def is_dataset(name: str, home: Home) -> bool:
     """True if a published dataset, or a build of the home, has this name."""
     return name in dataset_names() or bool(list_builds(home, name))
+
+
+def build_folder_or_none(path: str | os.PathLike[str], noun: str = "build folder") -> Path | None:
+    """Return the absolute path if it is the folder of a build, which has a card, otherwise ``None``."""
+    folder = absolute_path(path, noun)
+    return folder if (folder / CARD_NAME).is_file() else None
 
 
 def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:

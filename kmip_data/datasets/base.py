@@ -14,11 +14,9 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
-from kmip_data.builds.home import Build, Home, home_argument
+from kmip_data.builds.home import Build, Home, build_folder_or_none, home_argument
 from kmip_data.datasets.pyg_arguments import accept_root_and_split
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.files.path_errors import absolute_path
-from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
@@ -187,7 +185,7 @@ class BuiltDataset(ShardedDataset):
                 split_parameters[key] = value
 
         name = name or self.dataset_name
-        folder = home_if_build_folder(home)
+        folder = None if home is None else build_folder_or_none(home, "root")
         if folder is not None:
             # A folder is one build: it must only agree with the arguments that were typed.
             declared = inspect.signature(type(self)).parameters.keys() - self.typed_arguments
@@ -256,14 +254,6 @@ def home_from_arguments(root: Folder | None, arguments: Mapping[str, Any]) -> Fo
     """Return the folder passed as ``root`` or as ``home``; ``UsageError`` if both are given."""
     home = home_argument(arguments.get("home"), root)
     return home.path if isinstance(home, Home) else home
-
-
-def home_if_build_folder(home: Folder | None) -> Path | None:
-    """Return the folder passed as the home if it is a build folder, which has a card; else ``None``."""
-    if home is None:
-        return None
-    folder = absolute_path(home, "root")
-    return folder if (folder / CARD_NAME).is_file() else None
 
 
 def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | None:

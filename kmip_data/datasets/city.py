@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, Unpack, get_args
 
 from torch_geometric.data import Data
 
-from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.builds.home import Build, Home, build_folder_or_none, list_builds
 from kmip_data.datasets.base import (
     BuiltDataset,
     DatasetArguments,
@@ -15,7 +15,6 @@ from kmip_data.datasets.base import (
     dataset_name_of_class,
     dataset_names_of_class,
     home_from_arguments,
-    home_if_build_folder,
 )
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
@@ -247,7 +246,7 @@ class GraphLandDataset(BuiltDataset):
 
 def _check_built(name: str, home_folder: Folder | None) -> None:
     """Refuse a city that is neither shipped nor built, with the command that builds it."""
-    if home_if_build_folder(home_folder) is not None:
+    if home_folder is not None and build_folder_or_none(home_folder, "root") is not None:
         return
     home = Home.locate(home_folder)
     builds = list_builds(home, name)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, build_folder_or_none
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absent_file_error
 from kmip_data.files.small_files import (
@@ -26,7 +26,7 @@ from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names, load_manifest, require_dataset
 from kmip_data.models.training.config.compose import compose_configuration
 from kmip_data.models.training.config.overrides import grid_values
-from kmip_data.models.training.config.presets import build_folder_or_none, default_model
+from kmip_data.models.training.config.presets import default_model
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited

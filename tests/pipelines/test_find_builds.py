@@ -2,12 +2,14 @@
 
 import os
 import warnings
+from pathlib import Path
 
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.cli.shared.targets import BUILD
 from kmip_data.errors import IncompleteBuildWarning, UsageError
 from kmip_data.pipelines.find import obtain
 
@@ -167,3 +169,15 @@ def test_a_folder_must_have_the_values_given(home):
         parameters={"category": ["Chair"]},
     )
     assert kmip_data.open(chairs, category=("chair",)).build.path == chairs
+
+
+def test_a_published_name_and_a_folder_are_known_without_listing_the_home(home, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    listed = []
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda *args: listed.append(args) or glob(*args))
+    for word in ("s3dis", str(home / "built/mine")):
+        assert BUILD.convert(word, None, None) == word
+        assert not listed
+    assert BUILD.convert("mine", None, None) == "mine"
+    assert listed == [(home / "built", "*/card.json")]

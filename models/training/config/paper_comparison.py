@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kmip_data.builds.home import build_folder_or_none
 from kmip_data.format.card import read_card
 from kmip_data.models.training.config.overrides import documented_keys, value_of_key
 from kmip_data.models.training.config.presets import (
     PaperResult,
-    build_folder_or_none,
     load_preset,
     paper_result_at_k,
     read_preset,

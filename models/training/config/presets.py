@@ -6,15 +6,13 @@ import functools
 import os
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from kmip_data.builds.home import Home, build_of_folder, list_builds, matching_builds
 from kmip_data.errors import UsageError, unknown_name_error
-from kmip_data.files.path_errors import absolute_path
-from kmip_data.format.card import CARD_NAME, Card
+from kmip_data.format.card import Card
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import component_kinds, known_models, merge_tables
@@ -379,12 +377,6 @@ def _preset_config(dataset: str, model: str, variant: str | None, data: str) -> 
         text = str(value).lower() if isinstance(value, bool) else value
         overrides.append(f"{key}={text}")
     return apply_overrides(config, overrides)
-
-
-def build_folder_or_none(name: str) -> Path | None:
-    """Return the absolute path if ``name`` is a build folder, otherwise ``None``."""
-    folder = absolute_path(name, "build folder")
-    return folder if (folder / CARD_NAME).is_file() else None
 
 
 def config_for_data(

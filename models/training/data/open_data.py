@@ -16,13 +16,12 @@ from torch_geometric.data import Data
 from kmip_data.arrays import I64
 from kmip_data.builds.added_columns import require_added_columns
 from kmip_data.builds.execution_options import BuildArguments
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build, Home, build_folder_or_none
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
 from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
-from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.neighbor_batches import NeighborBatches
 from kmip_data.models.training.data.run_data import (

@@ -15,7 +15,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.builds.added_columns import shards_digest
-from kmip_data.builds.home import Build, added_column_names
+from kmip_data.builds.home import Build, added_column_names, build_folder_or_none
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, Card, SplitEntry
@@ -34,7 +34,6 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.adapt_preset import compatible_choices, level_of_column
 from kmip_data.models.training.config.overrides import value_of_key
-from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.models.training.data.scaled_columns import default_scale
 from kmip_data.models.training.tasks import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -38,7 +37,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
             f"The run {path} has no {CONFIG_NAME}.",
             next=f"kmip-data verify {shlex.quote(str(path))} --repair",
         )
-    matches = matching_runs(text, home)
+    matches = home.matching_runs(text)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -59,18 +58,12 @@ def find_runs(run: str, home: Home) -> list[Path]:
 
     For any other name, return the single run of :func:`find_run`, or raise its errors.
     """
-    matches = matching_runs(run, home, suffix=RUN_NAME_SUFFIXES)
+    matches = home.matching_runs(run, suffix=RUN_NAME_SUFFIXES)
     is_exact = any(folder.name == Path(run).name for folder in matches)
     share_parent = len({folder.parent for folder in matches}) == 1
     if not is_exact and share_parent:
         return matches
     return [find_run(run, home)]
-
-
-def matching_runs(run: str, home: Home, *, suffix: str = "") -> list[Path]:
-    """Return the runs whose path ends in ``run``, followed by the regular expression ``suffix``."""
-    pattern = re.compile(f"(?:.*/)?{re.escape(Path(run).as_posix())}{suffix}")
-    return [folder for folder in home.run_folders() if pattern.fullmatch(folder.as_posix())]
 
 
 def newest_results(home: Home) -> Iterator[tuple[Path, RunResult]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, build_folder_or_none
 from kmip_data.errors import MAX_LISTED_NAMES, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
@@ -20,7 +20,6 @@ from kmip_data.files.small_files import read_small_file
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.config.presets import build_folder_or_none
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
 from kmip_data.pipelines.find import parameter_names
 from kmip_data.text import count_with_noun, dataset_name_from
