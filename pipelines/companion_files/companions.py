@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, UsageError
@@ -29,13 +30,14 @@ from kmip_data.pipelines.domains.text_clouds import read_text
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.formats.written_numbers import is_written_number
-from kmip_data.text import list_names
+from kmip_data.text import list_names, nearest_names
 
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
 NO_LABEL = "none"  #: value of ``label``: no labels
+_WITHOUT_LABELS = "--set label=none, to build without labels"
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 
 
@@ -81,16 +83,28 @@ class Companions:
                 return _joined(varied or columns)
         return None
 
-    def refuse_unmatched(self, label: str, items: Sequence[str]) -> None:
-        """Refuse a label that is a column of a table whose columns name no items."""
+    def refuse_unmatched(self, name: str, items: Sequence[str]) -> None:
+        """Refuse a name of a column that a table has whose columns name no items."""
         for file, rows in self.unmatched.items():
-            if comparable_name(label) in map(comparable_name, rows[0]):
+            if comparable_name(name) in map(comparable_name, rows[0]):
                 raise DamagedInput(
-                    f"{file} has a column {label!r}, but no column with the names of the files.",
+                    f"{file} has a column {name!r}, but no column with the names of the files.",
                     expected=f"names such as {PurePosixPath(items[0]).stem!r}",
                     found=f"{list_names(rows[1], 100)} in its first row",
-                    next=f"--set label={NO_LABEL}, to build without labels; or write these names into {file}",
+                    next=f"{_WITHOUT_LABELS}; or write these names into {file}",
                 )
+
+    def refuse_missing(self, key: str, name: str, items: Sequence[str]) -> NoReturn:
+        """Refuse a parameter that names a column which no table has."""
+        self.refuse_unmatched(name, items)
+        step = _WITHOUT_LABELS if key == "label" else f"leave out --set {key}={shlex.quote(name)}"
+        for similar in nearest_names(name, self.column_names)[:1]:
+            step = f"--set {key}={shlex.quote(similar)}"
+        raise UsageError(
+            f"No table beside the files has a column {name!r}.",
+            found=self.describe_tables(),
+            next=step,
+        )
 
     def unused_columns(self, used: Collection[str]) -> dict[str, str]:
         """Return the tables with columns that are not ``used``, and how to use these."""

@@ -255,16 +255,7 @@ def split_columns(
 
     found = companions.find_column([group])
     if found is None:
-        names = companions.column_names
-        step = f"leave out --set group={shlex.quote(group)}"
-        if names:
-            step = f"one of these columns: --set group={shlex.quote(names[-1])}"
-        raise UsageError(
-            f"No table beside the files has a column {group!r}.",
-            expected="a table with a column of file names, and a column of groups",
-            found=companions.describe_tables(),
-            next=step,
-        )
+        companions.refuse_missing("group", group, items)
     values = found.by_item
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values.values()))}
     own_number = len(numbers)

@@ -244,6 +244,23 @@ def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
     assert reason == "'file' names 2 files in 3 rows"
 
 
+def test_tables_with_one_column_are_one(tmp_path):
+    """A constant one is left out; a value for an item is given once."""
+    rows = [f"{n},{'ab'[n % 2]}\n" for n in range(12)]
+    tables = {"a.csv": "id,kind\n0,c\n1,c\n", "b.csv": "id,kind\n" + "".join(rows[:6])}
+    tables["c.csv"] = "id,Kind\n" + "".join(rows[5:])
+    write(tmp_path, {**CLOUDS, **tables})
+    companions = find_companions(tmp_path, tables, [*CLOUDS], CloudOptions())
+    column = companions.find_column(["kind"])
+    assert column.by_item == {f"{n}.txt": "ab"[n % 2] for n in range(12)}
+    assert column.file == "b.csv and c.csv"
+    assert "the same 'kind'" in companions.ignored["a.csv"]
+    write(tmp_path, {"c.csv": "id,kind\n5,a\n6,b\n"})
+    companions = find_companions(tmp_path, tables, [*CLOUDS], CloudOptions())
+    with pytest.raises(DamagedInput, match=r"b.csv has 'b' as 'kind' of 5.txt, and c.csv has 'a'"):
+        companions.find_column(["kind"])
+
+
 def test_without_a_cloud_no_file_is_a_companion(tmp_path):
     write(tmp_path, {"a.txt": "hello\n", "b.txt": "0 floor\n1 wall\n"})
     assert not find_companions(
@@ -305,7 +322,28 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
         "build", "points", "--name=own2", "--archive", scans, "--k=3", "--set=group=sight"
     )
     assert "No table beside the files has a column 'sight'." in message
-    assert "--set group=age" in message
+    assert "--set group=site" in message
+
+
+def test_a_table_above_clouds_is_read_and_one_that_names_none_is_explained(scans):
+    """Its columns are proposed for a name like theirs, and the shift of positions is a line."""
+    table = (scans / "table.csv").read_text().replace("scan_", "")
+    (scans / "table.csv").unlink()
+    (scans.parent / "table.csv").write_text(table)
+    done = build(scans, "own", "--set=label=height")
+    assert "'file' 0 of table.csv is scan_0.txt" in done.out
+    assert "positions      from the lowest corner of each cloud\n" in done.out
+    assert [int(item.y) for item in kmip_data.open("own")][:2] == [1, 0]
+
+    words = ["build", "points", "--name=own", "--archive", str(scans), "--k=3", "--jobs=1", "-q"]
+    message = expect_refusal(*words, "--set=label=heights", code=2)
+    assert message.endswith("--set label=height\n")
+    (scans / "table.csv").write_text(table.replace("\n", "\nplot "))
+    message = expect_refusal(*words, "--set=label=height", code=4)
+    assert "table.csv has a column 'height', but no column with the names of the files" in message
+    assert "expected: names such as 'scan_0'" in message
+    assert "next: kmip-data build points" in message
+    expect_success(*shlex.split(re.search("next: kmip-data (.*)", message)[1]))
 
 
 def test_a_table_in_another_encoding_is_asked_about(scans):

@@ -69,7 +69,7 @@ def test_a_table_beside_pictures_has_labels_groups_and_parts(tmp_path):
     ]
     assert sum(map(len, parts)) == 4
     message = build(tmp_path, "--set=label=mark", code=2).err
-    assert "No table beside the pictures has a column 'mark'" in message
+    assert "No table beside the files has a column 'mark'" in message
     assert "found: score, patient" in message
     unknown = ("--set=group=patients", "--set=label=none")
     message = build(tmp_path, *unknown, name="groups", code=2).err

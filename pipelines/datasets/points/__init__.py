@@ -28,6 +28,7 @@ from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.companion_files.companions import (
     NO_LABEL,
+    Companions,
     companions_beside,
     find_companions,
 )
@@ -74,6 +75,7 @@ from kmip_data.pipelines.own_pipeline import (
 )
 from kmip_data.pipelines.own_split import FOLDER_RULE, OwnSplitParams
 from kmip_data.runtime.extras import require_extra
+from kmip_data.text import nearest_names
 
 _SPOOL_FOLDER = "clouds"
 LIDAR_SUFFIXES = (".las", ".laz")
@@ -296,8 +298,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
                     yield cloud.as_graph(str(positions[name]))
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_clouds())
-        if params.label is not None and labels is None and len(survey.unusable) == len(clouds):
-            companions.refuse_unmatched(params.label, clouds)
+        _check_label_of_tables(params.label, survey, companions)
         self.stop_or_skip_all(survey.unusable, len(clouds), params)
 
         # 3. Labels of points, else of clouds; parts and groups of clouds.
@@ -520,6 +521,17 @@ def _unread_parameters(
     if inferred.classes is None:
         unread |= dict.fromkeys(("class_name", "classes"), "the points have no classes")
     return unread
+
+
+def _check_label_of_tables(label: str | None, survey: Survey, companions: Companions) -> None:
+    """Refuse a label that no cloud has, if a table has a column like it."""
+    lacking = f"has no column {label!r}"
+    clouds = [name for name, error in survey.unusable.items() if lacking in error.message]
+    if label is None or not clouds or survey.clouds:
+        return
+    companions.refuse_unmatched(label, clouds)
+    if nearest_names(label, companions.column_names):
+        companions.refuse_missing("label", label, clouds)
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:

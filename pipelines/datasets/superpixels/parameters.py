@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -169,10 +168,5 @@ def _labels_of_pictures(
     reason = "the pictures have no labels"
     params.refuse_unread(dict.fromkeys(("classes", "task", "class_name"), reason), **known)
     if params.label not in {None, NO_LABEL} and not params.label_optional:
-        companions.refuse_unmatched(str(params.label), pictures)
-        raise UsageError(
-            f"No table beside the pictures has a column {params.label!r}.",
-            found=companions.describe_tables(),
-            next=f"--set label={shlex.quote([*companions.column_names, NO_LABEL][0])}",
-        )
+        companions.refuse_missing("label", str(params.label), pictures)
     return None
