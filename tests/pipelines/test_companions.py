@@ -319,9 +319,9 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert build(scans, "ages", "--set=label=age").code == 0
     assert sorted(float(item.y) for item in kmip_data.open("ages")) == [n + 0.5 for n in range(12)]
     message = expect_refusal(
-        "build", "points", "--name=own2", "--archive", scans, "--k=3", "--set=group=sight"
+        "build", "points", "--name=own2", "--archive", scans, "--k=3", "--set=group=sites"
     )
-    assert "No table beside the files has a column 'sight'." in message
+    assert "No table beside the files has a column 'sites'." in message
     assert "--set group=site" in message
 
 
