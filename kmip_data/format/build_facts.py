@@ -201,7 +201,7 @@ def _with_names(text: str, names: Iterable[str]) -> str:
 
 def field_names(card: Card, column: Column) -> tuple[str, ...]:
     """Return the names of a column's fields, with the categories of a city's one-hot fields."""
-    if column.key != "node/x":
+    if column.key != "node/x" or "city" not in card.statistics:
         return column.fields
     return tuple(_field_name(field, card.vocabulary) for field in column.fields)
 

@@ -120,8 +120,18 @@ def test_pages_label_samples_and_incomplete_builds(build: Build) -> None:
     for column in values["data_schema"]["columns"]:
         if column["attribute"] == "y":
             column.update(shape=[3], fields=["round", "square", "odd"])
+        if column["attribute"] == "x":
+            column["fields"] = ["lit True", "use_0"]
     # Labels of which a node may have several have no share.
     assert "| 2 | odd | 45 |" in render_card(Card.model_validate(values))
+    # Only fields of a city are renamed by their categories.
+    for city, names in {"no": "lit True, use_0", "city": "lit yes, use grass"}.items():
+        statistics = {city: {"vocabulary": {"use": ["grass"]}}}
+        page = render_card(Card.model_validate({**values, "statistics": statistics}))
+        assert f"| node features | 2 ({names}) |" in page
+    counts = {"classes": {"total": [], "splits": {build.card.default_split: {"train": [1]}}}}
+    with pytest.raises(ValueError, match="another number of classes"):
+        Card.model_validate({**values, "statistics": counts})
     nothing = {"splits": {}, "default_split": "", "statistics": {}, "receipts": [], "citation": ""}
     bare = Card.model_validate({**values, **nothing})
     assert "## Splits" not in render_card(bare)
