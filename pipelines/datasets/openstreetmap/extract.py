@@ -351,7 +351,7 @@ class _MapReader:
 
     def _tag_set_index(self, tags: Any) -> int:
         """Return the position of a way's combination of tags in ``tag_sets``."""
-        values = tuple(tags.get(key) for key in self.keys)
+        values = tuple(map(tags.get, self.keys))
         index = self.tag_sets.setdefault(values, len(self.tag_sets))
         if index == len(self.is_street):
             self.is_street.append(is_street(self._tags(values), self.network_type))
