@@ -150,6 +150,32 @@ def test_the_graph_of_a_row_is_named_by_the_column_with_most_rows_or_the_same_na
         read_files(folder, source="user", target="film", label=("genre",))
 
 
+@pytest.mark.parametrize("given", [{}, {"source": "user", "target": "film"}])
+@pytest.mark.parametrize("letters", [("", ""), ("u", "f")], ids=["numbers", "texts"])
+def test_edges_between_rows_of_two_tables_join_different_nodes(
+    tmp_path, monkeypatch, letters, given
+):
+    """User 1 is not film 1; the printed lines write both into one table."""
+    first, second = letters
+    users = pd.DataFrame({"user": [f"{first}{n}" for n in range(1, 9)], "age": range(20, 28)})
+    films = pd.DataFrame({"film": [f"{second}{n}" for n in range(1, 13)], "kind": [*"ab"] * 6})
+    stars = pd.DataFrame({"user": [*users["user"]] * 3, "film": [*films["film"]] * 2})
+    stars["stars"] = [5, 4, 3] * 8
+    tables = {"users_csv": users, "films_csv": films, "stars_csv": stars}
+    folder = write_files(
+        tmp_path / "t", **{name: table.to_csv(index=False) for name, table in tables.items()}
+    )
+    with pytest.raises(DamagedInput, match="joins two kinds of nodes") as caught:
+        read_files(folder, label=("kind",), **given)
+    monkeypatch.chdir(folder)
+    exec(caught.value.next.partition("in Python: ")[2], {})
+    got = read_files(folder / "joined", label=("kind",))
+    assert (got.first.num_nodes, got.first.num_edges) == (20, 24)
+    ids = [bytes(row).rstrip(b"\0").decode()[1:] for row in got.first.columns[NODE_ID]]
+    ends = [(ids[source], ids[target]) for source, target in got.first.edge_index.T.tolist()]
+    assert ends == [*stars[["user", "film"]].itertuples(index=False, name=None)]
+
+
 @pytest.mark.parametrize("first", [0, 70], ids=["row numbers", "other numbers"])
 def test_ids_and_labels_without_names_belong_to_edges_without_names(tmp_path, first):
     rng = np.random.default_rng(2)

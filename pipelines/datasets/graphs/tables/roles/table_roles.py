@@ -102,9 +102,15 @@ def _best_pair(
                 others = [table for table in tables if table not in (edges, nodes)]
                 links = graph_links(edges, nodes, others, params, values)
                 pairs += shared_ids(edges, nodes, links, params, values)
-    if not pairs:
+    best = max(pairs, key=_rank, default=None)
+    for edges in tables:
+        given_ends = (params.source, params.target)
+        if best is None:
+            _refuse_two_kinds_of_nodes(tables, edges, edges.column_names, values)
+        elif edges is best.edges:
+            _refuse_two_kinds_of_nodes(tables, edges, best.likeliest_ends(given_ends), values)
+    if best is None:
         return None
-    best = max(pairs, key=_rank)
     for rival in pairs:
         is_other = rival.edges is not best.edges or rival.nodes is not best.nodes
         is_similar = rival.fraction >= _SIMILAR_FRACTION * best.fraction
@@ -119,6 +125,35 @@ def _best_pair(
             ] = end_options(best.likeliest_ends())
             break
     return best
+
+
+def _refuse_two_kinds_of_nodes(
+    tables: Sequence[Table], edges: Table, names: Sequence[str], values: ValuesOfTables
+) -> None:
+    """Refuse edges of which two columns have names and ids of two tables: user 1 is not film 1."""
+    owners = {}
+    for key in names:
+        for nodes in tables:
+            if nodes is edges or not values.unique_columns(
+                nodes, [key][: key in nodes.column_names]
+            ):
+                continue
+            if values.covers(nodes, [key], edges, [key]):
+                owners[nodes] = key
+    if len({*owners.values()}) < 2:
+        return
+    (first, source), (second, target) = [*owners.items()][:2]
+    files = [first.name, second.name, edges.name]
+    raise DamagedInput(
+        f"{edges.name} joins two kinds of nodes: {source!r} of {first.name}, {target!r} of {second.name}.",
+        next="write them into one table with different ids, in Python: import pathlib, pandas; "
+        f"a, b, e = map(pandas.read_csv, {files}); a['id'] = 'a' + a.pop({source!r}).astype(str); "
+        f"b['id'] = 'b' + b.pop({target!r}).astype(str); "
+        f"e.insert(0, 'source', 'a' + e.pop({source!r}).astype(str)); "
+        f"e.insert(1, 'target', 'b' + e.pop({target!r}).astype(str)); "
+        "pathlib.Path('joined').mkdir(); pandas.concat([a, b]).to_csv('joined/nodes.csv', index=False); "
+        "e.to_csv('joined/edges.csv', index=False)",
+    )
 
 
 def _rank(pair: SharedIds) -> tuple[object, ...]:
