@@ -158,8 +158,11 @@ def test_edges_between_rows_of_two_tables_join_different_nodes(
     """User 1 is not film 1; the printed lines write both into one table."""
     first, second = letters
     users = pd.DataFrame({"user": [f"{first}{n}" for n in range(1, 9)], "age": range(20, 28)})
-    films = pd.DataFrame({"film": [f"{second}{n}" for n in range(1, 13)], "kind": [*"ab"] * 6})
-    stars = pd.DataFrame({"user": [*users["user"]] * 3, "film": [*films["film"]] * 2})
+    count = 12 if second else 8
+    films = pd.DataFrame({"film": [f"{second}{n}" for n in range(1, count + 1)]})
+    films["kind"] = [*"ab"] * (count // 2)
+    stars = pd.DataFrame({"user": [*users["user"]] * 3})
+    stars["film"] = [*films["film"]] * (24 // count)
     stars["stars"] = [5, 4, 3] * 8
     tables = {"users_csv": users, "films_csv": films, "stars_csv": stars}
     folder = write_files(
@@ -170,7 +173,7 @@ def test_edges_between_rows_of_two_tables_join_different_nodes(
     monkeypatch.chdir(folder)
     exec(caught.value.next.partition("in Python: ")[2], {})
     got = read_files(folder / "joined", label=("kind",))
-    assert (got.first.num_nodes, got.first.num_edges) == (20, 24)
+    assert (got.first.num_nodes, got.first.num_edges) == (8 + count, 24)
     ids = [bytes(row).rstrip(b"\0").decode()[1:] for row in got.first.columns[NODE_ID]]
     ends = [(ids[source], ids[target]) for source, target in got.first.edge_index.T.tolist()]
     assert ends == [*stars[["user", "film"]].itertuples(index=False, name=None)]
@@ -189,6 +192,36 @@ def test_ids_and_labels_without_names_belong_to_edges_without_names(tmp_path, fi
     assert got.first.columns["node/y"].tolist() == (labels["label"] - 1).tolist()
     assert ids[got.first.edge_index].T.tolist() == ends.tolist()
     assert "node/x" not in got.first.columns
+
+
+@pytest.mark.parametrize("first", [0, 70], ids=["row numbers", "other numbers"])
+def test_tables_with_the_same_ids_are_one_table_of_nodes(tmp_path, first):
+    """Features and labels are often in two files, in orders of their own."""
+    rng = np.random.default_rng(3)
+    ids = rng.permutation(30) + first
+    ends = rng.choice(ids, (90, 2))
+    mass = np.arange(30) + 0.5
+    features = pd.DataFrame({"0": ids, "1": mass, "2": mass[::-1]})
+    labels = pd.DataFrame({"key": ids, "kind": [*"abc"] * 10}).sample(frac=1, random_state=1)
+    folder = write_files(
+        tmp_path / "t",
+        features_csv=features.to_csv(index=False, header=False),
+        kinds_csv=labels.to_csv(index=False),
+        pairs_csv=pd.DataFrame(ends, columns=["key1", "key2"]).to_csv(index=False),
+    )
+    parameters = {"label": ("kind",)}
+    if not first:  # the ids may also be the numbers of the rows
+        with pytest.raises(DamagedInput, match="numbers of the rows from 0") as caught:
+            read_files(folder, **parameters)
+        parameters |= parse_remedy(caught.value)
+    got = read_files(folder, **parameters)
+    x = got.first.columns["node/x"]
+    assert sorted(x[:, 0]) == [*mass]
+    rows = (x[:, 0] - 0.5).astype(int)
+    assert (x[:, 1] == mass[::-1][rows]).all()
+    assert (got.first.columns["node/y"] == rows % 3).all()
+    assert ids[rows][got.first.edge_index].T.tolist() == ends.tolist()
+    assert any("one table of nodes" in line for line in got.files["warnings"])
 
 
 def test_a_column_that_may_be_an_end_as_well_is_asked_about_with_counts(tmp_path):

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pandas as pd
 
+from kmip_data.arrays import I64
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines import known_names
@@ -129,6 +130,21 @@ def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
         text=text,
         may_have_codes=any(table.may_have_codes for table in tables),
         locations=_Locations(tables, are_graphs=names is not None),
+    )
+
+
+def join_columns(first: Table, second: Table, rows: I64, key: str) -> Table:
+    """Return a table with the columns of another one except ``key``, of whose ``rows`` (R,) they are."""
+    frame = _with_codes(first, [first])
+    others = _with_codes(second, [second]).drop(columns=key).iloc[rows].reset_index(drop=True)
+    others = others.rename(columns={name: f"{name} of {second.name}" for name in frame})
+    return replace(
+        first,
+        name=f"{first.name}, {second.name}",
+        frame=frame.join(others),
+        text=b"",
+        has_names=first.has_names or second.has_names,
+        categories={**second.categories, **first.categories},
     )
 
 

@@ -30,6 +30,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfT
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
     FILE_COLUMN,
     are_graph_files,
+    join_columns,
     names_graph_files,
 )
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
@@ -68,6 +69,7 @@ def assign_levels(
     params = options.params
     levels = _described_levels(tables, options)
     if "edge" not in levels:
+        tables = _join_tables_of_nodes(tables, params, values, notices)
         shared = _best_pair(tables, params, values, notices)
         if shared is not None:
             levels = {"node": shared.nodes, "edge": shared.edges}
@@ -89,10 +91,33 @@ def _described_levels(tables: Sequence[Table], options: ReadOptions) -> dict[Lev
     return {described[table.name]: table for table in tables if table.name in described}
 
 
-def _best_pair(
+def _join_tables_of_nodes(
     tables: Sequence[Table], params: GraphParams, values: ValuesOfTables, notices: Notices
-) -> SharedIds | None:
-    """Return the tables of edges and nodes by their values; ask if other tables fit as well."""
+) -> Sequence[Table]:
+    """Return the tables; of two with the same ids, which the same ends have, the columns are joined."""
+    pairs: dict[tuple[Table, EndColumns], SharedIds] = {}
+    for other in _pairs(tables, params, values):
+        ends = other.likeliest_ends()
+        pair = pairs.setdefault((other.edges, ends), other)
+        ids = values.of(pair.nodes, pair.id_column)
+        other_ids = values.of(other.nodes, other.id_column)
+        if pair.nodes is other.nodes or ids is None or other_ids is None:
+            continue
+        rows = ids.positions_in(other_ids)
+        if len(rows) == len(other.nodes.frame) and (rows >= 0).all():
+            _refuse_two_kinds_of_nodes(tables, pair.edges, ends, values)
+            names = f"{pair.nodes.name} and {other.nodes.name}"
+            notices.warnings.append(
+                f"{names} have the same ids, and are read as one table of nodes"
+            )
+            joined = join_columns(pair.nodes, other.nodes, rows, other.id_column)
+            others = [table for table in tables if table not in (pair.nodes, other.nodes)]
+            return [joined, *others]
+    return tables
+
+
+def _pairs(tables: Sequence[Table], params: GraphParams, values: ValuesOfTables) -> list[SharedIds]:
+    """Return the readings of two tables as edges and nodes by their values."""
     pairs: list[SharedIds] = []
     for edges in tables:
         if not {params.source, params.target} - {""} <= {*edges.column_names}:
@@ -102,6 +127,14 @@ def _best_pair(
                 others = [table for table in tables if table not in (edges, nodes)]
                 links = graph_links(edges, nodes, others, params, values)
                 pairs += shared_ids(edges, nodes, links, params, values)
+    return pairs
+
+
+def _best_pair(
+    tables: Sequence[Table], params: GraphParams, values: ValuesOfTables, notices: Notices
+) -> SharedIds | None:
+    """Return the tables of edges and nodes by their values; ask if other tables fit as well."""
+    pairs = _pairs(tables, params, values)
     best = max(pairs, key=_rank, default=None)
     for edges in tables:
         given_ends = (params.source, params.target)
