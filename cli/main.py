@@ -50,6 +50,7 @@ COMMANDS = {
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build, and repair a damaged one.",
     "diff": "Compare two datasets; exit with code 1 if they differ.",
+    "identify": "Tell which published file or build each file is.",
     "push": "Share a build or a run at any address.",
     "pull": "Download and verify a pushed build or run.",
     "export": "Write a build in the format of another program.",

@@ -80,9 +80,7 @@ def first_differing_digest(mirror: Mirror, path: Path, sha256: str) -> tuple[str
         if algorithm == "MD5":
             actual = md5_of(path)
         elif algorithm == "git blob":
-            head = f"blob {path.stat().st_size}\0".encode()  # git's header
-            blob = hashlib.sha1(head, usedforsecurity=False)
-            actual = sha256_file(path, blob.copy)[0]
+            actual = git_blob_of(path)
         if expected != actual:
             return algorithm, expected, actual
     return None
@@ -92,6 +90,13 @@ def md5_of(path: Path) -> str:
     """Return the MD5 of a file."""
     md5 = hashlib.md5(usedforsecurity=False)
     return sha256_file(path, md5.copy)[0]
+
+
+def git_blob_of(path: Path) -> str:
+    """Return git's name of a file: the SHA-1 of a header and the content."""
+    head = f"blob {path.stat().st_size}\0".encode()
+    blob = hashlib.sha1(head, usedforsecurity=False)
+    return sha256_file(path, blob.copy)[0]
 
 
 def list_copies(folder: Path) -> list[RawCopy]:
