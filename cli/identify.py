@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(files: Sequence[str], home: Home) -> None:
-    """Tell which published file or build each file is, by every digest that is known.
+    """Tell which published file or build each file is.
 
-    Looks for SHA-256, MD5 and git blob of the file among the raw files and members of all datasets,
+    Looks for SHA-256, MD5 and git blob of each file among the raw files and members of all datasets,
     the published builds, and the builds and raw files in the home.
     """
     from kmip_data.pipelines.raw.identify import identify

@@ -76,6 +76,7 @@ COMMAND_SECTIONS = {
         "encode",
         "verify",
         "diff",
+        "identify",
         "preview",
         "push",
         "pull",
