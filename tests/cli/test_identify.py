@@ -33,12 +33,12 @@ def test_files_of_builds_are_identified(home, tmp_path):
     """A shard is that of the published sample and of the build in the home; a folder is refused."""
     build = build_dataset("minesweeper", sample=True, home=home, quiet=True)
     shard = build.path / build.card.shards[0].file
+    assert "use      kmip-data info " in expect_success("identify", shard).out
     (printed,) = expect_success("identify", shard, "--json").json["files"]
     commands = [file["command"] for file in printed["known"]]
-    assert commands == [
-        "kmip-data build minesweeper --sample",
-        f"kmip-data info {build.name_or_path}",
-    ]
+    assert commands == ["kmip-data info minesweeper", f"kmip-data info {build.name_or_path}"]
+    for command in commands:
+        expect_success(*shlex.split(command)[1:])
     assert "There is no file" in expect_refusal("identify", build.path)
 
 

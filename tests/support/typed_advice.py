@@ -24,6 +24,7 @@ _PRINTING_MODULES = {
     "kmip_data.models.training.run.run_status",
     "kmip_data.models.training.run.fit",
     "kmip_data.models.training.run.train",
+    "kmip_data.pipelines.raw.identify",
 }
 #: Modules that complete an error after it is made, without being on its stack.
 _COMPLETING_MODULES = {"kmip_data.pipelines.base"}
