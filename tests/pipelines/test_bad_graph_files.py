@@ -135,7 +135,7 @@ BAD = [
     ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv and edges.tsv have the same rows"),
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 "),
     ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "key,x\n2,7\n1,7\n0,7\n"}, {}, "may be those in key"),
-    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "the node 0 is not one"),
+    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "the edges have other ids"),
     ({"edges_csv": "graph,graph_id,source,target\n1,1,0,1\n"}, {}, "several columns .*graph, graph_id"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
     ({"a_npz": npz_bytes(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),

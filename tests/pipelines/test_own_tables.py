@@ -359,7 +359,7 @@ IDS = [
     ("u,v\n0,1\n", "id,key\n5,1\n7,0\n", "may be those in key"),  # by row, or by key
     ("u,v\n5,7\n", "a,b\n5,7\n7,5\n", "may be those in a, b"),
     ("u,v\na,b\n", "id,mass\na,1\nc,2\n", "line 2: the node b"),
-    ("u,v\n0,1\n", "id,mass\n1,1\n2,2\n", "the node 0 is not one"),  # by row, or a missing 0
+    ("u,v\n0,1\n", "id,mass\n1,1\n2,2\n", "the edges have other ids"),  # by row, or a missing 0
     ("u,v\nv1.0,v2.0\n", "id,mass\nv2.0,1\nv1.0,2\nv1.1,3\n", [1, 0]),
 ]
 
@@ -467,7 +467,7 @@ def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
         (edges, "id,mass\n7,1\n8,2\n9,3\n8,2\n", "line 5: the node 8 occurs twice", "remove"),
         (edges, "id,mass\n7,1\n,4\n8,2\n9,3\n", "line 3: 'id' is empty", "fill in"),
         ("source,target\n68,7a\n", "id,mass\n00068,1\n7a,2\n", "the node 68 is", "00068"),
-        ("source,target\n0,1\n", "id,mass\n0,1\n1,2\n1,2\n", "the node 1 occurs", "remove"),
+        ("source,target\n0,1\n", "id,mass\n0,1\n1,2\n1,2\n", "the node 1 occurs", "node=none"),
     ]
     check_each(check, cases)
 

@@ -151,7 +151,7 @@ class NodeIndices:
             problem += f", nor are {count_with_noun(others, 'other end')} of edges"
         remedy = (
             f"add a line for the node to {self.table.name}; if its ids are in another column, "
-            "--set node=COLUMN; if edges count the rows from 0, --set node=none"
+            "--set node=COLUMN"
         )
         # Rows with their own locations come from a format without columns to choose.
         if self.table.locations:

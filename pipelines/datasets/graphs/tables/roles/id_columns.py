@@ -15,6 +15,7 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
+from kmip_data.pipelines.datasets.graphs.tables.node_indices import REMEDY_OF_EQUAL_IDS
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import graph_columns_by_name
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
@@ -100,7 +101,15 @@ def find_node_id_column(
         if known_columns.ROWS_FROM_1 in numberings:
             _add_id_question(nodes, [], numberings, notices)
         return "" if numberings else _column_with_most_ids(nodes, columns, ids)
-    return named_like_ids[0]  # the error for an unknown end then names its line
+    if not numberings:
+        return named_like_ids[0]  # the error for an unknown end then names its line
+    _check_ids(nodes, named_like_ids[0], ids)
+    column = named_like_ids[0]
+    raise DamagedInput(
+        f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
+        found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.id_cells(column).to_numpy())}",
+        next=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
+    )
 
 
 def _given_id_column(nodes: Table, params: GraphParams) -> str:
@@ -161,6 +170,27 @@ def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> s
             matches[name] = len(strings & {*ids_as_strings(cells.to_numpy())})
     best = max(matches, key=matches.__getitem__, default="")
     return best if best and matches[best] else ""
+
+
+def _check_ids(nodes: Table, name: str, ids: Array) -> None:
+    """Refuse an empty cell or a duplicate in a column that has the ids of all ends."""
+    cells = nodes.id_cells(name)
+    values = cells.dropna()
+    if values.dtype.kind == "f" and (values % 1 == 0).all():  # whole numbers, or an empty cell
+        values = values.astype(np.int64)
+    if not {*ids_as_strings(ids)} <= {*ids_as_strings(values.to_numpy())}:
+        return
+    nodes.ids(name)
+    is_duplicate = cells.duplicated()
+    if is_duplicate.any():
+        row = int(is_duplicate.argmax())
+        problem = f"the node {cells[row]} occurs twice"
+        remedy = f"{REMEDY_OF_EQUAL_IDS}; --set node=none, if the edges number the rows from 0"
+        raise nodes.error_at(row, problem, remedy)
+
+
+def _shorten(values: Array) -> str:
+    return ", ".join(map(str, values[:3])) + (", …" if len(values) > 3 else "")
 
 
 def _add_id_question(
