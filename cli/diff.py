@@ -50,7 +50,7 @@ def command(a: str, b: str, home: Home) -> None:
 
 def _lines(difference: Difference) -> Iterator[str]:
     """Yield a line with the numbers of a difference, and one for each example."""
-    yield f"{difference.column or 'graphs'}: {_joined(difference.numbers)}"
+    yield f"{difference.column or difference.kind}: {_joined(difference.numbers)}"
     for example in difference.examples:
         yield f"    {_joined(example)}"
 

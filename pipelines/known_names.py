@@ -9,6 +9,7 @@ import re
 
 from kmip_data.columns.column_roles import Level
 
+NO_LABEL = "none"  #: value of ``label``: no labels
 #: Names of the two ends of an edge.
 END_NAMES = (
     ("source", "target"),

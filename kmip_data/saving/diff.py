@@ -23,8 +23,8 @@ from kmip_data.files.path_errors import absent_file_error
 from kmip_data.format.card import CARD_NAME, SplitEntry
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.companion_files.companions import NO_LABEL
 from kmip_data.pipelines.find import find
+from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.reading.assemble import Assembler, ItemField, item_fields
 from kmip_data.reading.gather import LEVELS
 from kmip_data.reading.store import shared_store

@@ -36,7 +36,6 @@ _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are p
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
-NO_LABEL = "none"  #: value of ``label``: no labels
 _WITHOUT_LABELS = "--set label=none, to build without labels"
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 

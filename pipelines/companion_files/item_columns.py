@@ -20,9 +20,10 @@ from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PARTS, part_name
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.common_columns import class_column, regression_column
-from kmip_data.pipelines.companion_files.companions import NO_LABEL, Companions, ItemColumn
+from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
 from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
+from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.pipelines.own_pipeline import parse_class_values
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import list_names

@@ -17,9 +17,9 @@ from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
 from kmip_data.errors import OpenQuestions
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
-from kmip_data.pipelines.companion_files.companions import NO_LABEL
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
+from kmip_data.pipelines.known_names import NO_LABEL
 
 #: Level of a table -> key of its features.
 FEATURE_KEYS: dict[Level, str] = {

@@ -10,8 +10,8 @@ from typing import Any
 
 from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.pipelines.companion_files.companions import NO_LABEL
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.text import human_bytes, list_names, nearest_name
 
 

@@ -27,7 +27,6 @@ from kmip_data.format.writer import GraphRecord, SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.companion_files.companions import (
-    NO_LABEL,
     Companions,
     companions_beside,
     find_companions,
@@ -62,6 +61,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     normalised_positions,
 )
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
+from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.pipelines.own_pipeline import (
     KEY_LENGTH,
     OwnTextParams,

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.companion_files.companions import NO_LABEL, Companions
+from kmip_data.pipelines.companion_files.companions import Companions
 from kmip_data.pipelines.companion_files.item_columns import (
     InferredLabels,
     ItemLabels,
@@ -17,6 +17,7 @@ from kmip_data.pipelines.companion_files.item_columns import (
     split_columns,
 )
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
+from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.pipelines.own_pipeline import (
     OwnTextParams,
     format_classes_option,
