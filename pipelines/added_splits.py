@@ -22,7 +22,7 @@ from kmip_data.files.atomic_writes import (
 )
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import Card, read_card
-from kmip_data.format.split_files import PARTS, read_split
+from kmip_data.format.split_files import PART_CODES, PARTS, read_split
 from kmip_data.format.targets import target_column
 from kmip_data.pipelines.base import AnyPipeline, RawNeededError, pipeline_of_card
 from kmip_data.pipelines.engine.finish import read_record_table, write_split
@@ -150,8 +150,12 @@ def read_given_parts(build: Build) -> dict[str, U8]:
             continue
         stored = read_split(build.path / entry.file, records=nodes, sha256=entry.sha256)
         if stored.part_codes is not None:
+            rule, fold_codes = name.partition("-fold")[0], stored.part_codes
+            if "val_fraction" in entry.parameters:  # val was drawn from the given train
+                rule = rule.partition("-val")[0]
+                fold_codes[fold_codes == PART_CODES["val"]] = PART_CODES["train"]
             fold = int(str(entry.parameters.get("fold", 0)))
-            codes.setdefault(name.partition("-fold")[0], {})[fold] = stored.part_codes
+            codes.setdefault(rule, {})[fold] = fold_codes
     parts = {}
     for name, folds in codes.items():
         columns = [folds[fold] for fold in sorted(folds)]

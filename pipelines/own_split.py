@@ -123,8 +123,9 @@ def own_split(
             codes = codes.T[fold]
             name += f"-fold{fold}"
         codes = np.where(is_labelled, codes, np.uint8(NO_PART))
-        options = {"fold": fold} if divides_nodes else {}
-        return _split_from_codes(Split(name, "given", options), codes, divides_nodes=divides_nodes)
+        given = Split(name, "given", {"fold": fold} if divides_nodes else {})
+        given = _with_drawn_val(given, codes, None if divides_nodes else groups, params)
+        return _split_from_codes(given, codes, divides_nodes=divides_nodes)
 
     # 2. Folders that are folds, or named after parts.
     split = _split_of_folders(records.keys, groups, params, dataset)
@@ -301,38 +302,48 @@ def _split_from_codes(split: Split, codes: U8, *, divides_nodes: bool) -> Split:
 def _split_of_folders(
     keys: Sequence[str], groups: Sequence[str], params: OwnSplitParams, dataset: str
 ) -> Split | None:
-    """Return the split by folders that are folds or parts; val is drawn from train if none has it."""
+    """Return the split by folders that are folds or parts."""
     if params.split_rule == FOLDER_RULE:
         return _split_by_fold(keys, groups, params, dataset)
-    by_folder = parts_by_folder(keys) if params.split_rule == "given" else {}
-    if not by_folder:
+    codes = codes_by_folder(keys) if params.split_rule == "given" else None
+    if codes is None:
         return None
-    if by_folder["val"]:
-        return Split("folders", "given", {}, by_folder, note="by the folders of the files")
-    return Split(
-        f"folders-val{params.val_fraction:g}-seed{params.split_seed}",
-        "given",
-        params.model_dump(include={"split_seed", "val_fraction"}),
-        _with_drawn_val(by_folder, groups, params),
-        note=f"by the folders of the files; val is {params.val_fraction:.0%} of train, at random",
-    )
+    split = Split("folders", "given", {}, note="by the folders of the files")
+    split = _with_drawn_val(split, codes, groups, params)
+    return _split_from_codes(split, codes, divides_nodes=False)
 
 
 def _with_drawn_val(
-    parts: dict[str, list[int]], groups: Sequence[str], params: OwnSplitParams
-) -> dict[str, list[int]]:
-    """Return parts whose val is drawn from train, by whole groups."""
-    train = np.array(parts["train"])
-    train_groups = np.array([groups[row] for row in parts["train"]])
-    codes = draw_parts(len(train), {"val": params.val_fraction}, params.split_seed, train_groups)
-    drawn = {part: train[codes == PART_CODES[part]].tolist() for part in ("train", "val")}
-    return {**parts, **drawn}
+    split: Split, codes: U8, groups: Sequence[str] | None, params: OwnSplitParams
+) -> Split:
+    """Draw val from train by whole groups, into ``codes``, if train and test are the only parts."""
+    train = np.flatnonzero(codes == PART_CODES["train"])
+    parts = {*codes.tolist()} - {NO_PART}
+    if (
+        len(train) < 2
+        or parts != {PART_CODES["train"], PART_CODES["test"]}
+        or not params.val_fraction
+    ):
+        return split
+    train_groups = None if groups is None else np.array(groups)[train]
+    fractions = {"val": params.val_fraction}
+    codes[train] = draw_parts(len(train), fractions, params.split_seed, train_groups)
+    note = f"val is {params.val_fraction:.0%} of train, at random"
+    return replace(
+        split,
+        name=f"{split.name}-val{params.val_fraction:g}-seed{params.split_seed}",
+        parameters={
+            **split.parameters,
+            **params.model_dump(include={"split_seed", "val_fraction"}),
+        },
+        note="; ".join(filter(None, (split.note, note))),
+    )
 
 
 def _split_by_fold(
     keys: Sequence[str], groups: Sequence[str], params: OwnSplitParams, dataset: str
 ) -> Split:
-    """Return the split whose test part is one of the first folders; val is drawn from the others."""
+    """Return the split whose test part is one of the first folders."""
     folders = [key.partition("/")[0] if "/" in key else "" for key in keys]
     names = sorted({*folders})
     if len(names) < 2:
@@ -342,16 +353,16 @@ def _split_by_fold(
         )
     check_fold(dataset, params.fold, len(names))
     test = names[params.fold]
-    parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
-    for row, folder in enumerate(folders):
-        parts["test" if folder == test else "train"].append(row)
-    return Split(
-        f"{FOLDER_RULE}-fold{params.fold}-val{params.val_fraction:g}-seed{params.split_seed}",
+    is_test = np.array(folders) == test
+    codes = np.where(is_test, PART_CODES["test"], PART_CODES["train"]).astype(np.uint8)
+    split = Split(
+        f"{FOLDER_RULE}-fold{params.fold}",
         FOLDER_RULE,
-        params.model_dump(include={"split_seed", "val_fraction", "fold"}),
-        _with_drawn_val(parts, groups, params),
-        note=f"test is the folder {test}; val is {params.val_fraction:.0%} of the others, at random",
+        {"fold": params.fold},
+        note=f"test is the folder {test}",
     )
+    split = _with_drawn_val(split, codes, groups, params)
+    return _split_from_codes(split, codes, divides_nodes=False)
 
 
 def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str, U8 | None]:
@@ -402,19 +413,16 @@ def _labelled_mask(records: RecordTable, *, divides_nodes: bool) -> Bools:
     return np.asarray(is_labelled.any(axis=1))
 
 
-def parts_by_folder(keys: Sequence[str]) -> dict[str, list[int]]:
-    """Return the records of each part if folders named after parts hold all of them; else nothing.
+def codes_by_folder(keys: Sequence[str]) -> U8 | None:
+    """Return the code of each record's part if folders named after parts hold all of them.
 
     There must be a folder for train, and one more.
     """
-    parts: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        folder, slash, _ = key.partition("/")
-        part = part_name(folder.lower()) if slash else None
-        parts.setdefault(part or "", []).append(row)
-    if len(parts) < 2 or not {"train"} <= parts.keys() <= {*PARTS}:
-        return {}
-    return {part: parts.get(part, []) for part in PARTS}
+    folders = [key.partition("/")[0] if "/" in key else "" for key in keys]
+    parts = [part_name(folder) or "" for folder in folders]
+    if len({*parts}) < 2 or not {"train"} <= {*parts} <= {*PARTS}:
+        return None
+    return np.array([PART_CODES[part] for part in parts], np.uint8)
 
 
 def _random_split_name(params: OwnSplitParams) -> str:

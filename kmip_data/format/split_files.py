@@ -22,12 +22,17 @@ from kmip_data.strict_model import StrictModel
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: union of two parts, named as in PyTorch Geometric
-#: lower-case alias -> part
+#: lower-case alias -> part: en, de, fr, es, it, pt, nl
 _ALIASES = {
-    **{part: part for part in PARTS},
-    **dict.fromkeys(["training", "trn", "tr"], "train"),
-    **dict.fromkeys(["valid", "validation", "validate", "vld", "va", "dev", "development"], "val"),
-    **dict.fromkeys(["testing", "tst", "te"], "test"),
+    alias: part
+    for part, aliases in {
+        "train": """train training trn tr entraînement entrainement apprentissage entrenamiento
+            addestramento treinamento treino""",
+        "val": """val valid validation validate vld va dev development validierung validación
+            validacion validazione validação validacao validatie""",
+        "test": "test testing tst te prueba pruebas prova teste",
+    }.items()
+    for alias in aliases.split()
 }
 
 

@@ -59,7 +59,7 @@ def listed_parts(text: TableText) -> dict[str, list[str]]:
 
 def _part_of_title(title: str) -> str | None:
     """Return the part that a word of a file's name means; ``None`` for none, or for several."""
-    words = re.split(r"[^a-z]+", title.lower())
+    words = re.split(r"[\W\d_]+", title.lower())
     parts = {part_name(word) for word in words} & {*PARTS}
     return parts.pop() if len(parts) == 1 else None
 

@@ -340,7 +340,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     rows = "".join(f"CCO,{row % 2},{'train' if row < 9 else 'test'}\n" for row in range(12))
     table.write_text(f"smiles,y,split\n{rows}")
     line = ("build", "graphs", "--archive", table, "--set", "label=y", "-q")
-    text = expect_success(*line, "--name", "a").out
+    text = expect_success(*line, "--name", "a", "--set", "val_fraction=0").out
     step = (
         "write val into some train rows of the column 'split' and build again; "
         "--split-rule random redraws all parts\n"
@@ -371,7 +371,9 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     (folder / "edges.csv").write_text("u,v\n0,1\n1,2\n2,3\n")
     masks = "".join(f"{node},{node % 2},{node < 2},{node > 1}\n" for node in range(4))
     (folder / "nodes.csv").write_text(f"id,y,train_mask,test_mask\n{masks}")
-    text = expect_success("build", "graphs", "--archive", folder, "--name", "c", "-q").out
+    text = expect_success(
+        "build", "graphs", "--archive", folder, "--name", "c", "-q", "--set", "val_fraction=0"
+    ).out
     assert "val is empty; put some train nodes into val in the files and build again; " in text
 
 

@@ -390,9 +390,9 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
         scans,
         {"train.txt": "".join(f"scan_{n}\n" for n in range(8)), "test.txt": "scan_9.txt\nscan_8\n"},
     )
-    assert build(scans, "lists").code == 0
+    assert "val is 10% of train, at random" in build(scans, "lists").out
     sizes = {part: kmip_data.open("lists", part).keys for part in ("train", "val", "test")}
-    assert [*map(len, sizes.values())] == [8, 0, 2]
+    assert [*map(len, sizes.values())] == [7, 1, 2]
     assert sizes["test"] == ["scan_8.txt", "scan_9.txt"]
     write(scans, {"val.txt": "scan_9\n"})
     message = build(scans, "twice").err
@@ -401,7 +401,7 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
     for name in ("train", "test", "val"):
         (scans / f"{name}.txt").unlink()
     rows = "".join(f"scan_{n},{['train', 'dev', 'test', ''][n % 4]}\n" for n in range(12))
-    table = rows.replace("dev", "validation").replace("train", "Training").replace("\n", ",dry\n")
+    table = rows.replace("dev", "Validierung").replace("train", "Training").replace("\n", ",dry\n")
     for name, content in {
         "split": "file,split\n" + rows,
         "Teil": "file,Teil,note\n" + table,
@@ -412,7 +412,7 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
         sizes = [len(kmip_data.open(name, part)) for part in ("train", "val", "test")]
         assert sizes == [3, 3, 3]
         assert ("parts.csv: not used: note;" in done.out) == (name == "Teil")
-    write(scans, {"parts.csv": content.replace("validation", "fal")})
+    write(scans, {"parts.csv": content.replace("Validierung", "fal")})
     assert "'Teil' of scan_1.txt is 'fal', which is no part" in build(scans, "typo").err
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import GROUP_DOC, Column
+from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import PART_CODES, PARTS
 from kmip_data.graphs.split_rules import scaffold_split, stratified_groups
 from kmip_data.manifest import load_manifest
@@ -22,6 +22,7 @@ from kmip_data.pipelines.units_and_splits import apply_split
 LABEL = Column(
     key="graph/y", attribute="y", stored="int8", presented="int64", low=-1, high=1, num_classes=2
 )
+PART = Column(key="graph/part", attribute="part", stored="uint8", presented="uint8", doc=PART_DOC)
 SITE = Column(key="graph/site", attribute="site", stored="int64", presented="int64", doc=GROUP_DOC)
 
 
@@ -99,6 +100,28 @@ def test_single_items_are_drawn_in_exact_numbers(fraction):
     split = own_split(records(keys, [0, 1] * 40), params, keys, "own", divides_nodes=False)
     sizes = {part: len(rows) for part, rows in split.parts.items()}
     assert sizes["val"] == sizes["test"] == 80 * fraction
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=3, max_size=40))
+def test_val_is_drawn_from_train_alike_for_a_column_and_folders(items):
+    groups = [f"group {group}" for group, _ in items]
+    test = [row for row, (_, is_test) in enumerate(items) if is_test]
+    train = [row for row, (_, is_test) in enumerate(items) if not is_test]
+    codes = np.array([PART_CODES["test" if is_test else "train"] for _, is_test in items], np.uint8)
+    arrays = {"graph/y": np.zeros(len(items), np.int8), PART.key: codes}
+    plain = records([f"{row:03d}" for row in range(len(items))], [0] * len(items))
+    column = replace(plain, read_column=arrays.__getitem__, columns=(LABEL, PART))
+    folders = [f"{'Test' if is_test else 'train'}/{row}" for row, (_, is_test) in enumerate(items)]
+    by_folder = records(folders, [0] * len(items))
+    params = OwnSplitParams()
+    given_parts = own_split(column, params, groups, "own", divides_nodes=False).parts
+    assert sorted([*given_parts["train"], *given_parts["val"]]) == train
+    assert given_parts["test"] == test
+    assert bool(given_parts["val"]) == (len(train) > 1 and bool(test))
+    assert given_parts["train"] or not train
+    if train and test:
+        assert own_split(by_folder, params, groups, "own", divides_nodes=False).parts == given_parts
 
 
 def test_parts_of_another_level_are_refused():
