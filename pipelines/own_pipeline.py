@@ -92,6 +92,9 @@ class OwnTextParams(OwnParams):
         description="decimal sign of numbers such as 1,234, where the other sign separates thousands "
         "(default: as the numbers of the file show)",
     )
+    ignore: tuple[str, ...] = Field(
+        default=(), description="column or attribute to leave out; repeat"
+    )
 
     @field_validator("encoding")
     @classmethod

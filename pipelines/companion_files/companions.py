@@ -82,6 +82,18 @@ class Companions:
                 return _joined(varied or columns)
         return None
 
+    def leave_out(self, names: Sequence[str], items: Sequence[str]) -> None:
+        """Leave out the columns with these names; refuse a name that no table has."""
+        for name in names:
+            kept = [
+                column
+                for column in self.columns
+                if comparable_name(column.name) != comparable_name(name)
+            ]
+            if len(kept) == len(self.columns):
+                self.refuse_missing("ignore", name, items)
+            self.columns = kept
+
     def refuse_unmatched(self, name: str, items: Sequence[str]) -> None:
         """Refuse a name of a column that a table has whose columns name no items."""
         for file, rows in self.unmatched.items():

@@ -301,9 +301,10 @@ def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
         code = part_code("" if value is None else str(value).strip())
         if code is None:
             raise DamagedInput(
-                f"{column.file}: {column.name!r} of {item} is {value!r}, which is no part.",
+                f"{column.file}: {column.name!r} has the value {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                next=f"correct it, or rename the column {column.name!r}",
+                next=f"--set ignore={shlex.quote(column.name)}, for parts at random; or correct it in "
+                f"{column.file}",
             )
         codes[item] = code
     return codes

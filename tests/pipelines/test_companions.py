@@ -413,7 +413,11 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
         assert sizes == [3, 3, 3]
         assert ("parts.csv: not used: note;" in done.out) == (name == "Teil")
     write(scans, {"parts.csv": content.replace("Validierung", "fal")})
-    assert "'Teil' of scan_1.txt is 'fal', which is no part" in build(scans, "typo").err
+    message = build(scans, "typo").err
+    assert "parts.csv: 'Teil' has the value 'fal', which is no part" in message
+    command = re.search("next: kmip-data (.*)", message)[1]
+    assert "not used: note;" in expect_success(*shlex.split(command)).out
+    assert [len(kmip_data.open("typo", part)) for part in ("train", "val", "test")] == [10, 1, 1]
 
 
 def test_the_layout_of_shapenet_part(tmp_path, monkeypatch):

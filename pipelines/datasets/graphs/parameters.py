@@ -47,9 +47,6 @@ class GraphParams(OwnTextParams):
         default=(),
         description="feature column; repeat for several; none: no features (default: all others)",
     )
-    ignore: tuple[str, ...] = Field(
-        default=(), description="column or attribute to leave out; repeat"
-    )
     header: Literal["yes", "no"] | None = Field(
         default=None,
         description="first line of a table: names or data (default: as it looks)",

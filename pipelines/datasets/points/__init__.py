@@ -273,6 +273,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         options = params.read_options._replace(names=unnamed_columns(raw.members))
         named = [name for name in raw.members if not is_annotation(name)]
         companions = find_companions(raw.path, named, list(folder.files), options)
+        companions.leave_out(params.ignore, list(folder.files))
         files = companions.without_own_files(folder.files)
         clouds = list(files)
 

@@ -187,6 +187,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         for name, error in companions.undecoded.items():
             error.message = error.message.replace(name, self._shown(name))
             raise error
+        companions.leave_out(params.ignore, pictures)
         return companions
 
     def schema(self, params: CompletedSuperpixelParams) -> Schema:
