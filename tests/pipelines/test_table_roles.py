@@ -237,6 +237,33 @@ def test_a_column_that_may_be_an_end_as_well_is_asked_about_with_counts(tmp_path
     assert got.edges() == {(node, node + 1) for node in range(29)}
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("ends", [("from store", "to store"), ("store_a", "store_b")])
+def test_numbers_of_the_rows_are_ids_and_names_alike_are_ends(tmp_path, ends, first):
+    """Other small numbers cover the ids as well, and each end is different in all rows."""
+    rows = np.arange(30)
+    nodes = pd.DataFrame({"store": rows + first, "size": [*"ab"] * 15, "staff": 2 + rows * 7 % 27})
+    edges = pd.DataFrame({ends[0]: rows + first, ends[1]: (rows * 7 + 3) % 30 + first})
+    tables = {"stores_csv": nodes, "transfers_csv": edges}
+    folder = write_files(
+        tmp_path / "t", **{name: table.to_csv(index=False) for name, table in tables.items()}
+    )
+    got = read_files(folder)
+    assert got.edges() == {(row, (row * 7 + 3) % 30) for row in range(30)}
+    assert got.schema.column("node/x").fields == ("size=a", "size=b", "staff")
+    # So are they if other ids decide the ends.
+    nodes.insert(0, "id", [f"S{row}" for row in rows])
+    ids = [nodes["id"].to_numpy()[edges[name] - first] for name in ends]
+    write_files(
+        folder,
+        stores_csv=nodes.to_csv(index=False),
+        transfers_csv=pd.DataFrame(dict(zip(ends, ids, strict=True))).to_csv(index=False),
+    )
+    again = read_files(folder)
+    assert again.edges() == got.edges()
+    assert again.files["ignored"] == ["store: the index of its rows"]
+
+
 #: Table of edges alone -> its edges by position of the ids, or what is asked.
 ALONE = {
     "person,friend,since\nann,bob,3\nbob,cem,4\ncem,ann,5\n": {(0, 1), (1, 2), (2, 0)},

@@ -482,3 +482,8 @@ def _are_numbers(cells: pd.Series) -> bool:
 def is_row_index(values: pd.Series) -> bool:
     """True if a column is 0, 1, 2, …."""
     return values.dtype.kind in "iu" and bool((values == np.arange(len(values))).all())
+
+
+def counts_rows(values: pd.Series) -> bool:
+    """True if a column is 0, 1, 2, … or 1, 2, 3, …."""
+    return is_row_index(values) or (values.dtype.kind in "iu" and is_row_index(values - 1))

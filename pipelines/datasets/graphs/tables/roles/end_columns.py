@@ -327,7 +327,7 @@ def _ambiguous_ends_error(
 
 def _may_mix_two_node_types(edges: Table, ends: EndColumns) -> bool:
     """True for numbers in columns such as user_id and item_id: both may count from 1."""
-    if _are_similar(*ends):
+    if are_similar(*ends):
         return False
     columns = [id_values(edges.id_cells(name)) for name in ends]
     are_numbers = all(ids is not None and ids.distinct.dtype.kind == "i" for ids in columns)
@@ -408,7 +408,7 @@ def _is_in_both(
     return is_known.mean() >= MIN_COVERAGE and len(other.distinct) >= MIN_RIVAL_IDS * ids
 
 
-def _are_similar(first: str, second: str) -> bool:
+def are_similar(first: str, second: str) -> bool:
     """True for names such as roi_a and roi_b, stop_from and stop_to, or a and b."""
     if max(len(first), len(second)) <= _SHORT_NAME:
         return True

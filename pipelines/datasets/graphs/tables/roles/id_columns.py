@@ -19,6 +19,7 @@ from kmip_data.pipelines.datasets.graphs.tables.node_indices import REMEDY_OF_EQ
 from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import graph_columns_by_name
 from kmip_data.pipelines.datasets.graphs.tables.table import (
     Table,
+    counts_rows,
     ids_as_strings,
     unknown_column_error,
 )
@@ -90,9 +91,12 @@ def find_node_id_column(
     if matches:
         return matches[0]
 
-    # 2. Other numbers may be values that happen to have all ids, such as ages: ask.
+    # 2. The numbers of the rows in order are ids. Others may be values that happen to have all ids, such
+    # as ages: ask.
     if complete and not nodes.has_names:
         return complete[0]
+    if in_order := _column_in_order(nodes, complete, ids):
+        return in_order
     ambiguous = [name for name in complete if not (nodes.id_cells(name) == nodes.frame.index).all()]
     if ambiguous:
         _add_id_question(nodes, ambiguous, numberings, notices)
@@ -155,6 +159,16 @@ def _is_target_name(name: str) -> bool:
 def _can_only_be_ids(nodes: Table, name: str) -> bool:
     """True for a column of texts, and for numbers in a column named like ids."""
     return nodes.ids(name).dtype == object or known_columns.may_be_id_name(name)
+
+
+def _column_in_order(nodes: Table, complete: Sequence[str], ids: Array) -> str:
+    """Return the column with all ids that counts the rows; empty if none does, or one from 0 and one from 1."""
+    by_first = {}
+    for name in complete:
+        cells = nodes.id_cells(name)
+        if counts_rows(cells) and np.isin(ids, cells).all():
+            by_first[cells[0]] = name
+    return by_first.popitem()[1] if len(by_first) == 1 else ""
 
 
 def _column_with_most_ids(nodes: Table, columns: Sequence[str], ids: Array) -> str:

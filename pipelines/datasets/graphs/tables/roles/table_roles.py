@@ -22,6 +22,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import (
+    are_similar,
     end_options,
     find_end_columns,
 )
@@ -192,7 +193,8 @@ def _refuse_two_kinds_of_nodes(
 def _rank(pair: SharedIds) -> tuple[object, ...]:
     """Return the order of readings of tables: by known names, then by the share of ids."""
     is_known_id = bool(known_columns.matching_names([pair.id_column], known_names.NODE_ID_NAMES))
-    return (*_rank_of_names(pair), pair.fraction, is_known_id)
+    has_all_ids = min(pair.rows) == len(pair.edges.frame)
+    return (*_rank_of_names(pair), has_all_ids, pair.fraction, is_known_id)
 
 
 def _rank_of_names(pair: SharedIds) -> tuple[object, ...]:
@@ -200,7 +202,9 @@ def _rank_of_names(pair: SharedIds) -> tuple[object, ...]:
     words = (known_columns.level_from_name(pair.edges.name) == "edge") + (
         known_columns.level_from_name(pair.nodes.name) == "node"
     )
-    return has_known_ends, pair.graph_columns != ("", ""), words
+    ends = pair.likeliest_ends()
+    has_named_ends = known_columns.names_give_direction(*ends) or are_similar(*ends)
+    return has_known_ends, pair.graph_columns != ("", ""), words, has_named_ends
 
 
 def _levels_by_name(
