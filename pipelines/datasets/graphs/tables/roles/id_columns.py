@@ -93,8 +93,6 @@ def find_node_id_column(
 
     # 2. The numbers of the rows in order are ids. Others may be values that happen to have all ids, such
     # as ages: ask.
-    if complete and not nodes.has_names:
-        return complete[0]
     if in_order := _column_in_order(nodes, complete, ids):
         return in_order
     ambiguous = [name for name in complete if not (nodes.id_cells(name) == nodes.frame.index).all()]
@@ -162,7 +160,12 @@ def _can_only_be_ids(nodes: Table, name: str) -> bool:
 
 
 def _column_in_order(nodes: Table, complete: Sequence[str], ids: Array) -> str:
-    """Return the column with all ids that counts the rows; empty if none does, or one from 0 and one from 1."""
+    """Return the column with all ids that counts the rows, or the first one of columns without names.
+
+    Empty if there is none, or if one counts from 0 and another one from 1.
+    """
+    if complete and not nodes.has_names:
+        return complete[0]
     by_first = {}
     for name in complete:
         cells = nodes.id_cells(name)
