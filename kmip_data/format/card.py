@@ -309,7 +309,11 @@ class Card(StrictModel, frozen=False):
     @property
     def parameters_and_sources(self) -> str:
         """Parameters and, for your own data, the source files, as one line."""
-        return "; ".join(filter(None, [format_parameters(self.parameters), self.sources]))
+        parameters = dict(self.parameters)
+        files = self.statistics.get("files", {})
+        if "parameters" in files:  # a default number of classes is not that of the files
+            parameters["classes"] = files["parameters"].get("classes")
+        return "; ".join(filter(None, [format_parameters(parameters), self.sources]))
 
     @property
     def sources(self) -> str:

@@ -286,7 +286,8 @@ def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
     if not rows:
         return None
     separator = "," if text.is_sheet else guess_separator(rows, may_be_mixed=True)
-    return [[cell.strip("\"' ") for cell in row] for row in split_rows(rows, separator)]
+    cells = split_rows(rows, separator, strict=False)
+    return [[cell.strip("\"' ") for cell in row] for row in cells]
 
 
 def _has_no_points(rows: Sequence[Sequence[str]], options: CloudOptions) -> bool:

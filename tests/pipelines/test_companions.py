@@ -388,7 +388,11 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
     (scans / "table.csv").unlink()
     write(
         scans,
-        {"train.txt": "".join(f"scan_{n}\n" for n in range(8)), "test.txt": "scan_9.txt\nscan_8\n"},
+        {
+            "train.txt": "".join(f"scan_{n}\n" for n in range(8)),
+            "test.txt": "scan_9.txt\nscan_8\n",
+            "notes.csv": 'who,said\nA,"yes" twice\n',
+        },
     )
     assert "val is 10% of train, at random" in build(scans, "lists").out
     sizes = {part: kmip_data.open("lists", part).keys for part in ("train", "val", "test")}

@@ -60,6 +60,7 @@ def test_a_table_beside_pictures_has_labels_groups_and_parts(tmp_path):
     (tmp_path / "table.csv").write_text("file,score,patient\n" + rows)
     (tmp_path / "notes.txt").write_text("not about pictures\n")
     done = build(tmp_path, "--set=label=score", "--set=group=patient")
+    assert "parameters     edges=" in done.out, "the default number of classes is not shown"
     assert "notes" not in done.out
     data = kmip_data.open("own")
     assert [float(item.y) for item in data] == [n / 4 for n in range(8)]

@@ -372,6 +372,18 @@ def test_masks_of_0_and_255_need_one_choice(pictures, home):
     assert "classes        2 (0: " in done.out
 
 
+def test_a_legend_of_masks_is_no_table_of_pictures(pictures, home):
+    """Its codes are also the numbers of the pictures."""
+    (pictures / "classes.json").write_text('{"0": "road", "1": "car", "2": "tree", "3": "sky"}')
+    parameters = {name: value for name, value in SMALL.items() if name != "classes"}
+    source = {"images": pictures / "images", "masks": pictures / "masks"}
+    card = build_own(
+        "superpixels", "own", source, parameters=parameters, home=home, jobs=1, quiet=True
+    ).card
+    assert card.class_names == ["road", "car", "tree", "sky"]
+    assert card.statistics["files"]["ignored"] == []
+
+
 def test_colour_masks_are_read_by_a_legend(pictures, home):
     """Colours without a class are named once, and the legend of the advice makes them classes."""
     colours = np.array([[70, 70, 70], [128, 0, 0]], np.uint8)

@@ -366,6 +366,8 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             elif name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files:
                 ignored_files[name] = NO_TABLE
         unused_columns = companions.unused_columns(used)
+        for legend in map(self._shown, companions.legends):
+            unused_columns.pop(legend, None)
         return {**ignored_files, **companions.ignored, **unused_columns, **self.ignored_files}
 
     def card_additions(

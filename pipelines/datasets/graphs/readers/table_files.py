@@ -51,7 +51,9 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
     read_frames,
 )
 
-_EXPECTED = "a table of edges; optionally tables of nodes and graphs"
+_EXPECTED = (
+    "a table of edges, or a text with a matrix of them; optionally tables of nodes and graphs"
+)
 #: Endings of texts that are meant as tables; others may be notes.
 TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
 _ONE_LINE = "no table: it has one line"  #: reason to ignore a text
