@@ -50,8 +50,8 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 515_000,
-    "words of docs": 66_300,
+    "tokens": 523_000,
+    "words of docs": 66_700,
     "commands": 25,
     "options": 168,
 }

@@ -609,6 +609,70 @@ def _error_panel(
             figure.dot(x, y, LIGHT.palette[hue], 3)
 
 
+#: Name and position of the hue of each network trained on Tree-NeighborsMatch.
+TREE_LEARNERS = {
+    "gps-transformer": ("full attention", 1),
+    "gps-kmip": ("k-MIP attention", 0),
+    "gps-none": ("GPS without attention", 3),
+    "gat": ("GAT", 6),
+    "gine": ("GINE", 4),
+    "gcn": ("GCN", 5),
+}
+
+
+def trees(path: Path) -> None:
+    """Accuracy on train and processor seconds over the depth of trees, from docs/site/trees.toml.
+
+    Published networks are dashed grey lines with their names at depth 5.
+    """
+    stored = tomllib.loads(Path(__file__).with_name("trees.toml").read_text("utf-8"))
+    figure = Figure(770, 260, "Tree-NeighborsMatch: accuracy on train over depth of the trees")
+    left, width, top, height = 56, 280, 40, 170
+
+    # 1. Accuracy: published lines below ours, then a line with dots for each of our networks.
+    def at(depth: float, accuracy: float) -> tuple[float, float]:
+        return left + width * (depth - 2) / 6, top + height * (1 - accuracy)
+
+    figure.text(left, 22, "accuracy on train", bold=True, anchor="start")
+    for tick in (0, 0.5, 1):
+        figure.line([at(2, tick), at(8, tick)], PANEL, stroke_width=1)
+        figure.text(left - 6, at(2, tick)[1] + 4, f"{tick:.0%}", size=12, fill=QUIET, anchor="end")
+    for name, accuracies in stored["published"].items():
+        points = [at(depth, accuracy) for depth, accuracy in enumerate(accuracies, start=2)]
+        figure.line(points, QUIET, stroke_width=1.2, stroke_dasharray="4 3")
+        x, y = at(5, accuracies[3])
+        figure.text(x + 4, y - 3, name, size=10, fill=QUIET, anchor="start")
+    figure.text(left + width / 2, 248, "depth of the tree", size=12, fill=QUIET)
+
+    # 2. Processor seconds until then, on a logarithmic scale.
+    def at_time(depth: float, seconds: float) -> tuple[float, float]:
+        share = np.log10(seconds / 3) / 3
+        return left + 350 + 140 * (depth - 2) / 4, top + height * (1 - float(share))
+
+    figure.text(left + 350, 22, "processor seconds", bold=True, anchor="start")
+    for seconds in (10, 100, 1000):
+        figure.line([at_time(2, seconds), at_time(6, seconds)], PANEL, stroke_width=1)
+        x, y = at_time(2, seconds)
+        figure.text(x - 6, y + 4, f"{seconds:,}", size=12, fill=QUIET, anchor="end")
+    figure.text(left + 420, 248, "depth of the tree", size=12, fill=QUIET)
+
+    for depth in range(2, 9):
+        figure.text(at(depth, 0)[0], top + height + 18, str(depth), size=12, fill=QUIET)
+    for depth in range(2, 7):
+        figure.text(at_time(depth, 3)[0], top + height + 18, str(depth), size=12, fill=QUIET)
+    for row, (model, (name, hue)) in enumerate(TREE_LEARNERS.items()):
+        colour = LIGHT.palette[hue]
+        runs = [run for run in stored["run"] if run["model"] == model and run["figure"]]
+        for column, place in (("accuracy", at), ("seconds", at_time)):
+            points = [place(run["depth"], run[column]) for run in runs]
+            figure.line(points, colour, stroke_width=2.2)
+            for x, y in points:
+                figure.dot(x, y, colour, 3.5)
+        figure.text(592, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
+    figure.text(592, 54 + 18 * len(TREE_LEARNERS), "published", size=12, fill=QUIET, anchor="start")
+    figure.save(path)
+
+
 def draw(folder: Path) -> Sequence[Path]:
     """Write all of them."""
     named = {
@@ -618,6 +682,7 @@ def draw(folder: Path) -> Sequence[Path]:
         "papers.svg": papers,
         "learning.svg": learning,
         "lrim.svg": spins,
+        "trees.svg": trees,
         "peers.svg": peers,
     }
     for name, of in named.items():

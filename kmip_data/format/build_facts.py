@@ -68,7 +68,9 @@ class BuildFacts:
         return names if len(names) == len(numbers) else numbers
 
     def class_counts_by_part(self, split: str) -> dict[str, list[int]]:
-        """Return the number of items of each class in each part of a split."""
+        """Return the number of items of each class in each part of a split; empty without classes."""
+        if not self.class_counts:  # counts of an added split alone
+            return {}
         counts = self.card.statistics.get("classes", {}).get("splits", {}).get(split, {})
         return {part: counts[part] for part in parts_in_order(counts)}
 

@@ -94,7 +94,7 @@ class _Classes(BaseModel):
     @model_validator(mode="after")
     def _check_class_counts(self) -> _Classes:
         rows = (row for parts in self.splits.values() for row in parts.values())
-        if any(len(row) != len(self.total) for row in rows):
+        if self.total and any(len(row) != len(self.total) for row in rows):
             raise ValueError("a part has another number of classes than the whole dataset")
         return self
 
