@@ -79,9 +79,12 @@ def make_read_only(path: Path) -> None:
 
 def metadata_files(card: Card, *, picture: bool = False) -> dict[str, bytes]:
     """Return the page, with or without a picture, the Croissant metadata and the card, by name."""
+    text = card.to_json()
+    # The stored card sorts its keys, and a page that is repaired from it must have the same bytes.
+    card = Card.model_validate_json(text)
     page = render_card(card, picture=picture)
     croissant = readable_json(build_croissant(card))
-    texts = {PAGE_NAME: page, CROISSANT_NAME: croissant, CARD_NAME: card.to_json()}
+    texts = {PAGE_NAME: page, CROISSANT_NAME: croissant, CARD_NAME: text}
     return {name: text.encode() for name, text in texts.items()}
 
 

@@ -41,7 +41,6 @@ from kmip_data.reading.dataset import ShardedDataset
         ("build cora --dry-run", "build graphs --archive assay.csv --dry-run"),
         ("build cora --name mine", "info cora"),
         ("build cora --set zzzz=1", "info cora"),
-        ("build superpixels --name a --archive a --archive b", "info superpixels"),
         ("build city --name a --archive assay.csv", "info city"),
         ("bench attention --methods zzzz", "bench attention --help"),
         ("build graphs --archive assay.csv", "build graphs --archive assay.csv --name assay-2"),

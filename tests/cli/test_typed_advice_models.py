@@ -135,7 +135,7 @@ def test_an_unknown_row_advises_a_row_that_starts(monkeypatch):
         started.append(config)
         raise SystemExit(0)  # before the build and the training
 
-    monkeypatch.setattr(train_command, "_build_missing_data", start)
+    monkeypatch.setattr(train_command, "_prepare_data", start)
     (command,) = commands_in(expect_refusal("train", "--reproduce", "zzzz/gcn"))
     expect_success(*shlex.split(command)[1:])
     row = read_shipped_result(command.split()[-1])
