@@ -125,7 +125,7 @@ class InMemoryTables:
         if not {"edges"} <= {*source} <= names:
             step = "kmip_data.save({'nodes': nodes, 'edges': edges}, folder)"
             if {*map(part_name, source)} <= PART_CODES.keys():
-                step = "save the graphs of all parts as one list, and their positions as split="
+                step = _call_with_parts(source)
             raise UsageError(
                 f"The tables are called {', '.join(map(str, source)) or 'nothing'}.",
                 expected="edges, and optionally nodes and graphs",
@@ -244,6 +244,17 @@ class InMemoryPipeline(OwnGraphsPipeline):
         for part, rows in parts.items():
             code[rows] = PART_CODES[part]
         return Split(name, GIVEN_RULE, options, part_codes=code)
+
+
+def _call_with_parts(graphs_by_part: Mapping[str, Sequence[object]]) -> str:
+    """Return the call that saves lists of graphs by part: one list, and positions in it."""
+    first = 0
+    ranges = []
+    for part, graphs in graphs_by_part.items():
+        ranges.append(f"{part!r}: range({first}, {first + len(graphs)})")
+        first += len(graphs)
+    joined = ", ".join(f"*graphs[{part!r}]" for part in graphs_by_part)
+    return f"kmip_data.save([{joined}], folder, split={{{', '.join(ranges)}}})"
 
 
 def _with_part_names(split: Mapping[str, IndicesOrMask]) -> dict[str, IndicesOrMask]:
