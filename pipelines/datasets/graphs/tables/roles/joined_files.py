@@ -137,7 +137,7 @@ def join_columns(first: Table, second: Table, rows: I64, key: str) -> Table:
     """Return a table with the columns of another one except ``key``, of whose ``rows`` (R,) they are."""
     frame = _with_codes(first, [first])
     others = _with_codes(second, [second]).drop(columns=key).iloc[rows].reset_index(drop=True)
-    others = others.rename(columns={name: f"{name} of {second.name}" for name in frame})
+    others.columns = [f"{name} of {second.name}" if name in frame else name for name in others]
     return replace(
         first,
         name=f"{first.name}, {second.name}",
