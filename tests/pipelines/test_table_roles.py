@@ -264,6 +264,24 @@ def test_numbers_of_the_rows_are_ids_and_names_alike_are_ends(tmp_path, ends, fi
     assert again.files["ignored"] == ["store: the index of its rows"]
 
 
+#: First lines of the nodes and of the edges -> what the error says.
+LINES_TO_CORRECT = {
+    (",m", "S1,S2"): "nodes.csv, line 2: 'id' is empty",
+    ("S9,1", "s2,S3"): "s2 here is S2 in nodes.csv",
+}
+
+
+@pytest.mark.parametrize("lines", LINES_TO_CORRECT)
+def test_a_line_of_units_and_an_id_in_other_letters_are_named(tmp_path, lines):
+    first_node, first_edge = lines
+    nodes = f"id,height\n{first_node}\n" + "".join(f"S{n},{n}\n" for n in range(9))
+    edges = f"from,to\n{first_edge}\n" + "".join(f"S{n % 9},S{n % 7}\n" for n in range(30))
+    folder = write_files(tmp_path / "t", nodes_csv=nodes, links_csv=edges)
+    with pytest.raises(DamagedInput) as caught:
+        read_files(folder)
+    assert LINES_TO_CORRECT[lines] in f"{caught.value.message} {caught.value.next}"
+
+
 #: Table of edges alone -> its edges by position of the ids, or what is asked.
 ALONE = {
     "person,friend,since\nann,bob,3\nbob,cem,4\ncem,ann,5\n": {(0, 1), (1, 2), (2, 0)},

@@ -15,6 +15,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
 from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
@@ -81,8 +82,7 @@ def graphs_from_tables(
         node_column = find_node_id_column(
             tables["node"], ends, id_columns.nodes, params, notices, has_many_graphs=has_many_graphs
         )
-        if not node_column:
-            findings.tables.numbering = "rows-from-1" if first_row(params) else "none"
+        findings.tables.numbering = _numbering(tables["node"], node_column, params)
     if has_many_graphs and feature_files:
         raise feature_files[0].many_graphs_error()
 
@@ -155,6 +155,15 @@ def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Tab
     names = {name for level in tables if level != "graph" for name in tables[level].column_names}
     features = [name for name in options.params.feature if name in {*names, "none"}]
     return options.with_params(feature=tuple(features))
+
+
+def _numbering(nodes: Table, node_column: str, params: GraphParams) -> str:
+    """Return the value of ``node`` that numbers the rows; empty if a column has ids, in all its cells."""
+    if not node_column:
+        return "rows-from-1" if first_row(params) else "none"
+    if nodes.frame[node_column].isna().any():
+        nodes.ids(node_column)  # An empty id is an error, before other cells are questions.
+    return ""
 
 
 def _uses_of_ids(

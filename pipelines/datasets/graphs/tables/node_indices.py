@@ -156,7 +156,8 @@ class NodeIndices:
         # Rows with their own locations come from a format without columns to choose.
         if self.table.locations:
             remedy = "add the node to its graph, or correct the edge"
-        similar = [node for node in ids if node.lstrip("0") == name.lstrip("0")]
+        bare_name = name.lstrip("0").casefold()
+        similar = [node for node in ids if node.lstrip("0").casefold() == bare_name]
         if similar:
             remedy = (
                 f"write ids alike in both files: {name} here is {similar[0]} in {self.table.name}"

@@ -112,6 +112,7 @@ def shared_ids(
             id_columns = [name for name in names if values.are_keys(nodes, [*node_graph, name])]
         else:
             id_columns = values.unique_columns(nodes, names)
+            id_columns += _columns_below_units(nodes, names, values)
         end_params = params
         if not edges.has_names and {*params.label} <= {*nodes.column_names}:
             # The number of the label counts the columns of the nodes.
@@ -141,6 +142,19 @@ def shared_ids(
                 0 if ids is None else len(ids.distinct),
                 link,
             )
+
+
+def _columns_below_units(nodes: Table, names: Iterable[str], values: ValuesOfTables) -> list[str]:
+    """Return columns of different ids below one empty cell, as in a line of units, which an error names."""
+    columns = []
+    for name in names:
+        cells = nodes.frame[name]
+        may_be_ids = cells.dtype.kind == "O" or known_columns.may_be_id_name(name)
+        if may_be_ids and cells[:1].isna().any():
+            ids = values.of(nodes, name)
+            if ids is not None and len(ids.distinct) == len(ids.codes) - 1:
+                columns.append(name)
+    return columns
 
 
 def graph_links(
