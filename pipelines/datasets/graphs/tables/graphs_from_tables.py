@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.columns.column_roles import Level, Use
+from kmip_data.columns.column_roles import Level, Numbering, Use
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.writer import GraphRecord
@@ -157,13 +157,13 @@ def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Tab
     return options.with_params(feature=tuple(features))
 
 
-def _numbering(nodes: Table, node_column: str, params: GraphParams) -> str:
-    """Return the value of ``node`` that numbers the rows; empty if a column has ids, in all its cells."""
+def _numbering(nodes: Table, node_column: str, params: GraphParams) -> Numbering | None:
+    """Return the numbering of the rows; ``None`` if a column has ids, in all its cells."""
     if not node_column:
         return "rows-from-1" if first_row(params) else "none"
     if nodes.frame[node_column].isna().any():
         nodes.ids(node_column)  # An empty id is an error, before other cells are questions.
-    return ""
+    return None
 
 
 def _uses_of_ids(
