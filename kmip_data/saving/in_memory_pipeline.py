@@ -221,7 +221,13 @@ class InMemoryPipeline(OwnGraphsPipeline):
     def split(self, records: RecordTable, params: OwnSplitParams, raw_folder: Path | None) -> Split:
         """Return the user's split, of nodes if there is a single graph; by default the graph's masks."""
         if self._split is None or not isinstance(params, GraphSplitParams):
-            return super().split(records, params, raw_folder)
+            split = super().split(records, params, raw_folder)
+            has_drawn_val = split.rule == GIVEN_RULE and "val_fraction" in split.parameters
+            if has_drawn_val and not isinstance(self._graphs, InMemoryTables):
+                # The masks of a graph are saved as they are, though none is for val.
+                params = params.model_copy(update={"val_fraction": 0.0})
+                split = super().split(records, params, raw_folder)
+            return split
         is_single_graph = len(records.keys) == 1
         count = int(records.node_counts[0]) if is_single_graph else len(records.keys)
         name = GIVEN_RULE

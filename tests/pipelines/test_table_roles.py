@@ -251,17 +251,6 @@ def test_numbers_of_the_rows_are_ids_and_names_alike_are_ends(tmp_path, ends, fi
     got = read_files(folder)
     assert got.edges() == {(row, (row * 7 + 3) % 30) for row in range(30)}
     assert got.schema.column("node/x").fields == ("size=a", "size=b", "staff")
-    # So are they if other ids decide the ends.
-    nodes.insert(0, "id", [f"S{row}" for row in rows])
-    ids = [nodes["id"].to_numpy()[edges[name] - first] for name in ends]
-    write_files(
-        folder,
-        stores_csv=nodes.to_csv(index=False),
-        transfers_csv=pd.DataFrame(dict(zip(ends, ids, strict=True))).to_csv(index=False),
-    )
-    again = read_files(folder)
-    assert again.edges() == got.edges()
-    assert again.files["ignored"] == ["store: the index of its rows"]
 
 
 #: First lines of the nodes and of the edges -> what the error says.

@@ -193,8 +193,8 @@ def test_a_table_of_a_million_columns_is_refused_at_once(tmp_path):
 
 
 def test_numbers_with_leading_zeros_are_codes(tmp_path):
-    """Postal codes are categories, also next to an empty cell; -0 and +3 are numbers."""
-    nodes = "id,zip,code,change\n0,01067,1,-0\n1,10115,2,+3\n2,,1,2\n"
+    """Postal codes are categories, also next to an empty cell; -0 and +1 are numbers."""
+    nodes = "id,zip,code,change\n0,01067,1,-0\n1,10115,2,+1\n2,,1,2\n"
     got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv=nodes))
     assert got.schema.column("node/x").fields == ("zip=01067", "zip=10115", "code", "change")
     expected = [[1, 0, 1, 0], [0, 1, 2, 1], [0, 0, 1, 2]]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F32, F64, Array, Bools
-from kmip_data.columns.column_roles import ColumnRole, Level
+from kmip_data.columns.column_roles import ColumnRole
 from kmip_data.columns.labels import mask_changed_by_float32
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
@@ -22,7 +22,6 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     typed_values,
     value_texts,
 )
-from kmip_data.pipelines.datasets.graphs.tables.table import counts_rows
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
 from kmip_data.text import list_names
@@ -46,7 +45,7 @@ def decide_feature_role(column: TableColumn, values: CellValues, role: ColumnRol
     prose and row numbers are ignored with a reason. What the values leave open becomes a question.
     """
     if values.numbers is not None:
-        reason = _reason_to_ignore_numbers(column, values.numbers, role.level)
+        reason = _reason_to_ignore_numbers(column, values.numbers)
         if reason:
             return role.model_copy(update={"why": reason})
         use = "boolean" if is_boolean_column(column) else "number"
@@ -107,13 +106,13 @@ def read_features(column: TableColumn, values: CellValues, role: ColumnRole) -> 
     return [np.where(is_missing, np.float32(0), rounded), is_missing.astype(np.float32)]
 
 
-def _reason_to_ignore_numbers(column: TableColumn, numbers: F64, level: Level) -> str:
+def _reason_to_ignore_numbers(column: TableColumn, numbers: F64) -> str:
     """Return why numbers (R,) are no feature; empty if they are one."""
     if np.isnan(numbers).all():
         return "empty"
     if column.name in column.params.feature:
         return ""
-    if _is_index(column) or (level == "node" and counts_rows(column.cells)):
+    if _is_index(column):
         return "the index of its rows"
     return "ids or names of the rows" if _has_ids(column.name, numbers) else ""
 
