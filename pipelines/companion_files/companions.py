@@ -354,6 +354,11 @@ def _item_table(
         named_items = [item for item in items if item is not None]
         covered = len(named_items)
         is_unique = len({*named_items}) == covered
+        is_named = any(map(names.find_by_name, texts))
+        if is_unique and covered < names.count / 2 and not is_named:
+            # Codes of classes may be numbers of a few items, too.
+            reason = f"{key!r} has the numbers of {covered:,} of {names.count:,} files"
+            continue
         if is_unique and covered >= max(_MIN_COVERED * len(items), 1):
             _check_all_named(items, text.name, columns)
             return [

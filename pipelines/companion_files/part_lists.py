@@ -68,6 +68,7 @@ class ItemNames:
     """Items by the names under which tables may know them."""
 
     def __init__(self, items: Collection[str]) -> None:
+        self.count = len(items)
         stems = {item: str(PurePosixPath(item).with_suffix("")) for item in items}
         names = [
             (name, item) for item, stem in stems.items() for name in {*_tails(item), *_tails(stem)}
@@ -82,12 +83,19 @@ class ItemNames:
         Upper and lower case make no difference unless two names differ in them alone. A number means
         the item with this number: ``1`` may be ``001.txt`` or ``tree_001.txt``.
         """
+        item = self.find_by_name(name)
+        number = _whole_number(name.strip())
+        if item is not None or number is None:
+            return item
+        return self._numbered_items.get(number)
+
+    def find_by_name(self, name: str) -> str | None:
+        """Return the item with this name, whatever its number."""
         for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
             item = self._items.get(tail) or self._folded_items.get(tail.casefold())
             if item is not None:
                 return item
-        number = _whole_number(name.strip())
-        return None if number is None else self._numbered_items.get(number)
+        return None
 
 
 def _names_of_one_item(names: Iterable[tuple[Name, str]]) -> dict[Name, str | None]:

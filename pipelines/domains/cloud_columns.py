@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from kmip_data.arrays import I64, Array
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
 
 MAX_COLUMNS = 1_000
+
+#: Unit of length behind the name of a column.
+_LENGTH_UNIT = re.compile(r"\s*[\[(](mm|cm|dm|m|km|ft|in)[\])]$")
 
 
 class CloudOptions(NamedTuple):
@@ -53,8 +57,8 @@ class CloudColumns:
 
 
 def comparable_name(name: str) -> str:
-    """Normalise a name for comparison."""
-    return name.strip().lower()
+    """Normalise a name for comparison, without a unit of length: ``x`` for ``X [m]``."""
+    return _LENGTH_UNIT.sub("", name.strip().lower())
 
 
 def is_number_or_missing(text: str | None) -> bool:

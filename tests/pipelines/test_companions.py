@@ -192,6 +192,14 @@ def test_a_file_next_to_clouds_is_what_its_values_say(tmp_path, case):
         assert companions.legends == {name: {0: "floor", 1: "wall"}}
 
 
+def test_codes_of_classes_are_no_numbers_of_a_few_clouds(tmp_path):
+    clouds = {f"scan{number:02}.txt": POINTS for number in range(12)}
+    write(tmp_path, {**clouds, "t.csv": "code,meaning,colour\n2,floor,#888888\n5,wall,#cccc00\n"})
+    companions = find_companions(tmp_path, [*clouds, "t.csv"], [*clouds], CloudOptions())
+    assert companions.legends == {"t.csv": {2: "floor", 5: "wall"}}
+    assert companions.columns == []
+
+
 FORMS = {
     "CSV": lambda frame, path: frame.to_csv(f"{path}.csv", index=False),
     "CSV with semicolons": lambda frame, path: frame.to_csv(f"{path}.csv", index=False, sep=";"),

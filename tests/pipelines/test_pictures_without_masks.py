@@ -113,7 +113,9 @@ def test_a_legend_beside_masks_has_their_classes(tmp_path):
     assert -1 in data[0].y.tolist()
     assert 1 in data[0].y.tolist()
     build(tmp_path, *options, "--set=classes=0,7,9", name="given")
-    assert tuple(kmip_data.open("given").card.class_names) == ("0", "7", "9")
+    assert tuple(kmip_data.open("given").card.class_names) == ("soil", "leaf", "stone")
+    build(tmp_path, *options, "--set=classes=9,7,0", name="turned")
+    assert tuple(kmip_data.open("turned").card.class_names) == ("stone", "leaf", "soil")
 
 
 def test_new_pictures_are_built_like_earlier_ones(tmp_path):

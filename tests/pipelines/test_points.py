@@ -381,6 +381,12 @@ def test_names_are_read_above_the_points_in_any_case(tmp_path, content):
     assert record.columns["node/x"].tolist() == [[0, 0, 0, 5, 3], [8, 0, 0, 5, 3]]
 
 
+def test_a_position_is_found_with_its_unit(tmp_path):
+    (tmp_path / "a.txt").write_text("X [m],Y[m],Z (m),height [cm]\n1,0,0,5\n9,0,0,6\n")
+    (record,) = read_records(tmp_path / "a.txt", k=1, feature="height")
+    assert record.columns["node/x"].tolist() == [[0, 0, 0, 5], [8, 0, 0, 6]]
+
+
 def test_a_first_line_of_0_1_2_needs_a_choice(tmp_path):
     text = "0,1,2\n3,4,5\n"
     assert list(columns_of(tmp_path, text, header="yes")) == ["0", "1", "2"]

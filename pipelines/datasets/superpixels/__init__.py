@@ -219,8 +219,8 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         )
 
     def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> OwnSuperpixelParams:
-        """Add the classes of a legend of the masks, if none are given."""
-        if "classes" in params.model_fields_set or not _has_masks(raw.members):
+        """Add the classes of a legend of the masks, or its names if the same classes are given."""
+        if not _has_masks(raw.members):
             return params
         pairs = pair_with_masks(raw.members)
         companions = self._companions(raw, pairs, params)
@@ -235,6 +235,10 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             classes = ",".join(map(str, codes))
             if codes == list(range(len(codes))):
                 classes = str(len(codes))
+            if "classes" in params.model_fields_set:
+                if codes != sorted(params.class_values):
+                    continue
+                codes, classes = [*params.class_values], params.classes
             names = params.class_name or tuple(legend[code] for code in codes)
             return params.model_copy(update={"classes": classes, "class_name": names})
         return params
