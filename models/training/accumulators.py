@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -142,6 +142,9 @@ class _SumAccumulator(nn.Module):
         counted = self.count(*batch)
         self.sums = self.merge(self.sums.to(counted.device), counted.double())
 
+    def merge_state(self, state: dict[str, Tensor]) -> None:
+        self.sums = self.merge(self.sums, state["sums"])
+
     def compute(self) -> Any:
         sums = reduce(self.merge, all_gather(self.sums.cpu()))
         return sums if self.fields is None else self.fields(*sums)
@@ -235,6 +238,10 @@ class _RowAccumulator(nn.Module):
     def update(self, logits: Tensor, target: Tensor) -> None:
         self.scores.append(logits.float())
         self.targets.append(target.float().view(logits.shape))
+
+    def merge_state(self, state: dict[str, list[Tensor]]) -> None:
+        self.scores += state["scores"]
+        self.targets += state["targets"]
 
     def compute(self) -> LabelRows:
         return LabelRows(self._gather_rows(self.scores), self._gather_rows(self.targets))
@@ -419,6 +426,23 @@ class PartMetrics(nn.Module):
         for name, values in state.items():
             for key, value in _move_state(values, device).items():
                 setattr(self.get_submodule(name), key, value)
+
+    def merge(
+        self, states: Sequence[Mapping[str, AccumulatorState]]
+    ) -> dict[str, AccumulatorState]:
+        """Return the merged :meth:`state` of several processes, and discard all batches.
+
+        Raises ``AttributeError`` or ``RuntimeError`` if a plugin's accumulator has no ``merge_state``
+        (as in torchmetrics), or cannot merge.
+        """
+        self.load(states[0])
+        for state in states[1:]:
+            for name, values in state.items():
+                accumulator: Any = self.get_submodule(name)
+                accumulator.merge_state(values)
+        merged = self.state()
+        self.reset()
+        return merged
 
     def reset(self) -> None:
         """Discard all batches."""

@@ -274,6 +274,8 @@ class Accumulator(Protocol):
     """Accumulated values of batches, on one or several processes, such as a torchmetrics metric.
 
     It must also be a module whose ``metric_state`` holds its tensors, and lists of tensors, by name.
+    Its ``merge_state``, which adds another ``metric_state``, is only called when a run continues
+    within an epoch on another number of processes.
     """
 
     def update(self, logits: Tensor, target: Tensor, /) -> None:

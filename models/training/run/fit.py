@@ -123,7 +123,14 @@ def _fit_once(run: PreparedRun) -> RunResult:
         # 2. Train and evaluate; explain an error, and print the command to resume.
         try:
             if last_checkpoint is not None:
-                loop.load(checkpoint.read_checkpoint(last_checkpoint))
+                state = checkpoint.read_checkpoint(last_checkpoint)
+                loop.load(state)
+                saved = len(state["processes"])
+                if saved != config.processes:
+                    run.log(
+                        f"processes: {config.processes} instead of {saved}; dropout draws other numbers "
+                        "than in an uninterrupted run, and a new process is seeded by its rank and epoch"
+                    )
                 if loop.epoch > config.training.last_epoch:
                     done = count_with_noun(loop.epoch, "epoch")
                     run.log(f"The run has finished {done} already and ends here.")

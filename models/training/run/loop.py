@@ -151,9 +151,7 @@ class Loop:
                 "training", epochs * self.batches_per_epoch, unit="batches", initial=done
             )
         if rank() and not self.epoch and not self.batches_done:
-            # All processes start with the run's seed for equal weights, but dropout must differ.
-            seed = np.random.SeedSequence([self.settings.seed, rank()]).generate_state(1)[0]
-            torch.manual_seed(int(seed))
+            self._seed_process()
         try:
             while self.epoch < epochs and not self.out_of_patience:
                 self.train_epoch()
@@ -164,6 +162,14 @@ class Loop:
             # Free the memory of captured steps.
             self.captured = None
             self.run_batch = self.train_batch
+
+    def _seed_process(self) -> None:
+        """Seed this process by rank and position.
+
+        All processes start with the run's seed for equal weights, but dropout must differ.
+        """
+        entropy = [self.settings.seed, rank(), self.epoch, self.batches_done]
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def train_epoch(self, max_batches: int | None = None) -> None:
         """Train on the remaining batches of the current epoch, at most ``max_batches``."""
@@ -455,9 +461,10 @@ class Loop:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from the result of :meth:`state`.
 
-        Raises ``CheckFailed`` if the data differ, and ``UsageError`` if the number of processes differs
-        and the checkpoint lies within an epoch. An inconsistent history, or weights of another
-        network, raise any exception.
+        The number of processes may differ, also within an epoch: its n-th batch has the same graphs on
+        any number. Raises ``CheckFailed`` if the data differ, and ``UsageError`` if a plugin's metric
+        cannot merge the measurements of several processes. An inconsistent history, or weights of
+        another network, raise any exception.
         """
         # 1. Check data, position, history and best weights before loading anything.
         if state["data"] != self.data.digests:
@@ -468,11 +475,6 @@ class Loop:
         epoch = state["epoch"]
         batch = state["batch"]
         history = state["history"]
-        if batch and len(state["processes"]) != self.config.processes:
-            raise UsageError(
-                f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
-                next="resume with the number of devices that the run started with",
-            )
         has_best_metric = all(self.watched in history[best] for best in state["best_weights"])
         if not has_best_metric or len(history) != epoch or not 0 <= batch < self.batches_per_epoch:
             raise ValueError("the history does not match the position or the best epoch")
@@ -498,10 +500,30 @@ class Loop:
 
         # 4. Restore this process's measurements of an unfinished epoch, then its random generators:
         #    nothing may draw from them before the next batch.
-        process_state = state["processes"][rank() % len(state["processes"])]
-        self._unfinished = process_state["unfinished"] if batch else None
-        checkpoint.set_random_state(process_state["random"])
+        saved = state["processes"]
+        if batch:
+            self._unfinished = self._select_measurements([each["unfinished"] for each in saved])
+        if rank() < len(saved):
+            checkpoint.set_random_state(saved[rank()]["random"])
+        else:
+            self._seed_process()
         self.write_metrics_and_weights()  # overwrite the files of an epoch that was not saved
+
+    def _select_measurements(self, saved: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return this process's measurements of an unfinished epoch, given those of all that saved."""
+        if len(saved) == self.config.processes:
+            return saved[rank()]
+        # On another number of processes, the first one takes the sums of all, and the others start
+        # at zero. The meter is the same everywhere: its losses and norms are those of whole batches.
+        metrics = self.module.metrics
+        try:
+            merged = metrics.merge([measured["metrics"] for measured in saved])
+        except (AttributeError, RuntimeError) as error:
+            raise UsageError(
+                f"{self.metric} of {len(saved)} processes cannot be merged within an epoch: {error}",
+                next="the same command with --devices as before, or add merge_state to the metric",
+            ) from error
+        return {**saved[0], "metrics": merged if is_main_process() else metrics.state()}
 
     def write_metrics_and_weights(self, *, best: bool = True) -> None:
         """Write the metrics and, if ``best``, the best weights."""

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torchmetrics
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -486,6 +487,17 @@ def test_merged_counts_of_processes_equal_one_process() -> None:
         metrics.update(scores, truth, torch.tensor(2.0))
         alone[target_type] = metrics.compute()
         alone[target_type].pop("mae_batches", None)
+        # The sums of a checkpoint of three processes, continued on one.
+        states = []
+        for rows in (slice(0, 5), slice(5, 7), slice(0, 0)):
+            if len(truth[rows]):
+                metrics.update(scores[rows], truth[rows], torch.tensor(2.0))
+            states.append(metrics.state())
+            metrics.reset()
+        metrics.load(metrics.merge(states))
+        merged = metrics.compute()
+        merged.pop("mae_batches", None)
+        assert merged == pytest.approx(alone[target_type], rel=1e-9)
 
     def run_rank(rank: int) -> None:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=3)
@@ -504,6 +516,25 @@ def test_merged_counts_of_processes_equal_one_process() -> None:
         torch.distributed.destroy_process_group()
 
     run_on_processes(3, run_rank)
+
+
+def test_an_accumulator_of_a_plugin_merges_if_it_can() -> None:
+    """Metrics of torchmetrics merge; a module without ``merge_state`` does not."""
+    metrics = PartMetrics(Task("graph", "classification", 3))
+    rows = torch.eye(3), torch.tensor([0, 1, 1])
+    metrics.metric_accumulator = torchmetrics.classification.MulticlassAccuracy(3, average="micro")
+    states = []
+    for row in range(3):
+        metrics.update(rows[0][row : row + 1], rows[1][row : row + 1], torch.tensor(1.0))
+        states.append(metrics.state())
+        metrics.reset()
+    metrics.load(metrics.merge(states))
+    assert metrics.metric_accumulator.compute() == pytest.approx(2 / 3)
+
+    metrics.metric_accumulator = torch.nn.Module()
+    metrics.metric_accumulator.metric_state = {}
+    with pytest.raises(AttributeError, match="merge_state"):
+        metrics.merge([metrics.state()] * 2)
 
 
 def test_counts_follow_their_batches_and_keep_their_type() -> None:

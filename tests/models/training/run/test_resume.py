@@ -261,7 +261,7 @@ def test_three_stops_within_an_epoch_resume_to_the_same_weights(
         assert 0 < row["seconds_train"] < row["seconds"]
 
 
-def test_a_run_stopped_within_an_epoch_needs_as_many_processes(
+def test_a_metric_that_cannot_be_merged_needs_as_many_processes(
     longer, tmp_path, monkeypatch, capsys
 ):
     system = {"checkpoint_every": 1e-9}
@@ -277,7 +277,8 @@ def test_a_run_stopped_within_an_epoch_needs_as_many_processes(
     state = torch.load(run / LAST_CHECKPOINT, weights_only=True)
     state["processes"] *= 2
     write_checkpoint(run, state)
-    with pytest.raises(UsageError, match="2 processes"):
+    monkeypatch.delattr("kmip_data.models.training.accumulators._SumAccumulator.merge_state")
+    with pytest.raises(UsageError, match="of 2 processes cannot be merged"):
         resume(run, home=Home(tmp_path), quiet=True)
 
 

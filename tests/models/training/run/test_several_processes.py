@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from support.runs.stopping import stop_at
 from support.shared import ROOT
 from torch import distributed
 
+import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli import main as command_line
 from kmip_data.errors import OutOfResources, UsageError
@@ -43,6 +43,7 @@ from kmip_data.models.training.processes import join_processes
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST_CHECKPOINT
 from kmip_data.models.training.run.evaluate_run import evaluate
+from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
 
@@ -291,6 +292,8 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
         "train",
         "--dataset",
         str(build.path),
+        "--model",
+        "gps-kmip",
         "--device",
         "cpu",
         "--json",
@@ -379,51 +382,68 @@ def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]
     return done.returncode, done.stderr.decode()
 
 
+#: Processes of a run, one after the other, and the epoch and batch before which they are stopped.
+STAGES = ((1, 0, 2), (2, 1, 0), (3, 1, 1), (2, 1, 2), (1, 2, 1), (4, 9, 9))
+
+
 @pytest.mark.slow
-def test_a_run_stopped_on_two_processes_is_resumed_on_one_and_on_four(stoppable: Path) -> None:
-    config = apply_overrides(read_config(stoppable / "config.toml"), ["system.devices=2"])
-
-    def stop(_: int) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            stop_at(patch, 2)
-            with pytest.raises(KeyboardInterrupt):
-                train(config, home=Home(stoppable), name="four", quiet=True)
-
-    run_on_processes(2, stop)
+def test_a_run_continues_on_other_numbers_of_processes(
+    stoppable: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Within epochs and between two: each graph is learned once an epoch, and the metrics are the same."""
     wanted = _run(stoppable, "one")
-    shutil.copytree(_run(stoppable, "four"), wanted.parent / "alone")
-    begun = (
-        wanted.parent / "alone/config.toml"
-    ).read_text()  # as on two machines, of which one is left
-    (wanted.parent / "alone/config.toml").write_text(begun.replace("nodes = 1", "nodes = 2"))
-    for name, processes in (("alone", 1), ("four", 4)):
-        line = [
-            "train",
-            "--resume",
-            name,
-            "--devices",
-            str(processes),
-            "--home",
-            str(stoppable),
-            "--quiet",
-        ]
+    run = wanted.parent / "moved"
+    config = apply_overrides(
+        read_config(stoppable / "config.toml"), ["system.checkpoint_every=1e-9"]
+    )
+    (stoppable / "moved.toml").write_text(config_to_toml(config))
+    home = ["--home", str(stoppable)]
+    start = ["train", "--config", str(stoppable / "moved.toml"), "--name", "moved", *home]
 
-        def resumed(rank: int, line: list[str] = line) -> None:
+    for processes, epoch, batch in STAGES:
+        resumed = ["train", "--resume", "moved", "--devices", str(processes), *home]
+
+        def stage(rank: int, at: tuple[int, int] = (epoch, batch), line: Any = resumed) -> None:
+            step = Loop.train_batch
+
+            def recorded(loop: Loop, graphs: Any, *given: Any, **options: Any) -> Any:
+                if "train_mask" not in graphs:  # else it repeats another process's graph
+                    firsts = graphs.x[graphs.ptr[:-1], 0].tolist()
+                    with (stoppable / f"learned{loop.epoch}-{rank}").open("a") as file:
+                        print(*firsts, sep="\n", file=file)
+                return step(loop, graphs, *given, **options)
+
+            Loop.train_batch = recorded  # type: ignore[method-assign]
             if rank:  # as where less memory is free: all have to recompute layers, or none
                 training.memory_estimate.estimate_step_memory = lambda *_: StepMemory(True, 0, 0)
-            sys.exit(command_line.run_command_line(line))
+            with pytest.MonkeyPatch.context() as patch:
+                stop_at(patch, at[0], batch=at[1])
+                code = command_line.run_command_line(line if run.exists() else start)
+            assert code == (0 if at[0] == 9 else 130)
 
-        run_on_processes(processes, resumed)
-        run = _run(stoppable, name)
-        last = [torch.load(each / LAST_CHECKPOINT, weights_only=True) for each in (wanted, run)]
-        for key, value in last[0]["model"].items():
-            torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
-        for part, values in read_result(wanted).metrics.items():
-            assert read_result(run).metrics[part]["loss"] == pytest.approx(
-                values["loss"], rel=1e-4
-            ), part
-        again = evaluate(run, home=Home(stoppable)).metrics["test"]["loss"]
-        assert again == pytest.approx(read_result(run).metrics["test"]["loss"], rel=1e-5)
+        run_on_processes(processes, stage)
+        # As on two machines, of which one is left.
+        text = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(text.replace("nodes = 1", "nodes = 2"))
+
+    assert "processes: 3 instead of 2" in capfd.readouterr().err
+    each_once = sorted(
+        float(graph.x[0, 0]) for graph in kmip_data.open(stoppable / "build", "train")
+    )
+    for epoch in range(3):
+        files = stoppable.glob(f"learned{epoch}-*")
+        learned = [float(line) for file in files for line in file.read_text().split()]
+        assert sorted(learned) == each_once, epoch
+
+    last = [torch.load(each / LAST_CHECKPOINT, weights_only=True) for each in (wanted, run)]
+    for key, value in last[0]["model"].items():
+        torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
+    for alone, moved in zip(read_history(wanted), read_history(run), strict=True):
+        for column in alone.keys() - OF_THE_MACHINE:
+            near = 1e-4 if "loss" in column or "grad" in column else 0.01
+            assert moved[column] == pytest.approx(alone[column], rel=near, abs=near), column
+    again = evaluate(run, home=Home(stoppable)).metrics["test"]["loss"]
+    assert again == pytest.approx(read_result(run).metrics["test"]["loss"], rel=1e-5)
 
 
 @pytest.mark.torture
