@@ -614,8 +614,6 @@ TREE_LEARNERS = {
     "gps-transformer": ("full attention", 1),
     "gps-kmip": ("k-MIP attention", 0),
     "gps-none": ("GPS without attention", 3),
-    "gat": ("GAT", 6),
-    "gine": ("GINE", 4),
     "gcn": ("GCN", 5),
 }
 

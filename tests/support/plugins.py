@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kmip_data import plugins
+from kmip_data.manifest import load_manifest
 from kmip_data.registry import PLUGIN_OBJECTS
 
 
@@ -29,4 +30,5 @@ def fresh():
             plugins._loaded.clear()
             for group in PLUGIN_OBJECTS.values():
                 group.clear()
+            load_manifest.cache_clear()
             os.environ.pop(plugins.PLUGINS_VARIABLE, None)
