@@ -50,7 +50,7 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 523_500,
+    "tokens": 526_000,
     "words of docs": 67_200,
     "commands": 25,
     "options": 168,

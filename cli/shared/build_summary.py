@@ -97,15 +97,20 @@ def _is_shipped(card: Card) -> bool:
 
 
 def target_candidates(card: Card) -> list[str]:
-    """Return the columns of the user's tables that could be the target: no ids or parts."""
+    """Return the columns of the user's tables that could be the target, the likeliest first.
+
+    Ids and parts cannot be. Categories are likelier than numbers, and these than ignored columns.
+    """
     from kmip_data.columns.column_roles import ColumnRoles, column_roles_on_card
 
     described = column_roles_on_card(card.statistics) or ColumnRoles()
-    return [
-        role.column
+    candidates = [
+        role
         for role in described.columns
         if role.level != "edge" and (role.features or role.use == "ignored")
     ]
+    candidates.sort(key=lambda role: (role.use == "ignored", not role.categories))
+    return [role.column for role in candidates]
 
 
 def _split_warnings(card: Card, split: str) -> Iterator[str]:

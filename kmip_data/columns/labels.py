@@ -102,8 +102,10 @@ def infer_target(
 
     # 2. Task; the classes of a description imply the classification of a single label.
     if not described_classes or y.ndim > 1:
+        texts = np.concatenate(targets)
+        are_texts = texts.dtype == object and texts.ndim == 1
         statistics = LabelStatistics()
-        statistics.add(labels)
+        statistics.add(texts[texts != ""] if are_texts else labels)
         task = fitting_task(statistics, task, names, axes=y.ndim)
     if task != "regression":
         labels = labels[labels != NO_CLASS]

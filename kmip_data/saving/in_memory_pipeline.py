@@ -57,14 +57,20 @@ def as_arguments(text: str) -> str:
 
     >>> as_arguments("--set source='atom 1' --set target=b, if it is one")
     'save(…, source="atom 1", target="b"), if it is one'
+    >>> as_arguments("--set ignore=Name --set ignore=ECO")
+    'save(…, ignore=["Name", "ECO"])'
     """
     option = r"--set \w+=(?:'[^']*'|[\w.-]*)"
 
     def as_call(options: re.Match[str]) -> str:
-        settings = re.findall(r"--set (\w+)=(?:'([^']*)'|([\w.-]*))", options[0])
+        settings: dict[str, list[str]] = {}
+        for key, quoted, bare in re.findall(r"--set (\w+)=(?:'([^']*)'|([\w.-]*))", options[0]):
+            is_literal = bare in {"true", "false"} or bare.isdecimal()
+            value = bare.title() if is_literal else f'"{quoted or bare}"'
+            settings.setdefault(key, []).append(value)
         arguments = [
-            f"{key}={bare.title()}" if bare in {"true", "false"} else f'{key}="{quoted or bare}"'
-            for key, quoted, bare in settings
+            f"{key}={values[0]}" if len(values) == 1 else f"{key}=[{', '.join(values)}]"
+            for key, values in settings.items()
         ]
         return f"save(…, {', '.join(arguments)})"
 

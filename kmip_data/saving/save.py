@@ -318,5 +318,7 @@ def _other_forms_error(
 
 def _as_call_error(error: DamagedInput | UsageError) -> UsageError:
     """Convert an error of a build to one of the call, with arguments in place of options."""
-    remedy = error.next and as_arguments(error.next)
-    return UsageError(error.message, expected=error.expected, found=error.found, next=remedy)
+    found, remedy = (text and as_arguments(text) for text in (error.found, error.next))
+    return UsageError(
+        as_arguments(error.message), expected=error.expected, found=found, next=remedy
+    )

@@ -328,7 +328,14 @@ def _item_table(
     # Names of clouds may be words or numbers that are in their rows, too.
     if rows and _names_position(rows[0], options):
         return reason
-    for position, cells in enumerate(zip(*rows, strict=False)):
+    # A column with the names themselves tells more than one with numbers, which may count its rows.
+    columns_of_cells = [*enumerate(zip(*rows, strict=False))]
+    exact = [
+        (position, cells)
+        for position, cells in columns_of_cells
+        if sum(names.find_by_name(cell) is not None for cell in cells) > len(cells) // 2
+    ]
+    for position, cells in exact or columns_of_cells:
         named = [names.find(cell) is not None for cell in cells]
         if sum(named[1:]) < len(named) // 2 or not any(named):
             continue

@@ -119,12 +119,19 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
 
 
 def _joined_siblings(complete: list[SelectedMembers], content: Content) -> list[SelectedMembers]:
-    """Return folders of one folder as one selection, if the data may lie in folders."""
-    parents = {selection.root.rstrip("/").rpartition("/")[0] for selection in complete}
+    """Return folders of one folder as one selection, if the data may lie in folders.
+
+    A folder above them, which has files such as a table of labels, joins them.
+    """
     may_lie_in_folders = any(member.pattern == "*/*" for member in content.members)
+    roots = [selection.root for selection in complete]
+    above = {
+        root for root in roots if all(other.startswith(root) for other in roots if other != root)
+    }
+    parents = {root.rstrip("/").rpartition("/")[0] for root in roots if root not in above}
     if len(complete) < 2 or len(parents) > 1 or not may_lie_in_folders:
         return complete
-    parent = "".join(f"{name}/" for name in parents if name)
+    parent = min(above, key=len, default="".join(f"{name}/" for name in parents if name))
     members = {
         selection.root.removeprefix(parent) + name: size
         for selection in complete

@@ -200,6 +200,21 @@ def test_codes_of_classes_are_no_numbers_of_a_few_clouds(tmp_path):
     assert companions.columns == []
 
 
+@pytest.mark.parametrize("names", [[5, 4, 3, 2, 1, 0], [0, 0, 1, 1, 2, 2]])
+def test_names_of_files_go_before_numbers_of_rows(tmp_path, names):
+    """With names that repeat, a table says nothing of each cloud, whatever its numbers."""
+    clouds = {f"P_{number:03}.txt": POINTS for number in range(6)}
+    rows = [f"{row},P_{name:03},{'ab'[name > 2]}\n" for row, name in enumerate(names)]
+    write(tmp_path, {**clouds, "t.csv": "Nr,Probe,Art\n" + "".join(rows)})
+    companions = find_companions(tmp_path, [*clouds, "t.csv"], [*clouds], CloudOptions())
+    column = companions.find_column(["art"])
+    if len({*names}) < len(names):
+        assert companions.ignored == {"t.csv": "'Probe' names 3 files in 6 rows"}
+        assert column is None
+    else:
+        assert column.by_item == {f"P_{n:03}.txt": "ab"[n > 2] for n in names}
+
+
 FORMS = {
     "CSV": lambda frame, path: frame.to_csv(f"{path}.csv", index=False),
     "CSV with semicolons": lambda frame, path: frame.to_csv(f"{path}.csv", index=False, sep=";"),
@@ -331,6 +346,16 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     )
     assert "No table beside the files has a column 'sites'." in message
     assert "--set group=site" in message
+
+
+def test_a_class_called_unlabelled_is_warned_about_and_left_out_as_advised(scans):
+    (scans / "legend.txt").write_text("0 Unlabelled\n2 wall\n4 door\n")
+    done = build(scans, "own")
+    (option,) = re.findall(r"'Unlabelled' is a class; .*: (--set classes=\S+)", done.out)
+    assert build(scans, "named", option).code == 0
+    data = kmip_data.open("named")
+    assert tuple(data.card.class_names) == ("wall", "door")
+    assert data[5].y.tolist() == [-1, 0, 1] * 4
 
 
 def test_a_table_above_clouds_is_read_and_one_that_names_none_is_explained(scans):

@@ -564,6 +564,12 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
         == 60
     )
 
+    rows = "".join(f"{node},name {node}\n" for node in range(60))
+    folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,title\n" + rows)
+    with pytest.raises(DamagedInput, match="60 different texts in 60 rows of title") as caught:
+        read_files(folder, label=("title",))
+    assert caught.value.next == "--set task=classification"
+
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
     assert read_files(folder, label=("label",)).schema.y_column.num_classes == 20

@@ -226,6 +226,15 @@ def test_a_folder_that_holds_the_others_is_the_folder_of_the_data(tmp_path):
     (tmp_path / "others").mkdir()
     (tmp_path / "others/a.dot").write_bytes(b"x")
     assert {*recognise_dataset(tmp_path, content).members} == {"graphs/a.dot", "others/a.dot"}
+    # So they are below a table, at any depth.
+    deep = tmp_path / "deep"
+    (deep / "json").mkdir(parents=True)
+    for name in ("graphs", "others"):
+        (tmp_path / name).rename(deep / "json" / name)
+    (deep / "labels.csv").write_bytes(b"x")
+    selection = recognise_dataset(deep, content)
+    assert selection.root == ""
+    assert {*selection.members} == {"json/graphs/a.dot", "json/others/a.dot", "labels.csv"}
 
 
 # --- what is refused --------------------------------------------------------------------------------
