@@ -351,7 +351,7 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
 def test_a_class_called_unlabelled_is_warned_about_and_left_out_as_advised(scans):
     (scans / "legend.txt").write_text("0 Unlabelled\n2 wall\n4 door\n")
     done = build(scans, "own")
-    (option,) = re.findall(r"'Unlabelled' is a class; .*: (--set classes=\S+)", done.out)
+    (option,) = re.findall(r"'Unlabelled' is a class; .*: (--set classes=\S+)", done.out + done.err)
     assert build(scans, "named", option).code == 0
     data = kmip_data.open("named")
     assert tuple(data.card.class_names) == ("wall", "door")
