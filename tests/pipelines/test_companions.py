@@ -352,7 +352,7 @@ def test_a_class_called_unlabelled_is_warned_about_and_left_out_as_advised(scans
     (scans / "legend.txt").write_text("0 Unlabelled\n2 wall\n4 door\n")
     done = build(scans, "own")
     (option,) = re.findall(r"'Unlabelled' is a class; .*: (--set classes=\S+)", done.out + done.err)
-    assert build(scans, "named", option).code == 0
+    assert build(scans, "named", *option.split()).code == 0
     data = kmip_data.open("named")
     assert tuple(data.card.class_names) == ("wall", "door")
     assert data[5].y.tolist() == [-1, 0, 1] * 4
