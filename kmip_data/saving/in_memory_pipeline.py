@@ -201,6 +201,8 @@ class InMemoryPipeline(OwnGraphsPipeline):
         with_options = [line for line in warnings if as_arguments(line) != line]
         self.warnings = [*map(as_arguments, with_options), *not_stored]
         notes = [*map(as_arguments, warnings), *not_stored]
+        if "direction" in params.inferred.summary:
+            notes.append(f"direction: {as_arguments(params.inferred.summary['direction'])}")
         return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
     def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:

@@ -23,6 +23,7 @@ from kmip_data.pipelines.formats.written_numbers import is_written_number
 BLANKS = " "  #: separator: any number of blanks and tabs
 MIXED = "mixed"  #: separator: any mix of tabs, semicolons, commas and blanks
 SAMPLED_ROWS = 100  #: first rows, which determine separator and names
+_DATE_AND_TIME = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4} \d{1,2}:\d{2}[\d:.]*")
 _SEPARATORS = ("\t", ";", ",", "|", BLANKS)  #: in order of preference
 _TO_BLANKS_TEXT = str.maketrans("\t;,", "   ")
 _BLOCK_BYTES = 2**20  #: bytes of rows that are examined together
@@ -253,7 +254,8 @@ def guess_separator(rows: Sequence[str], *, may_be_mixed: bool = False) -> str:
     """Return the separator that splits all rows into equally many cells.
 
     Of several, it is the first whose cells below the names have no other separator unless they are
-    numbers, as in ``1,5 2,5``; otherwise the first of tab, ``;``, ``,``, ``|`` and blank.
+    numbers or times, as in ``1,5 2,5``; otherwise the first of tab, ``;``, ``,``, ``|`` and blank.
+    Three cells between tabs are cells, whose blanks are theirs.
     """
     candidates: list[str] = []
     with_row_names: list[str] = []  # the first row is shorter, because rows begin with a name
@@ -265,7 +267,9 @@ def guess_separator(rows: Sequence[str], *, may_be_mixed: bool = False) -> str:
         if first > 1 and {*others} <= {first}:
             candidates.append(separator)
             has_names = not any(map(is_written_number, cells[0]))
-            if all(_is_single_cell(cell) for row in cells[has_names:] for cell in row):
+            if (separator == "\t" and first > 2) or all(
+                _is_single_cell(cell) for row in cells[has_names:] for cell in row
+            ):
                 return separator
         elif first > 0 and {*others} == {first + 1}:
             with_row_names.append(separator)
@@ -277,8 +281,9 @@ def guess_separator(rows: Sequence[str], *, may_be_mixed: bool = False) -> str:
 
 
 def _is_single_cell(cell: str) -> bool:
-    """True for a number, and for a text without any separator."""
-    return is_written_number(cell) or not any(separator in cell for separator in _SEPARATORS)
+    """True for a number, for a date with its time, and for a text without any separator."""
+    is_value = is_written_number(cell) or _DATE_AND_TIME.fullmatch(cell) is not None
+    return is_value or not any(separator in cell for separator in _SEPARATORS)
 
 
 def _prefer_mixed(rows: Sequence[str], candidates: Sequence[str]) -> bool:

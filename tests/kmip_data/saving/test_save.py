@@ -557,7 +557,9 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
         return
     with pytest.warns(UserWarning, match="not stored: cells"):
         build = kmip_data.save(tables, tmp_path / "build")
-    assert "not stored: cells: lists or objects" in read_card(build.path).notes
+    notes = read_card(build.path).notes
+    assert "not stored: cells: lists or objects" in notes
+    assert "direction: from 'source' to 'target'" in notes
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build = kmip_data.save(tables, tmp_path / "ignored", ignore="cells")

@@ -16,6 +16,7 @@ from kmip_data.pipelines.datasets.points.files import read_point_columns
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.formats.delimited import (
     DelimitedText,
+    guess_separator,
     read_delimited,
     row_blocks,
     split_rows,
@@ -164,6 +165,21 @@ def test_a_file_in_another_encoding_asks_for_it():
     for text in ("größe\n".encode("latin-1"), "ä\n".encode()[:1], b"a" * 2**20 + b"\xe4,\n"):
         with pytest.raises(DamagedInput, match="not in utf-8"):
             read_delimited(memoryview(text), "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("lines", "separator"),
+    [
+        (["Sent\tFrom\tTo\tSize (kB)", "2023-02-01 10:21\tp1\tp2\t8"], "\t"),
+        (["first name\tage\tclub", "Anna Berg\t31\tb"], "\t"),
+        (["time\tflow rate", "2023-02-01 10:21:07.5\t2"], "\t"),
+        (["1.2.2023 10:21 a", "2.2.2023 10:22 b"], " "),
+        (["a b\t0.5", "b c\t1.5"], " "),  # NCOL: blanks between names, a tab before the weight
+        (["1,5 2,5", "3,5 4,5"], " "),
+    ],
+)
+def test_blanks_in_cells_between_tabs_are_theirs(lines, separator):
+    assert guess_separator(lines) == separator
 
 
 @pytest.mark.parametrize(
