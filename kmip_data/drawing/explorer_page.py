@@ -216,10 +216,10 @@ def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
 
     layer_header = {
         "name": "attention",
-        "note": "received by a node as a key, mean over layers and heads; 1 if evenly distributed",
+        "note": "received by a node as a key, mean over layers and heads, relative to even attention (1)",
         "unit": "",
     }
-    column_header = {"name": "attention", **graph.packer.add_column(values)}
+    column_header = {"name": "attention", **graph.packer.add_column(values, center=1)}
     graph.header["layers"].append(layer_header)
     graph.header["columns"].insert(0, column_header)
 

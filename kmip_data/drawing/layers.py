@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,34 @@ def limits_of_scale(values: Array) -> Limits:
     return Limits(low, high, least, most, missing)
 
 
+def page_limits(values: Array, center: float | None = None) -> dict[str, float | bool]:
+    """Return the limits of the explorer's colour scale for values (n,), as JSON.
+
+    With a ``center``, the scale is symmetric about it: 0 for differences, or 1 for ratios, which reach
+    at least from 1/2 to 2 so that nearly equal ones look equal. Otherwise it is logarithmic if values
+    that are not negative span two decades and crowd at the lower end.
+    """
+    limits = limits_of_scale(values)
+    result: dict[str, float | bool] = asdict(limits)
+    if center == 0:
+        farthest = max(abs(limits.low), abs(limits.high))
+        return result | {"center": center, "low": -farthest, "high": farthest}
+    if center == 1:
+        factor = max(2.0, limits.high)
+        return result | {"center": center, "low": 1 / factor, "high": factor, "is_log": True}
+
+    positive = values[np.isfinite(values) & (values > 0)].astype(np.float64)
+    if limits.least < 0 or not len(positive):
+        return result
+    # The median of values that are spread evenly over decades is the ends' geometric mean, of values
+    # that are spread evenly it is their mean; it is nearer to the first if it is below the mean of both.
+    low, high = limits_of_scale(positive).low, limits_of_scale(positive).high
+    crowded = np.median(positive) ** 2 < np.sqrt(low * high) * (low + high) / 2
+    if high >= 100 * low and crowded:
+        return result | {"low": low, "high": high, "is_log": True}
+    return result
+
+
 @dataclass(frozen=True)
 class Categories:
     """A category of each node."""
@@ -90,6 +118,7 @@ class Scale:
     unit: str
     note: str = ""
     limit_values: Array | None = None  #: values that set the limits, if not its own
+    center: float | None = None  #: value in the middle of the explorer's colours, if they diverge
 
     @property
     def limits(self) -> Limits:

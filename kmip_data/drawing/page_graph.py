@@ -6,7 +6,7 @@ import base64
 import gzip
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from kmip_data.drawing.layers import (
     Scale,
     cast_to_smallest_dtype,
     class_layer,
-    limits_of_scale,
+    page_limits,
 )
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
@@ -51,6 +51,7 @@ from kmip_data.drawing.style import (
     PALETTE,
     SHADES,
     colors_by_background,
+    diverging_colors,
     element_colors,
     sequential_colors,
 )
@@ -76,6 +77,7 @@ MAX_CATEGORIES = len(PALETTE) * len(
 #: labels of the values 0 and 1 of a mark, if they are not its name
 FLAG_LABELS: dict[FieldKind, tuple[str, str]] = {"missing": ("has a value", "missing")}
 MAX_EDGES_PER_NODE = 4  #: if exceeded, only the edges of the node under the pointer are drawn
+MIN_CROWD = 400  #: edges that are always drawn
 
 
 class ArrayPacker:
@@ -96,15 +98,15 @@ class ArrayPacker:
             "count": values.size,
         }
 
-    def add_column(self, values: Array) -> Json:
-        """Append a column (n,) without loss, with the limits of its colour scale.
+    def add_column(self, values: Array, center: float | None = None) -> Json:
+        """Append a column (n,) without loss, with the limits of its colour scale about a ``center``.
 
         A column of few distinct values is stored as codes and a table of values.
         """
         # Identifiers are integers below 2**53, which are exact in float64.
         if values.dtype != np.float32:
             values = values.astype(np.float64)
-        header = {"limits": asdict(limits_of_scale(values))}
+        header: Json = {"limits": page_limits(values, center)}
         distinct, codes = np.unique(values, return_inverse=True)
         if len(distinct) > min(65_536, len(values) // 2):
             return {**header, "values": self.add(values)}
@@ -235,20 +237,28 @@ def graph_of_record(
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*rgb_layers(columns), *atom_layers(columns)]
-    outgoing = record.degrees()[1].astype(np.float32)
-    layers.append(Scale("edges of a node", outgoing, "", "number of outgoing edges"))
+    is_one_way = record.has_no_reverse()
+    incoming, outgoing = record.degrees()
+    if is_one_way.any():
+        layers.append(_degree_layer("outgoing edges", outgoing))
+        layers.append(_degree_layer("incoming edges", incoming))
+    else:
+        layers.append(_degree_layer("edges of a node", outgoing))
 
-    # 2. Draw one line per pair of nodes, however many edges join them.
+    # 2. Draw one line per pair of nodes, however many edges join them; an arrow if all go one way.
     pairs = np.sort(record.edge_index, axis=0)
     lines, first = np.unique(pairs, axis=1, return_index=True)
     is_pair = lines[0] != lines[1]
-    lines = lines[:, is_pair]
     first = first[is_pair]
+    is_one_way = is_one_way[first]
+    lines = np.where(is_one_way, record.edge_index[:, first], lines[:, is_pair])
 
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
     packer = ArrayPacker()
     header = _page_header(page_pos, lines, columns, layers, packer, kinds)
+    if is_one_way.any():
+        header["one_way"] = packer.add(is_one_way.astype(np.uint8))
     if record.bonds is not None:
         header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))
     if picture is not None:
@@ -261,7 +271,7 @@ def graph_of_record(
     header["explore"] = {
         "hops": 1,
         "label": record.label,
-        "crowded": lines.shape[1] > MAX_EDGES_PER_NODE * nodes,
+        "crowded": lines.shape[1] > max(MAX_EDGES_PER_NODE * nodes, MIN_CROWD),
     }
     return PageGraph(
         title=card.heading,
@@ -273,6 +283,10 @@ def graph_of_record(
         class_names=names,
         test_mask=test,
     )
+
+
+def _degree_layer(name: str, degrees: I64) -> Scale:
+    return Scale(name, degrees.astype(np.float32), "", "parallel edges and loops count")
 
 
 def _target_layers(
@@ -488,12 +502,13 @@ def _page_header(
     # The page finds the values of a layer, and of a stored column, by name.
     scales = [layer for layer in layers if isinstance(layer, Scale)]
     header["columns"] = [
-        {"name": layer.name, **packer.add_column(layer.values)} for layer in scales
+        {"name": layer.name, **packer.add_column(layer.values, layer.center)} for layer in scales
     ]
     for page_name, name in _names_next_to_layers(columns, layers).items():
         kind = (kinds or {}).get(name, "number")
         header["columns"].append(_pack_column(page_name, columns[name], kind, packer))
     header["ramp"] = colors_by_background(lambda: sequential_colors(32))
+    header["diverging"] = colors_by_background(lambda: diverging_colors(33))
     return header
 
 

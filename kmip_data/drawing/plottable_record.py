@@ -53,9 +53,13 @@ class PlottableRecord:
     @property
     def is_directed(self) -> bool:
         """True if an edge has no reverse."""
+        return bool(self.has_no_reverse().any())
+
+    def has_no_reverse(self) -> Array:
+        """Return True for each edge without a reverse, bool ``(E,)``."""
         nodes = len(self.pos)
         sources, targets = self.edge_index
-        return not np.isin(sources * nodes + targets, targets * nodes + sources).all()
+        return ~np.isin(sources * nodes + targets, targets * nodes + sources)
 
     def degrees(self) -> tuple[I64, I64]:
         """Return in-degree and out-degree of each node, int64 ``(N,)``."""
@@ -74,7 +78,7 @@ class PlottableRecord:
 
 
 def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:
-    """Read a record as arrays; missing positions are computed by RDKit or springs."""
+    """Read a record as arrays; missing positions are computed by RDKit or from the edges."""
     data: Data | dict[str, Array] = dataset[position]
     schema = dataset.schema
     values: dict[str, Array] = {}
@@ -153,7 +157,7 @@ def _node_positions(
     nodes: int,
 ) -> tuple[Array, U8 | None, str]:
     """Return positions, an image behind them, and the origin of computed positions."""
-    from kmip_data.drawing.layouts import spring_layout
+    from kmip_data.drawing.ordered_layouts import arrange
 
     # 1. Row and column of superpixels; rows of an image go down.
     for column in schema.columns:
@@ -170,7 +174,7 @@ def _node_positions(
     if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
         return pos, None, ""
 
-    # 3. Positions computed by RDKit, or by springs.
+    # 3. Positions computed by RDKit, or from the edges alone.
     fields = _feature_names(schema)
     atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:
@@ -179,7 +183,8 @@ def _node_positions(
         if drawn is not None:
             picture, pixels = drawn
             return pixels * (1, -1), picture, BY_RDKIT
-    return spring_layout(edge_index, nodes), None, "positions by springs, not from the data"
+    computed, origin = arrange(edge_index, nodes)
+    return computed, None, origin
 
 
 def label_text(column: Column, value: Array, names: Sequence[str]) -> str:

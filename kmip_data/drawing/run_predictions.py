@@ -99,4 +99,4 @@ def error_difference(
     difference = first - second
     first_better = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
     note = f"absolute error of {names[0]} minus that of {names[1]}: {first_better:.1%} negative"
-    return Scale("both runs", difference, unit, note)
+    return Scale("both runs", difference, unit, note, center=0)

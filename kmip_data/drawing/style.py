@@ -371,9 +371,20 @@ def element_colors(numbers: Sequence[int]) -> list[str]:
 
 def sequential_colors(count: int) -> tuple[str, ...]:
     """Return ``count`` evenly spaced hex colours for ordered values, from low to high."""
+    return _blended(current_style().ramp, count)
+
+
+def diverging_colors(count: int) -> tuple[str, ...]:
+    """Return ``count`` hex colours for values below, at (a pale grey) and above the middle."""
+    style = current_style()
+    middle = mix_colors(style.missing, style.background_color, 0.35)
+    return _blended((style.palette[0], middle, style.palette[1]), count)
+
+
+def _blended(colors: Sequence[str], count: int) -> tuple[str, ...]:
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    blend = LinearSegmentedColormap.from_list("ordered", current_style().ramp)
+    blend = LinearSegmentedColormap.from_list("blended", colors)
     return tuple(to_hex(color) for color in blend(np.linspace(0, 1, count)))
 
 

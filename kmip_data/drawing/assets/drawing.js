@@ -4,15 +4,15 @@
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
-const [EDGES, NODES, GLOW] = [0, 1, 2];
+const [EDGES, NODES, GLOW, ARROWS] = [0, 1, 2, 3];
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
-// and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle.
+// and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
-const [AROMATIC, DASHED, DETOUR] = [3, 5, 6];
+const [AROMATIC, DASHED, DETOUR, ONE_WAY] = [3, 5, 6, 7];
 
-// The lines of streets: those longer than the straight line that stands for them are dashed.
-function streetsOf(pairs, longer) {
-  return Uint32Array.from(pairs, (node, i) => (i % 2 && longer[(i - 1) / 2] ? (node | (DETOUR << 28)) >>> 0 : node));
+// The lines of edges, of which those that are marked are in a lane of their own.
+function inLane(pairs, isMarked, lane) {
+  return Uint32Array.from(pairs, (node, i) => (i % 2 && isMarked[(i - 1) / 2] ? (node | (lane << 28)) >>> 0 : node));
 }
 
 // The lines that are drawn for edges with `kinds`: node numbers, with the lane in the upper bits of the second.
@@ -43,7 +43,7 @@ const VERTEX = `#version 300 es
   uniform vec2 scale, offset, size;
   uniform float diameter, band, deep, tint;
   uniform int mode, corners;
-  uniform vec4 faint, ground, missing;
+  uniform vec4 faint, ground, missing, letters;
   out vec4 paint;
   out float across, dash;
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
@@ -73,11 +73,22 @@ const VERTEX = `#version 300 es
     float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane == 3 || lane == ${DASHED} ? 1.8 : 0.0);
     float whole = length(along) / 2.0;
     vec2 ahead = along / max(2.0 * whole, 1e-6);
-    vec2 back = lane < 3 || lane == ${DETOUR} ? vec2(0.0) : ahead * 0.5 * diameter * (far ? -1.0 : 1.0); // lines at the side are shorter
-    if (lane >= ${DASHED}) dash = far ? max(whole - diameter, 0.0) : 0.0;
+    vec2 back = lane < 3 || lane >= ${DETOUR} ? vec2(0.0) : ahead * 0.5 * diameter * (far ? -1.0 : 1.0); // lines at the side are shorter
+    if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - diameter, 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
     paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
     paint.a *= 1.0 - 0.5 * deep;
+  }
+  void arrow(int number, int corner) { // its tip at the rim of the target; none where there is no room
+    uvec4 ends = texelFetch(pairs, cell(number), 0);
+    vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(other(ends))), 0);
+    vec2 along = (b.xy - a.xy) * scale * size / 2.0;
+    float whole = length(along), high = 4.0 + 0.6 * diameter;
+    vec2 ahead = along / max(whole, 1e-6);
+    vec2 from_target = -ahead * (0.5 * diameter + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
+    bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + diameter;
+    gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
+    paint = faded(mix(faint, letters, 0.4), b.z);
   }
   void node(int number) {
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
@@ -92,6 +103,7 @@ const VERTEX = `#version 300 es
     dash = -1.0;
     if (mode == ${EDGES} && corners == 2) line(gl_VertexID / 2, gl_VertexID % 2);
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
+    else if (mode == ${ARROWS}) arrow(gl_VertexID / 3, gl_VertexID % 3);
     else node(gl_VertexID);
   }`;
 const FRAGMENT = `#version 300 es
@@ -105,6 +117,7 @@ const FRAGMENT = `#version 300 es
   out vec4 color;
   void main() {
     color = paint;
+    if (mode == ${ARROWS}) return;
     if (mode == ${EDGES}) {
       if (corners > 2) color.a *= clamp(0.5 * band + 0.5 - abs(across), 0.0, 1.0);
       if (dash >= 0.0 && mod(dash, 3.5 * band) > 2.0 * band) color.a = 0.0;
@@ -121,7 +134,7 @@ const FRAGMENT = `#version 300 es
     if (color.a < 0.02) discard;
   }`;
 
-function makeDrawing(canvas, { count, pairs, deep, clear }) {
+function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
   const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: clear });
   if (!gl) throw new Error("This browser has no WebGL 2, which the map needs; kmip-data preview draws a picture.");
@@ -214,6 +227,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
       gl.bindTexture(gl.TEXTURE_2D, textures[pane ? "others" : "looks"]);
       const all = [
         [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
+        [ARROWS, gl.TRIANGLES, arrows && corners > 2 ? 3 * seen : 0],
         [GLOW, gl.POINTS, glow ? count : 0],
         [NODES, gl.POINTS, nodes ? count : 0],
       ];

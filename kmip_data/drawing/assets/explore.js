@@ -2,6 +2,7 @@
 
 const INKS = { ball: 2, path: 3 }; // hues; right and wrong have the first two
 const hueOf = (head) => 4 + head;
+const DEGREES = ["edges of a node", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
 let graph, chosen;
 const nounWithArticle = () => `${"aeiou".includes(header.node_noun[0]) ? "an" : "a"} ${header.node_noun}`;
@@ -28,6 +29,12 @@ function startExplorer() {
     search($("query").value);
   });
   $("query").addEventListener("input", () => $("query").setCustomValidity(""));
+  // Wherever the focus is: first what is filtered, then the held node.
+  addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape") return;
+    if (state.only.size) clearPressed();
+    else if (state.node >= 0) hold(-1);
+  });
   showFigures(explore);
   tell();
   window.explorer = { state, graph, chosen, show, search };
@@ -38,7 +45,14 @@ function hold(node) {
   const { hops, lengths } = header.explore;
   if (node >= 0 && state.layer.levels) node = knownNear(node);
   node = node === state.node ? -1 : node;
-  Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null });
+  Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null, edges: [] });
+  if (node >= 0 && hops === 1) {
+    const isOneWay = header.one_way && array(header.one_way);
+    for (let i = 0; i < streets.length; i += 2) {
+      const [from, to] = [streets[i], streets[i + 1]];
+      if (from === node || to === node) state.edges.push([from, to, isOneWay && isOneWay[i / 2]]);
+    }
+  }
   if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
   describe(node);
   tell();
@@ -56,9 +70,8 @@ function tell() {
   if (levels) lines.push(`Rings mark the ${influence[0].known.length} ${header.node_noun}s whose influence is in this page. A click selects the nearest of them.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
-    const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
-    const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
-    lines.push(keyed(hue(INKS.ball), explore.map ? within : neighbours));
+    const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
+    lines.push(keyed(hue(INKS.ball), explore.map ? within : neighbourText(node)));
   }
   if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
@@ -95,8 +108,16 @@ function predictionLines(node) {
   return given ? [`${[given, ...said.filter(Boolean)].join(", ")}.`] : [];
 }
 
+// Neighbours are counted once each, whichever way and however often an edge joins them; edges are all of them.
+function neighbourText(node) {
+  const count = state.ball.size - 1;
+  const edges = DEGREES.filter((name) => columns.has(name)).map((name) => `${columns.get(name)(node).toLocaleString("en")} ${name.replace(" of a node", "")}`);
+  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.`;
+}
+
 function mapLink(node) {
-  const osm = columns.get("osm_id");
+  const stored = columns.get("osm_id");
+  const osm = stored && stored(node) > 0 ? stored : null; // not of every source
   const [longitude, latitude] = header.degrees.map((name) => columns.get(name)(node).toFixed(6));
   const place = osm ? `node/${osm(node)}` : `?mlat=${latitude}&mlon=${longitude}#map=18/${latitude}/${longitude}`;
   const textContent = osm ? `OpenStreetMap node ${osm(node)}` : "On OpenStreetMap";
@@ -215,41 +236,72 @@ function drawSymbols(pen) {
   }
 }
 
-// The ball of the held node, the keys that it attends to as arcs, and the path that makes its label.
+// The path that makes the label, rings around the ends of the ball, and arcs to the keys. Lines are outlines
+// where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
-  const stroke = (style, ...paths) => {
+  const { node, ball, path, links } = state;
+  const stroke = (style, nodes) => {
     pen.beginPath();
-    for (const nodes of paths) nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...placeOf(node)));
+    nodes.forEach((each, i) => pen[i ? "lineTo" : "moveTo"](...placeOf(each)));
     Object.assign(pen, style).stroke();
   };
-  const one = header.explore.hops === 1; // one hop: the edges of the node itself; else every edge inside the ball, once
-  const pairs = [];
-  for (const node of one && state.node >= 0 ? [state.node] : state.ball.keys()) {
-    for (const other of graph.other.subarray(graph.first[node], graph.first[node + 1])) {
-      if (one || (other > node && state.ball.has(other))) pairs.push([node, other]);
-    }
+  const ring = (each, strokeStyle) => Object.assign(disc(pen, each, state.diameter / 2 + 2), { strokeStyle, lineWidth: 1.5, globalAlpha: 1 }).stroke();
+
+  if (path) {
+    const [strokeStyle, lineJoin] = [hueNow(INKS.path), "round"];
+    stroke({ strokeStyle, lineJoin, lineWidth: 9 }, path.path);
+    pen.globalCompositeOperation = "destination-out"; // its middle
+    stroke({ lineWidth: 5 }, path.path);
+    pen.globalCompositeOperation = "source-over";
+    ring(path.to, strokeStyle);
   }
-  stroke({ strokeStyle: hueNow(INKS.ball), lineWidth: 2, globalAlpha: one ? 0.9 : 0.5 }, ...pairs);
-  const most = Math.max(...state.links.map(({ weight }) => weight));
-  for (const { key, head, weight } of [...state.links].reverse()) {
-    const color = hueNow(hueOf(head));
+
+  const { hops } = header.explore;
+  const color = hueNow(INKS.ball);
+  for (const [from, to, isOneWay] of state.edges) {
+    stroke({ strokeStyle: color, fillStyle: color, lineWidth: 2, globalAlpha: 0.9 }, [from, to]);
+    if (isOneWay) arrow(pen, from, to);
+  }
+  for (const [each, hop] of ball) {
+    if (!hop || hop < hops) continue;
+    ring(each, color);
+  }
+
+  const most = Math.max(...links.map(({ weight }) => weight));
+  for (const { key, head, weight } of [...links].reverse()) {
     const share = weight / most;
-    Object.assign(pen, { strokeStyle: color, fillStyle: color, lineWidth: 0.5 + 5 * share, globalAlpha: 0.25 + 0.65 * share });
-    arc(pen, state.node, key);
+    Object.assign(pen, { strokeStyle: hueNow(hueOf(head)), fillStyle: hueNow(hueOf(head)), lineWidth: 0.5 + 5 * share, globalAlpha: 0.25 + 0.65 * share });
+    arc(pen, node, key, head);
     disc(pen, key, 2 + 4 * Math.sqrt(share)).fill();
   }
   pen.globalAlpha = 1;
-  if (!state.path) return;
-  stroke({ strokeStyle: hueNow(INKS.path), fillStyle: hueNow(INKS.path), lineWidth: 4, lineJoin: "round" }, state.path.path);
-  disc(pen, state.path.to, 6).fill();
 }
 
-// Stroke an arc, bent to the left of its way by a fifth of its length.
-function arc(pen, from, to) {
+// The head of an arrow that ends at the rim of its target.
+function arrow(pen, from, to) {
+  const [[ax, ay], [bx, by]] = [placeOf(from), placeOf(to)];
+  const [angle, back] = [Math.atan2(by - ay, bx - ax), state.diameter / 2 + 2];
+  pen.beginPath();
+  for (const [turn, far] of [[0, 0], [0.4, 11], [-0.4, 11]]) {
+    pen.lineTo(bx - back * Math.cos(angle) - far * Math.cos(angle + turn), by - back * Math.sin(angle) - far * Math.sin(angle + turn));
+  }
+  pen.fill();
+}
+
+// Stroke an arc. Each head bends its arcs by another share of their length, so that those to one key lie apart;
+// a node that attends to itself has a loop on a side of each head's own.
+function arc(pen, from, to, head) {
+  const { heads } = header.explore.keys.layers[Number($("layer").value)];
   const [[ax, ay], [bx, by]] = [placeOf(from), placeOf(to)];
   pen.beginPath();
-  pen.moveTo(ax, ay);
-  pen.quadraticCurveTo((ax + bx) / 2 + 0.2 * (by - ay), (ay + by) / 2 - 0.2 * (bx - ax), bx, by);
+  if (from === to) {
+    const [angle, radius] = [(2 * Math.PI * head) / heads, 14];
+    pen.arc(ax + radius * Math.cos(angle), ay + radius * Math.sin(angle), radius, 0, 2 * Math.PI);
+  } else {
+    const bend = (head + 1) / (heads + 1) - 0.4;
+    pen.moveTo(ax, ay);
+    pen.quadraticCurveTo((ax + bx) / 2 + bend * (by - ay), (ay + by) / 2 - bend * (bx - ax), bx, by);
+  }
   pen.stroke();
 }
 

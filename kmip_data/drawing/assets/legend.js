@@ -1,6 +1,7 @@
 // The legend of what the graph is coloured by. Its rows and bars are buttons: those that are pressed are shown alone.
 
 const BINS = 24; // of a histogram
+let rangeText, wholeText; // of a scale: the values between two edges of bars, and all of them
 
 // RGBA bytes of hex colours.
 const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
@@ -8,6 +9,7 @@ const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
 // Colour by a layer: sets `state.at`, the colour position of each node, and `state.binOf`.
 function startLegend(layer) {
   state.only.clear();
+  [rangeText, wholeText] = [null, ""];
   $("note").textContent = layer.note || "";
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);
@@ -22,6 +24,22 @@ function showPressed() {
     button.setAttribute("aria-pressed", String(state.only.has(Number(button.dataset.bin))));
   }
   $("legend").classList.toggle("filtered", state.only.size > 0);
+  $("range").textContent = shownText();
+}
+
+// How many nodes are shown and, of a scale, with which values.
+function shownText() {
+  if (!state.only.size) return wholeText;
+  const bins = [...state.only].filter((bin) => bin !== NONE);
+  const range = rangeText && bins.length ? `${rangeText([Math.min(...bins), Math.max(...bins) + 1])}: ` : "";
+  const count = x.reduce((sum, _, node) => sum + passes(node), 0);
+  return `${range}${count.toLocaleString("en")} of ${x.length.toLocaleString("en")} ${header.node_noun}s; Escape shows all`;
+}
+
+function clearPressed() {
+  state.only.clear();
+  showPressed();
+  updateLooks();
 }
 
 function press(bins) {
@@ -50,18 +68,25 @@ function legendOfCategories(layer) {
 function legendOfScale(layer) {
   const numbers = columns.get(layer.name);
   // One per cent at either end has the colour of the end: a single long street would leave one for all others.
-  const { low, high, least, most, missing } = header.columns.find(({ name }) => name === layer.name).limits;
-  const place = (value) => Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
+  const { low, high, least, most, missing, is_log, center } = header.columns.find(({ name }) => name === layer.name).limits;
+  const [toAxis, fromAxis] = is_log ? [Math.log10, (at) => 10 ** at] : [(value) => value, (at) => at];
+  const [first, span] = [toAxis(low), toAxis(high) - toAxis(low)];
+  const place = (value) => Math.min(Math.max((toAxis(value) - first) / (span || 1), 0), 1);
+  const valueAt = (share) => fromAxis(first + span * share);
   state.at = Float32Array.from(x.keys(), (node) => (Number.isFinite(numbers(node)) ? place(numbers(node)) : NONE));
   state.binOf = (node) => (state.at[node] < 0 ? NONE : Math.min(Math.floor(state.at[node] * BINS), BINS - 1));
-  drawing.paint(bytesOf(onGround(header.ramp)), true);
+  const colors = onGround(center === undefined ? header.ramp : header.diverging);
+  drawing.paint(bytesOf(colors), true);
   const without = missing ? [legendRow("no value", ink("missing"), missing, NONE)] : [];
   if (missing === x.length) return without;
   const unit = layer.unit ? ` ${layer.unit}` : "";
-  const ends = [`${low > least ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < most ? "≥ " : ""}${written(high, high - low)}${unit}`];
-  const edge = (bin) => written(low + ((high - low) * bin) / BINS, high - low);
-  const middle = `${written((low + high) / 2, high - low)}${unit}`;
-  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(onGround(header.ramp)), between([ends[0], middle, ends[1]]), ...without];
+  const text = (value) => `${written(value, is_log ? Infinity : high - low)}${unit}`;
+  const ends = [`${low > least ? "≤ " : ""}${text(low)}`, text(valueAt(0.5)), `${high < most ? "≥ " : ""}${text(high)}`];
+  // A brush that reaches an end also shows the values beyond it.
+  const edge = (bin) => text(bin === 0 ? Math.min(least, low) : bin === BINS ? Math.max(most, high) : valueAt(bin / BINS));
+  rangeText = ([from, to]) => `${edge(from)} to ${edge(to)}`;
+  wholeText = `${text(least)} to ${text(most)}${is_log ? ", on a logarithmic scale" : ""}`;
+  return [histogram((bin) => rangeText([bin, bin + 1]), colors), bar(colors), between(ends), ...without];
 }
 
 // A row that shows the nodes of a bin alone when it is pressed.
@@ -82,11 +107,10 @@ function bar(colors) {
 }
 
 // How many nodes have a value in each bin: bars that a pointer brushes over, or keys press one by one.
-function histogram(name) {
+function histogram(name, colors) {
   const counts = new Array(BINS).fill(0);
   for (let node = 0; node < x.length; node++) if (state.at[node] >= 0) counts[state.binOf(node)]++;
   const most = Math.max(...counts);
-  const colors = onGround(header.ramp);
   const bars = counts.map((count, bin) => {
     const label = `${name(bin)}: ${count.toLocaleString("en")}`;
     const button = element("button", { type: "button", title: label, ariaLabel: label });

@@ -9,7 +9,7 @@ let header, array, x, y, z, streets, columns, layers, influence, view, drawing, 
 // What the reader has chosen.
 const state = {
   layer: null, extent: [1, 1], at: null, binOf: null, only: new Set(), lines: true, panes: 1,
-  hovered: -1, node: -1, given: -1, ball: new Map(), path: null, links: [], due: false,
+  hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], path: null, links: [], due: false,
 };
 
 async function startPage() {
@@ -29,9 +29,11 @@ async function startPage() {
   const others = header.columns.filter(({ name }) => layers.every((layer) => layer.name !== name)).map(layerOfColumn);
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
-  const streetLines = header.longer ? streetsOf(streets, array(header.longer)) : streets;
-  const lines = header.bonds ? linesOf(streets, array(header.bonds), x, y) : streetLines;
-  drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture) });
+  let lines = streets;
+  if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
+  if (header.one_way) lines = inLane(streets, array(header.one_way), ONE_WAY);
+  if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
+  drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture), arrows: Boolean(header.one_way) });
   state.lines = !header.explore.crowded; // they would hide a crowded graph
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);

@@ -72,7 +72,6 @@ function listen(canvas, view, { hover, leave, pick }) {
     "-": () => view.zoom(1 / 1.5),
     0: () => view.fit(),
     Enter: () => pick(...view.toScreen(...view.center), Infinity),
-    Escape: () => pick(NaN, NaN),
   };
   const handlers = {
     pointerdown(event) {

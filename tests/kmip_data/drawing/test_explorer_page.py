@@ -36,6 +36,7 @@ def answer(city) -> GraphPredictions:
         weights = rng.dirichlet(np.ones(3), (2, count)).astype(np.float32)
         layers.append(ChosenKeys(rng.integers(0, count, (2, count, 3)), weights))
     layers[1].indices[:, NODE, 2] = -1
+    layers[0].indices[:, NODE, :2] = NODE, 77  # of both heads
     return GraphPredictions(
         "helsinki/gps-kmip/mine", "random-seed0", guess, "", np.arange(count), tuple(layers)
     )
@@ -113,6 +114,21 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         explorer.search("{city.columns["osm_id"][NODE]}");
         cityMap.drawNow();
         const {{ state }} = explorer, text = (id) => document.getElementById(id).textContent;
+        const arcs = [], loops = [];
+        const marks = CanvasRenderingContext2D.prototype, {{ quadraticCurveTo, arc }} = marks;
+        marks.quadraticCurveTo = function (...at) {{
+          arcs.push(at.map(Math.round));
+          quadraticCurveTo.apply(this, at);
+        }};
+        marks.arc = function (...at) {{
+          if (at[2] === 14) loops.push(at.map(Math.round));
+          arc.apply(this, at);
+        }};
+        cityMap.drawNow();
+        const target = cityMap.view.toScreen(x[77], y[77]).map(Math.round).join();
+        const toTarget = arcs.filter((at) => at.slice(2).join() === target);
+        const bends = new Set(toTarget.map((at) => at.slice(0, 2).join()));
+        const turns = new Set(loops.map((at) => at.slice(0, 2).join()));
         document.getElementById("layer").value = "1";
         document.getElementById("layer").dispatchEvent(new Event("change"));
         const rows = [...document.querySelectorAll("#chosen-keys tbody tr")].map((row) =>
@@ -120,7 +136,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         const pen = document.getElementById("overlay").getContext("2d");
         const {{ width, height }} = pen.canvas;
         const ink = pen.getImageData(0, 0, width, height).data.some((byte) => byte > 0);
-        return {{ node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
+        return {{ bends: bends.size, loops: turns.size,
+                 node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
                  matrix: document.querySelectorAll("#confusion td").length,
                  curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
                  bands: document.querySelectorAll("#curves path.band").length,
@@ -132,6 +149,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert page["answers"] == [
         "accuracy [%]", "x/gcn/one20.00", "linear model25.00", "x/gcn/two30.00", "x/gat/one70.00",
     ]  # fmt: skip
+    assert (page["bends"], page["loops"]) == (2, 2), "arcs and loops of two heads lie apart"
     assert page["node"] == NODE
     assert np.float32(page["path"]["length"]) == city.eccentricity[NODE]
     assert f"{page['ball']:,} intersections within 16 hops" in page["story"]

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 
-from kmip_data.drawing.layers import Scale, class_layer, limits_of_scale, node_colors
+from kmip_data.drawing.layers import (
+    Scale,
+    class_layer,
+    limits_of_scale,
+    node_colors,
+    page_limits,
+)
 from kmip_data.drawing.page_graph import ArrayPacker
 from kmip_data.drawing.style import class_colors, current_style, sequential_colors, using_style
 
@@ -45,6 +51,25 @@ def test_pages_and_pictures_use_equal_limits():
     assert packed == {
         "low": limits.low, "high": limits.high, "least": limits.least, "most": limits.most, "missing": 7,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "center", "low", "high", "is_log"),
+    [
+        (np.linspace(0.9945, 1.007, 200), 1, 0.5, 2, True),  # nearly even attention
+        (np.append(np.zeros(99), 100), 1, 0.01, 100, True),
+        (np.array([-3.0, 1]), 0, -3, 3, False),
+        (np.logspace(-2, 4, 101), None, 10**-1.94, 10**3.94, True),
+        (np.append(np.logspace(0, 5, 101), [0, np.nan]), None, 10**0.05, 10**4.95, True),
+        (np.linspace(0, 1, 1_000), None, 0.01, 0.99, False),
+        (-np.logspace(0, 5, 101), None, -(10**4.95), -(10**0.05), False),
+        (np.zeros(5), None, 0, 0, False),
+    ],
+)
+def test_the_scale_of_a_page_diverges_or_is_logarithmic(values, center, low, high, is_log):
+    limits = page_limits(values, center)
+    assert (limits["low"], limits["high"]) == pytest.approx((low, high), rel=0.01)
+    assert (limits.get("is_log", False), limits.get("center")) == (is_log, center)
 
 
 def test_negative_classes_are_labelled_no_class():

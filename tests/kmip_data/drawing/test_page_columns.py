@@ -67,13 +67,17 @@ def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp
     graph = random_graph(np.random.default_rng(seed), classes)
     build = kmip_data.save([graph], tmp_path / "build")
     guess = page_of(build, tmp_path / "page.html")
-    header, _ = read_page(tmp_path / "page.html")
+    header, array = read_page(tmp_path / "page.html")
     layer_names = [layer["name"] for layer in header["layers"]]
     page = page_columns(tmp_path / "page.html")
 
     # 1. A layer keeps its name and its values.
     degrees = np.ones(NODES)
-    np.testing.assert_array_equal(page.pop("edges of a node"), degrees)
+    for direction in ("outgoing", "incoming"):
+        np.testing.assert_array_equal(page.pop(f"{direction} edges"), degrees)
+    arrows = array(header["streets"]).reshape(-1, 2)
+    assert array(header["one_way"]).all()
+    assert set(map(tuple, arrows.tolist())) == set(map(tuple, graph.edge_index.T.tolist()))
     assert page.pop("attention")[0] == NODES, "all nodes attend to the first"
     if not classes:
         np.testing.assert_array_equal(page.pop("target"), graph.y)

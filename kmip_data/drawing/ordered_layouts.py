@@ -1,0 +1,132 @@
+"""Layouts of graphs with an order: lattices, and layers of directed acyclic graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kmip_data.arrays import F64, I64, Array
+from kmip_data.drawing.layouts import spring_layout
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+MAX_LAYER = 60  #: nodes next to each other in a layer
+MIN_LAYERS = 3
+MAX_LAYERS = 100
+MIN_SIDE = 4  #: rows and columns of a lattice; a complete graph of nine nodes has three of each
+SWEEPS = 8  #: passes over the layers that move nodes towards their neighbours
+
+
+def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
+    """Return a position for each node, (N, 2), and how the positions were computed.
+
+    A lattice has rows and columns, an acyclic graph has layers from sources (top) to targets, and
+    any other graph is laid out by springs.
+    """
+    width = lattice_width(edge_index, nodes)
+    if width:
+        rows, columns = np.divmod(np.arange(nodes), width)
+        return np.column_stack([columns, -rows]).astype(np.float64), "a lattice, row by row"
+    layers = layers_of_nodes(edge_index, nodes)
+    if layers is not None:
+        return _layered_positions(edge_index, layers), "in layers along the edges"
+    return spring_layout(edge_index, nodes), "positions by springs, not from the data"
+
+
+def lattice_width(edge_index: I64, nodes: int) -> int:
+    """Return the number of columns of a lattice that is numbered row by row; 0 for other graphs.
+
+    ``edge_index`` is (2, E). In a lattice, each node has edges to the nodes on its right and below
+    it, and all other edges join nodes at most one row and one column apart, where the last may be
+    next to the first.
+    """
+    low, high = np.sort(edge_index, axis=0)
+    below_first = np.unique(high[low == 0])
+    width: int
+    for width in below_first[below_first > 0].tolist():
+        height = nodes // width
+        if min(width, height) < MIN_SIDE or nodes % width:
+            continue
+        edges = np.unique(low * nodes + high)
+        number = np.arange(nodes)
+        right = number[number % width < width - 1]
+        below = number[:-width]
+        expected = np.concatenate([right * nodes + right + 1, below * nodes + below + width])
+        if not np.isin(expected, edges).all():
+            continue
+        rows = np.abs(high // width - low // width)
+        columns = np.abs(high % width - low % width)
+        near = np.minimum(rows, height - rows) <= 1
+        if (near & (np.minimum(columns, width - columns) <= 1)).all():
+            return width
+    return 0
+
+
+def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
+    """Return the length of the longest path to each node, (N,), if that makes readable layers.
+
+    None for graphs with cycles, which include undirected ones, with fewer than :data:`MIN_LAYERS` or
+    more than :data:`MAX_LAYERS` layers, or with more than :data:`MAX_LAYER` nodes in a layer.
+    """
+    from scipy import sparse
+
+    sources, targets = edge_index
+    entries = (np.ones(len(sources), bool), (sources, targets))
+    adjacency = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
+    components, _ = sparse.csgraph.connected_components(adjacency, connection="strong")
+    if components < nodes or (sources == targets).any():
+        return None
+
+    depth = np.zeros(nodes, np.int64)
+    for _ in range(MAX_LAYERS):
+        deeper = depth.copy()
+        np.maximum.at(deeper, targets, depth[sources] + 1)
+        if np.array_equal(deeper, depth):
+            counts = np.bincount(depth, minlength=1)
+            is_readable = len(counts) >= MIN_LAYERS and counts.max() <= MAX_LAYER
+            return depth if is_readable else None
+        depth = deeper
+    return None
+
+
+def _layered_positions(edge_index: I64, layers: I64) -> F64:
+    """Return positions (N, 2): layers from top to bottom, nodes one apart and near their neighbours."""
+    from scipy import sparse
+
+    nodes = len(layers)
+    entries = (np.ones(edge_index.shape[1]), (edge_index[0], edge_index[1]))
+    adjacency = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
+    adjacency = (adjacency + adjacency.T).tocsr()
+    members = [np.flatnonzero(layers == layer) for layer in range(layers.max() + 1)]
+
+    across = np.zeros(nodes)
+    for nodes_of_layer in members:
+        across[nodes_of_layer] = _spread(np.arange(len(nodes_of_layer)))
+    for sweep in range(SWEEPS):
+        for nodes_of_layer in members[:: -1 if sweep % 2 else 1]:
+            wanted = _mean_of_neighbors(adjacency, across)[nodes_of_layer]
+            across[nodes_of_layer] = _spread(wanted)
+    gap = max(1.0, np.ptp(across) / (1.4 * len(members)))
+    return np.column_stack([across, -gap * layers])
+
+
+def _mean_of_neighbors(adjacency: csr_array, values: Array) -> F64:
+    """Return the mean value of the neighbours of each node, or its own without neighbours (N,)."""
+    counts = adjacency.sum(axis=1)
+    sums = adjacency @ values
+    return np.where(counts > 0, sums / np.maximum(counts, 1), values)
+
+
+def _spread(wanted: Array) -> F64:
+    """Return places (n,) in the order of the wanted ones, at least one apart and about their mean."""
+    order = np.argsort(wanted, kind="stable")
+    places = np.empty(len(wanted))
+    steps = np.arange(len(wanted))
+    # The nearest increasing places to the left and to the right; their mean is about the wanted ones.
+    sorted_places = wanted[order]
+    pushed_right = np.maximum.accumulate(sorted_places - steps) + steps
+    pushed_left = np.minimum.accumulate((sorted_places - steps)[::-1])[::-1] + steps
+    places[order] = (pushed_right + pushed_left) / 2
+    return places

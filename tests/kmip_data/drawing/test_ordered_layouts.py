@@ -1,0 +1,77 @@
+"""Lattices and acyclic graphs have ordered layouts; nothing else has."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kmip_data.drawing.ordered_layouts import MAX_LAYER, arrange, lattice_width, layers_of_nodes
+
+
+def lattice(width, height, *, diagonal, periodic):
+    """Return the edges, both ways, of a lattice that is numbered row by row."""
+    steps = [(0, 1), (1, 0), *([(1, 1), (1, -1)] if diagonal else [])]
+    edges = []
+    for row, column in np.ndindex(height, width):
+        for down, right in steps:
+            other = [row + down, column + right]
+            if periodic:
+                other = [other[0] % height, other[1] % width]
+            if 0 <= other[0] < height and 0 <= other[1] < width:
+                edges.append((row * width + column, other[0] * width + other[1]))
+    one_way = np.array(edges).T
+    return np.concatenate([one_way, one_way[::-1]], axis=1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(4, 9), st.integers(4, 9), st.booleans(), st.booleans(), st.randoms())
+def test_a_lattice_is_found_unless_an_edge_is_missing(width, height, diagonal, periodic, random):
+    edges = lattice(width, height, diagonal=diagonal, periodic=periodic)
+    nodes = width * height
+    assert lattice_width(edges, nodes) in {width, nodes // width}
+    pos, origin = arrange(edges, nodes)
+    assert origin.startswith("a lattice")
+    assert len(np.unique(pos, axis=0)) == nodes
+    without = (edges != 0).any(axis=0) & ~((edges == 0).any(axis=0) & (edges == 1).any(axis=0))
+    assert lattice_width(edges[:, without], nodes) != width, "no edge from 0 to 1"
+    order = np.array(random.sample(range(nodes), nodes))
+    if lattice_width(order[edges], nodes):  # another numbering of the same lattice
+        assert set(map(tuple, order[edges].T)) == set(map(tuple, edges.T))
+
+
+@pytest.mark.parametrize("graph", [nx.complete_graph(9), nx.path_graph(16), nx.cycle_graph(20)])
+def test_other_regular_graphs_are_no_lattices(graph):
+    edges = np.array(graph.edges).T
+    assert lattice_width(edges, len(graph)) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(3, 30), st.floats(0.05, 0.5), st.integers(0, 1_000))
+def test_edges_of_an_acyclic_graph_go_down(nodes, density, seed):
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(nodes)
+    edges = order[np.argwhere(np.triu(rng.random((nodes, nodes)) < density, 1)).T]
+    graph = nx.DiGraph(edges.T.tolist())
+    layers = layers_of_nodes(edges, nodes)
+    if nx.dag_longest_path_length(graph) < 2:
+        assert layers is None, "too few layers"
+        return
+    for node in graph:
+        below = [layers[other] + 1 for other in graph.predecessors(node)]
+        assert layers[node] == max(below, default=0)
+    pos, _ = arrange(edges, nodes)
+    assert (pos[edges[0], 1] > pos[edges[1], 1]).all()
+    for layer in range(layers.max() + 1):
+        assert (np.diff(np.sort(pos[layers == layer, 0])) > 0.999).all(), "no two at one place"
+
+
+def test_cycles_and_wide_layers_have_no_layers():
+    path = np.array([[0, 1, 2], [1, 2, 3]])
+    assert layers_of_nodes(path, 4).tolist() == [0, 1, 2, 3]
+    assert layers_of_nodes(np.append(path, [[3], [0]], axis=1), 4) is None
+    assert layers_of_nodes(np.append(path, [[2], [2]], axis=1), 4) is None
+    wide = np.append(path, [[2] * MAX_LAYER, range(4, 4 + MAX_LAYER)], axis=1)
+    assert layers_of_nodes(wide, 4 + MAX_LAYER) is None
