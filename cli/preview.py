@@ -75,7 +75,7 @@ def command(
 
     Each record is one row. It shows the nodes by class, the edges, the degrees of the nodes, and
     the classes or the label among the labels of all graphs. Superpixels are drawn over their picture,
-    and molecules by RDKit. A city is drawn as maps: by class, by eccentricity and by split. In any
+    and molecules by RDKit. A city is drawn as maps: by class and by split. In any
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
     if output is not None:
@@ -111,6 +111,7 @@ def draw_build(
     pictures if these are in ``home``. Raises ``UsageError`` if an argument does not apply to this
     build, or names no records.
     """
+    from kmip_data.drawing.layers import Categories
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.numpy_records import Records
@@ -136,7 +137,8 @@ def draw_build(
             needed_bytes, f"A map of {nodes:,} intersections", "a build of a part: --set bbox="
         )
         city = read_city_map(build)
-        layers = city_layers(city)
+        # Classes are ranges of the eccentricity, whose own map would look the same.
+        layers = [layer for layer in city_layers(city) if isinstance(layer, Categories)]
         draw_map(city, layers, path)
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 

@@ -21,6 +21,10 @@ from kmip_data.drawing.style import (
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
 NO_CLASS_LABEL = "no class"
 NO_VALUE = "no value"
+MAX_NAME_LETTERS = 26  #: letters of a name beside a bar or in a legend
+LEGEND_WIDTH = 2.8  #: inches
+COLOR_BAR_HEIGHT = 2.0  #: inches, with its label
+LEGEND_LINE = 1.4  #: height of a row relative to the body
 MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
 
 
@@ -188,10 +192,15 @@ def _scalar_mappable(layer: Scale) -> Any:
 
 
 def draw_legend(axes: Axes, layer: Layer) -> None:
-    """Draw the legend of a layer to the right of ``axes``: a colour bar, or categories with counts."""
+    """Draw the legend of a layer to the right of ``axes``: a colour bar, or categories with counts.
+
+    It needs :data:`LEGEND_WIDTH`, which the caller leaves free.
+    """
     # Use inset axes: a separate colour bar would be at the end of the panel.
     if isinstance(layer, Scale):
-        draw_color_bar(axes, layer, cax=axes.inset_axes((1.04, 0.25, 0.04, 0.5)))
+        place = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
+        place.set_in_layout(False)
+        draw_color_bar(axes, layer, cax=place)
         missing = limits_of_scale(layer.values).missing
         if missing:
             _draw_legend_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
@@ -201,15 +210,33 @@ def draw_legend(axes: Axes, layer: Layer) -> None:
     _draw_legend_rows(axes, rows[::step], height=0.5)
 
 
-def draw_color_bar(axes: Axes, layer: Scale, **placement: object) -> None:
-    """Draw the colour bar of a scale with its unit; ends that values exceed are pointed."""
-    axes.figure.colorbar(
+def legend_height(layer: Layer) -> float:
+    """Return the inches that :func:`draw_legend` needs."""
+    if isinstance(layer, Scale):
+        return COLOR_BAR_HEIGHT
+    rows = min(len(layer.labels), MAX_LEGEND_ROWS)
+    return rows * LEGEND_LINE * current_style().body_points / 72
+
+
+def draw_color_bar(axes: Axes, layer: Scale, **placement: object) -> Any:
+    """Draw the colour bar of a scale with its unit, and return it; ends that values exceed are pointed."""
+    return axes.figure.colorbar(
         _scalar_mappable(layer),
         label=layer.label,
         format="{x:,.4g}",
         extend=layer.limits.open_ends,
         **placement,
     )
+
+
+def shorten_middle(name: str) -> str:
+    """Shorten a long name in its middle, because names often differ at the end.
+
+    >>> shorten_middle("a very long name of a class, number 17")
+    'a very long n…ss, number 17'
+    """
+    half = MAX_NAME_LETTERS // 2
+    return name if len(name) <= MAX_NAME_LETTERS else f"{name[:half]}…{name[-half:]}"
 
 
 def _draw_legend_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: float) -> None:
@@ -221,16 +248,17 @@ def _draw_legend_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: 
             [],
             [],
             color=color,
-            label=f"{label}  ({count:,})",
+            label=f"{shorten_middle(label)}  ({count:,})",
             marker="o",
             linestyle="",
             markersize=7,
         )
         handles.append(handle)
-    axes.legend(
+    legend = axes.legend(
         handles=handles,
         loc="center left",
         bbox_to_anchor=(1.0, height),
         handletextpad=0.2,
         fontsize=NOTE_FONT_SIZE,
     )
+    legend.set_in_layout(False)  # layouts misjudge what is beside a map of a fixed aspect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,16 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
-from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, draw_legend, node_colors
+from kmip_data.drawing.layers import (
+    LEGEND_WIDTH,
+    Categories,
+    Layer,
+    Scale,
+    class_layer,
+    draw_legend,
+    legend_height,
+    node_colors,
+)
 from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
@@ -39,7 +49,7 @@ EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES = (*PART_CODES, "no part")  #: names by the codes of :attr:`CityMap.splits`
 RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
-LONGEST_SIDE = 8.0  #: inches of a map
+LONGEST_SIDE = 8.0  #: inches of a map, at most
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
@@ -254,18 +264,16 @@ def _part_colors(count: int) -> list[str]:
 
 @in_current_style()
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
-    """Draw a map of streets (lines) and intersections (points) for each of ``layers``.
+    """Draw a map of streets (lines) and intersections (points) for each of ``layers``, one per row.
 
     Every map has a legend and a scale bar; north is up.
     """
-    # 1. Create the figure: rows of maps, each with space for its legend.
+    # 1. Create the figure: a row is as high as its map, or as its legend.
     low, high = _map_corners(city.position)
-    width, height = LONGEST_SIDE * (high - low) / (high - low).max()
-    legend_width = 2.6
-    rows = -(-len(layers) // 3)  # at most three maps per row
-    columns = -(-len(layers) // rows)
-    figure_width = columns * (width + legend_width)
-    figure_height = rows * (height + 0.7) + 1.0
+    longest_side = min(LONGEST_SIDE, current_style().max_width - LEGEND_WIDTH)
+    width, height = longest_side * (high - low) / (high - low).max()
+    heights = [max(height, legend_height(layer)) + 0.6 for layer in layers]
+    figure_width = width + LEGEND_WIDTH
     step = -(-len(city.position) // MAX_POINTS)
     footer = f"{city.options}\n{ATTRIBUTION}"
     if step > 1:
@@ -276,19 +284,17 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     is_detour = streets_longer_than_drawn(city)
     if is_detour.any():
         footer += f"; dashed: streets over {MAX_DETOUR:g} times as long as the line"
+    height_of_texts = 1.0  # title and footer
     figure = new_figure(
-        figure_width,
-        figure_height,
-        title=city.title,
-        footer=footer,
-        layout="compressed",
+        figure_width, sum(heights) + height_of_texts, title=city.title, footer=footer
     )
-    scale = figure.get_figwidth() / figure_width
+    figure.get_layout_engine().set(rect=(0, 0, width / figure_width, 1))
+    grid = figure.add_gridspec(len(layers), height_ratios=heights)
 
     # 2. Choose a point size so that points nearly touch in a city of even density.
     position = city.position[::step]
     area_per_point = 72.0**2 * width * height / len(position)
-    area = min(14.0, max(0.8, 0.3 * area_per_point)) * scale**2
+    area = min(14.0, max(0.8, 0.3 * area_per_point))
     straight, detours = (
         edge_line_with_gaps(city.position, city.streets[:, mask][:, ::step])
         for mask in (~is_detour, is_detour)
@@ -296,15 +302,17 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     line_width = min(0.7, 0.35 * math.sqrt(area))
 
     # 3. Draw one panel per layer: streets below, points above, the legend next to them.
-    for number, layer in enumerate(layers):
-        axes = figure.add_subplot(rows, columns, number + 1)
+    title_letters = int(figure_width * current_style().letters_per_inch)
+    for row, layer in enumerate(layers):
+        axes = figure.add_subplot(grid[row])
         axes.set(
             xlim=(low[0], high[0]),
             ylim=(low[1], high[1]),
             aspect="equal",
         )
         axes.set_axis_off()
-        axes.set_title(f"{layer.name}\n{layer.note}")
+        note = textwrap.fill(layer.note, title_letters)
+        axes.set_title(f"{layer.name}\n{note}", linespacing=1.1)
         style = {"color": current_style().line_color, "linewidth": line_width, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)

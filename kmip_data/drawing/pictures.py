@@ -19,6 +19,7 @@ from kmip_data.drawing.layers import (
     draw_color_bar,
     limits_of_scale,
     node_colors,
+    shorten_middle,
 )
 from kmip_data.drawing.maps import format_length, round_length
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
@@ -27,6 +28,7 @@ from kmip_data.drawing.style import (
     Axes,
     Figure,
     current_style,
+    format_percent,
     in_current_style,
     new_figure,
     save_figure,
@@ -37,11 +39,12 @@ MAX_SHARED_PANEL_NODES = 1_000  #: graphs with fewer nodes show nodes and edges 
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
 AZIMUTH = -58.0
 HAZE = 0.55  #: fraction of the background mixed into the colours of the farthest nodes
-NO_LABEL = "neither the graph nor its nodes have a label"
 FIGURE_WIDTH = 16.0  #: inches of four panels
 ROW_HEIGHT = 4.1  #: inches
 MARGIN = 16  #: pixels around the picture of a molecule
-TITLE_LETTERS = 38  #: maximum number of characters per line of a title above one panel
+TITLE_WIDTH = 0.2  #: width of a title above one panel relative to the figure
+LABEL_DISTANCE = 6  #: points below a scale bar
+VALUE_BINS = 20  #: bars of a histogram; a pointed end of a colour bar is as wide as one of 20
 PERCENTILES = (5, 50, 95)  #: percentiles of a target that are drawn
 
 
@@ -54,7 +57,7 @@ class _PictureSettings:
     labels: Labels | None  #: labels of all graphs
     values: Array | None  #: all node targets, which set the limits of the colours
     bins: F64  #: bounds of the degree bins
-    log: bool  #: True if the number of nodes per degree has a logarithmic axis
+    least_share: float  #: lower end of a logarithmic axis of shares of nodes; 0 for a linear axis
     shared: dict[str, Axes]  #: first panel of each kind, with which later ones share axes
 
 
@@ -86,14 +89,14 @@ def plot_records(
         if record.y is not None:
             classes = max(classes, int(record.y.max(initial=-1)) + 1)
     values = [record.values for record in records if record.values is not None]
-    bins, log = _degree_axes(records)
+    bins, least_share = _degree_axes(records)
     settings = _PictureSettings(
         names=[class_name(number, class_names) for number in range(classes)],
         up=up,
         labels=labels,
         values=np.concatenate(values) if values else None,
         bins=bins,
-        log=log,
+        least_share=least_share,
         shared={},
     )
 
@@ -107,14 +110,16 @@ def plot_records(
         else:
             _draw_points(figure.add_subplot(grid[row, 0], **projection), record, layer, settings)
             _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, settings)
-        _draw_degrees(_add_panel(figure, grid[row, 2], "degrees", settings), record, settings)
+        has_label = layer is not None or bool(record.label)
+        cell = grid[row, 2] if has_label else grid[row, 2:]
+        _draw_degrees(_add_panel(figure, cell, "degrees", settings), record, settings)
         if isinstance(layer, Categories):
             _draw_classes(
                 _add_panel(figure, grid[row, 3], "classes", settings, share_y=False), layer
             )
         elif isinstance(layer, Scale):
             _draw_values(_add_panel(figure, grid[row, 3], "values", settings), layer)
-        else:
+        elif has_label:
             _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
     save_figure(figure, path)
 
@@ -152,7 +157,7 @@ def _node_colors(layer: Layer | None, count: int) -> F64:
 
 def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
     """Show the cropped image of a molecule."""
-    axes.set_title(_record_title(axes, record, edges=True))
+    _set_title(axes, *_record_lines(record, edges=True))
     axes.imshow(_crop_margins(record), interpolation="antialiased")
     axes.set_anchor("N")  # aligns the titles of a row
     axes.set_axis_off()
@@ -179,10 +184,10 @@ def _draw_graph(
     axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
 ) -> None:
     """Draw nodes over edges, with arrows if an edge has no reverse."""
-    title = _record_title(axes, record, edges=True)
+    lines = _record_lines(record, edges=True)
     if record.y is not None:
-        title += f"; {_class_joining_text(record)}"
-    axes.set_title(title)
+        lines[-1] += f"; {_class_joining_text(record)}"
+    _set_title(axes, *lines)
     _set_limits(axes, record.pos, settings.up)
     width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
     _add_lines(axes, record.pos[record.edge_index.T], current_style().secondary_color, width)
@@ -222,7 +227,7 @@ def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
 def _draw_points(
     axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
 ) -> None:
-    axes.set_title(_record_title(axes, record))
+    _set_title(axes, *_record_lines(record))
     _set_limits(axes, record.pos, settings.up)
     outline = 0.0
     if record.picture is not None:
@@ -285,12 +290,12 @@ def _draw_edges(
     _add_lines(axes, segments[joins_classes], current_style().text_color, width)
 
     total = record.edge_index.shape[1]
-    title = count_with_noun(total, "edge")
+    lines = [count_with_noun(total, "edge")]
     if count < total:
-        title = f"{count:,} of {total:,} edges"
+        lines = [f"{count:,} of {total:,} edges"]
     if record.y is not None:
-        title += f"\n{_class_joining_text(record)}, highlighted"
-    axes.set_title(title)
+        lines.append(f"{_class_joining_text(record)}, highlighted")
+    _set_title(axes, *lines)
 
 
 def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> None:
@@ -310,8 +315,8 @@ def _class_joining_text(record: PlottableRecord) -> str:
     return f"{fraction:.1%} join two classes"
 
 
-def _record_title(axes: Axes, record: PlottableRecord, *, edges: bool = False) -> str:
-    """Return key and counts of a record, wrapped to the width of the panel."""
+def _record_lines(record: PlottableRecord, *, edges: bool = False) -> list[str]:
+    """Return key and counts of a record, the lines of its title."""
     facts = count_with_noun(len(record.pos), "node")
     if edges:
         facts += f", {count_with_noun(record.edge_index.shape[1], 'edge')}"
@@ -319,9 +324,14 @@ def _record_title(axes: Axes, record: PlottableRecord, *, edges: bool = False) -
             facts += ", directed"
     if record.position_source:
         facts += f" ({record.position_source})"
-    columns = axes.get_subplotspec().colspan
-    letters = TITLE_LETTERS * len(columns)
-    return "\n".join(textwrap.fill(text, letters) for text in (record.key, facts))
+    return [record.key, facts]
+
+
+def _set_title(axes: Axes, *lines: str) -> None:
+    """Set the title of a panel, wrapped to its width."""
+    inches = TITLE_WIDTH * axes.figure.get_figwidth() * len(axes.get_subplotspec().colspan)
+    letters = int(inches * current_style().letters_per_inch)
+    axes.set_title("\n".join(textwrap.fill(line, letters) for line in lines), linespacing=1.1)
 
 
 def _relative_figure_size(axes: Axes) -> float:
@@ -371,6 +381,8 @@ def _set_limits(axes: Axes, pos: Array, up: str) -> None:
 
 def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
     """Add a scale bar of a round length along the lower edge of a point cloud."""
+    from mpl_toolkits.mplot3d.proj3d import proj_transform
+
     low = record.pos.min(axis=0)
     across = float(np.ptp(record.pos[:, 0]))
     if across <= 0:
@@ -381,18 +393,28 @@ def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
     (bar,) = axes.plot(
         *np.stack([start, end]).T, color=current_style().text_color, linewidth=2, clip_on=False
     )
-    text = axes.text(
-        *start, f"{format_length(length)} ", ha="right", va="center", fontsize=NOTE_FONT_SIZE
+    bar.set_in_layout(False)  # its 3D bounding box would distort the layout
+    x, y, _ = proj_transform(*(start + end) / 2, axes.get_proj())
+    text = axes.annotate(
+        format_length(length),
+        (x, y),
+        xytext=(0, -LABEL_DISTANCE),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        fontsize=NOTE_FONT_SIZE,
     )
-    for mark in (bar, text):
-        mark.set_in_layout(False)  # its 3D bounding box would distort the layout
+    text.set_in_layout(False)
 
 
 # --- Degrees, classes and labels ------------------------------------------------------------------
 
 
-def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, bool]:
-    """Return the bins for the degrees of all records, and True if hubs need a logarithmic axis."""
+def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
+    """Return the bins for the degrees of all records, and the lower end of a logarithmic axis.
+
+    Hubs need a logarithmic axis, which shows a single node; 0 stands for a linear axis.
+    """
     max_degree = 0
     log = False
     for record in records:
@@ -401,82 +423,95 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, bool]:
         max_degree = max(max_degree, max_degree_here)
         log = log or max_degree_here > 10 * max(1, mean)
     step = -(-(max_degree + 1) // 40)
-    return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, log
+    least_share = 0.0
+    if log:
+        least_share = 0.7 / max(len(record.pos) for record in records)
+    return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, least_share
 
 
 def _draw_degrees(axes: Axes, record: PlottableRecord, settings: _PictureSettings) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     incoming, outgoing = record.degrees()
-    headroom = 0.3 / _relative_figure_size(axes)  # for the legend above the bars
     color = current_style().palette[0]
-    style = {"bins": settings.bins, "log": settings.log}
+    weights = np.full(len(outgoing), 1 / max(1, len(outgoing)))
+    style = {"bins": settings.bins, "log": settings.least_share > 0, "weights": weights}
     if np.array_equal(incoming, outgoing):
         axes.hist(outgoing, color=color, label="in- and out-degree", **style)
     else:
         axes.hist(outgoing, color=color, label="out-degree", **style)
+        outline = {"color": current_style().text_color, "linewidth": 1.2}
         if incoming.min() == incoming.max():
-            line = {
-                "color": current_style().text_color,
-                "linewidth": 1.2,
-                "ymax": 1 / (1 + headroom),
-            }
-            axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **line)
+            axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **outline)
         else:
-            outline = {"histtype": "step", "color": current_style().text_color}
-            axes.hist(incoming, label="in-degree", **outline, **style)
-    axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
-    axes.margins(y=headroom)
-    axes.legend(loc="upper left")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if settings.log:
-        axes.set_ylim(bottom=0.7)  # counts start at one
-        axes.yaxis.set_major_formatter("{x:,g}")
-    else:
-        _label_whole_numbers(axes.yaxis)
+            axes.hist(incoming, label="in-degree", histtype="step", **outline, **style)
+    axes.set(xlabel="edges of a node", ylabel="share of nodes")
+    # The legend stands in place of a title, above the bars.
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0)
+    _label_whole_numbers(axes.xaxis, bins=8)
+    axes.set_ylim(bottom=settings.least_share)
+    axes.yaxis.set_major_formatter(format_percent)
 
 
 def _draw_values(axes: Axes, layer: Scale) -> None:
-    """Draw a histogram of the nodes' targets above their colour bar."""
+    """Draw a histogram of the nodes' targets on their colour bar.
+
+    Pointed ends of the bar are one bin each, with the values beyond its limits.
+    """
     limits = layer.limits
+    place = {"cax": axes.inset_axes((0, -0.1, 1, 0.06)), "orientation": "horizontal"}
+    bar = draw_color_bar(axes, layer, **place)
+    width = (bar.vmax - bar.vmin) / VALUE_BINS
+    edges = bar.vmin + width * np.arange(-1, VALUE_BINS + 2)
     finite = layer.values[np.isfinite(layer.values)]
-    edges = np.linspace(limits.low, limits.high, 21)
-    counts, _ = np.histogram(finite.clip(limits.low, limits.high), edges)
+    counts, _ = np.histogram(finite.clip(edges[0], edges[-1]), edges)
     centres = (edges[:-1] + edges[1:]) / 2
     colors = node_colors(Scale("", centres, "", limit_values=layer.limit_values))
-    axes.bar(centres, counts, width=np.diff(edges), color=colors)
+    axes.bar(centres, counts / max(1, len(layer.values)), width=width, color=colors)
+    left = bar.vmin - width * (limits.least < limits.low)
+    right = bar.vmax + width * (limits.most > limits.high)
+    axes.set(ylabel="share of nodes", xticks=[], xlim=(left, right))
+    axes.yaxis.set_major_formatter(format_percent)
+    lines = ["target of the nodes"]
     missing = limits_of_scale(layer.values).missing
-    axes.set(title="target of the nodes", ylabel="nodes", xticks=[])
     if missing:
-        note = f"{count_with_noun(missing, 'node')} without a target, drawn grey"
-        axes.set_title(f"target of the nodes\n{note}")
-    _label_whole_numbers(axes.yaxis)
-    draw_color_bar(axes, layer, ax=axes, orientation="horizontal", pad=0.02, aspect=30)
+        lines.append(f"{count_with_noun(missing, 'node')} without a target, drawn grey")
+    _set_title(axes, *lines)
 
 
 def _draw_classes(axes: Axes, layer: Categories) -> None:
     rows = [row for row in zip(layer.labels, layer.counts, layer.colors, strict=True) if row[1]]
-    axes.set_title("classes")
-    axes.set_xlabel("nodes")
+    axes.set(title="classes", xlabel="share of nodes")
     if not rows:
         axes.set_axis_off()
         return
     names, counts, colors = zip(*rows, strict=True)
-    bars = axes.barh(range(len(rows)), counts, color=colors)
-    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE_FONT_SIZE)
-    axes.set_yticks(range(len(rows)), names)
+    _draw_bars(axes, names, counts, colors, total=sum(counts))
+    axes.xaxis.set_major_formatter(format_percent)
+
+
+def _draw_bars(
+    axes: Axes,
+    names: Sequence[str],
+    counts: Sequence[int] | I64,
+    colors: object,
+    total: int = 1,
+) -> None:
+    """Draw a named horizontal bar for each count, as a share of ``total``, and its number."""
+    rows = range(len(names))
+    bars = axes.barh(rows, np.divide(counts, total), color=colors)
+    numbers = [f"{count:,}" for count in counts]
+    axes.bar_label(bars, numbers, padding=3, fontsize=NOTE_FONT_SIZE)
+    axes.set_yticks(rows, map(shorten_middle, names))
     axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
-    _label_whole_numbers(axes.xaxis, bins=4)
+    axes.locator_params("x", nbins=4)
 
 
 def _draw_label(axes: Axes, record: PlottableRecord, labels: Labels | None) -> None:
     """Draw the label of the graph in comparison with the labels of all graphs."""
     if labels is None or record.label_value is None:
-        axes.set_title("label of the graph" if record.label else "")
-        text = record.label or NO_LABEL
+        axes.set_title("label of the graph")
         alignment = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, textwrap.fill(text, 30) if not record.label else text, **alignment)
+        axes.text(0.5, 0.5, record.label, **alignment)
         axes.set_axis_off()
     elif labels.counts is not None:
         _draw_counts(axes, record, labels.names, labels.counts)
@@ -491,16 +526,12 @@ def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], coun
     value = np.asarray(record.label_value)
     is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
     colors = np.where(is_label, current_style().palette[0], current_style().line_color)
-    rows = np.arange(len(names))
-    bars = axes.barh(rows, counts, color=colors)
-    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE_FONT_SIZE)
-    axes.set_yticks(rows, [textwrap.shorten(name, 26, placeholder="…") for name in names])
-    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
-    axes.margins(x=0.15)
-    axes.set(title="labels of all graphs; coloured: this graph", xlabel="graphs")
+    _draw_bars(axes, names, counts, colors)
+    _set_title(axes, "labels of all graphs; coloured: this graph")
+    axes.set_xlabel("graphs")
+    _label_whole_numbers(axes.xaxis, bins=4)
     for tick, is_bold in zip(axes.get_yticklabels(), is_label, strict=True):
         tick.set_fontweight("bold" if is_bold else "normal")
-    _label_whole_numbers(axes.xaxis, bins=4)
 
 
 def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) -> None:
@@ -508,7 +539,8 @@ def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) 
     axes.hist(values[np.isfinite(values)], bins=30, color=current_style().line_color)
     axes.axvline(float(np.asarray(record.label_value).item()), color=current_style().palette[1])
     text = f"{record.label} {unit}".strip()
-    axes.set(title=f"label of this graph: {text}", xlabel=unit or "label", ylabel="graphs")
+    _set_title(axes, f"label of this graph: {text}")
+    axes.set(xlabel=unit or "label", ylabel="graphs")
     _label_whole_numbers(axes.yaxis)
 
 
@@ -535,5 +567,5 @@ def _label_whole_numbers(axis: Any, bins: int = 6) -> None:
     """Label an axis of counts with whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=bins, integer=True))
+    axis.set_major_locator(MaxNLocator(nbins=bins, integer=True, min_n_ticks=1))
     axis.set_major_formatter("{x:,.0f}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -67,7 +67,6 @@ IMAGE_METADATA: dict[str, dict[str, None]] = {
 }
 MAX_MISSING_LETTERS = 12  #: maximum number of characters without a font in a message
 _NO_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
-Layout = Literal["constrained", "compressed"]
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
 Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
 
@@ -86,6 +85,7 @@ class Style:
     has_title: bool = True  #: False for papers, which have captions
     dots_per_inch: int = 110  #: resolution of a PNG
     body_points: int = BODY_POINTS
+    letters_per_inch: float = 11.5  #: of the body, on average
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
     #: right and wrong test nodes, right and wrong nodes seen in training, and nodes in no part
@@ -110,6 +110,7 @@ STYLES = {
         has_title=False,
         dots_per_inch=300,
         body_points=BODY_POINTS_IN_PRINT,
+        letters_per_inch=18,
     ),
 }
 _CURRENT: ContextVar[str] = ContextVar("style", default="light")
@@ -145,7 +146,6 @@ def new_figure(
     *,
     title: str = "",
     footer: str = "",
-    layout: Layout = "constrained",
 ) -> Figure:
     """Return a figure of the given inches, scaled down to the maximum width of the style."""
     from matplotlib import figure as mpl_figure
@@ -153,13 +153,13 @@ def new_figure(
     style = current_style()
     scale = min(1.0, style.max_width / width)
     size = (scale * width, scale * height)
-    figure = mpl_figure.Figure(figsize=size, layout=layout)
+    figure = mpl_figure.Figure(figsize=size, layout="constrained")
     if title and style.has_title:
         letters = max(40, int(8 * width))
         lines = [textwrap.fill(line, letters) for line in title.split("\n")]
         figure.suptitle("\n".join(lines))
     if footer:
-        letters = max(40, int(14 * scale * width))
+        letters = max(40, int(1.2 * style.letters_per_inch * scale * width))
         lines = [textwrap.fill(line, letters) for line in footer.split("\n") if line]
         figure.supxlabel("\n".join(lines), fontsize=NOTE_FONT_SIZE, color=style.secondary_color)
     return figure

@@ -187,7 +187,7 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     )
     plot_records([molecule], tmp_path / "p.png", title="t", footer="f")
     titles = [axes.get_title() for axes in axes_of_figure]
-    assert len(titles) == 3, "bonds and atoms are not drawn twice"
+    assert len(titles) == 2, "bonds and atoms are not drawn twice, and no panel is empty"
     assert titles[0].startswith(f"chain\n{len(pos)} nodes, {edges.shape[1]} edges")
     # Letters of oxygen are red: as high as LABEL_HEIGHT in the picture, half of that in a panel of 110
     # dots an inch.
@@ -219,7 +219,7 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     grey = to_rgba(current_style().missing)
     assert [tuple(color) == grey for color in dots.get_facecolors()] == [False, True, False, True]
     assert "2 nodes without a target" in targets.get_title()
-    bar = next(axes for axes in figure.axes if axes.get_label() == "<colorbar>")
+    (bar,) = targets.child_axes
     assert (bar.get_xlim(), bar.get_xlabel()) == ((1, 9), "target [m]"), "of all rows"
 
 
@@ -229,7 +229,7 @@ def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
     classes = figure.axes[2]
     names = [tick.get_text() for tick in classes.get_yticklabels()]
     assert names == ["a", "b", "no class"]
-    assert [bar.get_width() for bar in classes.patches] == [1, 1, 2]
+    assert [bar.get_width() for bar in classes.patches] == [0.25, 0.25, 0.5]
     assert classes.patches[2].get_facecolor() == to_rgba(current_style().missing)
 
 
@@ -238,7 +238,7 @@ def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_
     for edges, arrows in ((both, 0), (both[:, :3], 1)):
         one = PlottableRecord("a", np.eye(3)[:, :2], None, edges)
         axes = figure_of(monkeypatch, tmp_path, [one]).axes
-        assert len(axes) == 3, "graph, degrees, label"
+        assert len(axes) == 2, "graph and degrees: there is no label"
         heads = [each for each in axes[0].collections if isinstance(each, Quiver)]
         assert len(heads) == arrows
         assert (", directed" in axes[0].get_title()) == bool(arrows)
@@ -277,13 +277,13 @@ def test_rows_share_axes_and_logarithmic_axes_exclude_zero(monkeypatch, tmp_path
     hub = np.stack([np.arange(1, 200), np.zeros(199, np.int64)])
     star = PlottableRecord("star", np.random.default_rng(0).random((200, 2)), None, hub)
     figure = figure_of(monkeypatch, tmp_path, [star, random_record(60, 2, classes=0)])
-    degrees = [axes for axes in figure.axes if axes.get_title() == "degrees"]
+    degrees = [axes for axes in figure.axes if axes.get_xlabel() == "edges of a node"]
     assert degrees[0].get_xlim() == degrees[1].get_xlim()
     assert degrees[0].get_ylim() == degrees[1].get_ylim()
-    assert degrees[0].get_ylim()[0] > 0.5
+    assert 0.5 / 200 < degrees[0].get_ylim()[0] < 1 / 200, "less than one node of 200"
     figure.canvas.draw()
     texts = [tick.get_text() for tick in degrees[0].get_yticklabels()]
-    assert "0" not in texts
+    assert "0 %" not in texts
 
 
 def test_points_farther_away_are_paler(monkeypatch, tmp_path):

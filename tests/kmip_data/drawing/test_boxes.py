@@ -1,0 +1,145 @@
+"""Nothing in a picture is clipped or overlaps, whatever its data: the boxes of texts and panels are measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.legend import Legend
+
+from kmip_data.drawing import maps, pictures
+from kmip_data.drawing.maps import city_layers, draw_map
+from kmip_data.drawing.pictures import plot_records
+from kmip_data.drawing.plottable_record import Labels, PlottableRecord
+from kmip_data.drawing.style import current_style, using_style
+
+LONG_NAMES = [f"{'very ' * 14}long {number}" for number in (18, 19)]  # 77 letters
+
+
+@pytest.fixture
+def draw(monkeypatch):
+    """Function that calls another with a style, and returns the figure that would be saved."""
+
+    def figure_of(style, function, *args, **options):
+        figures = []
+        for module in (maps, pictures):
+            monkeypatch.setattr(
+                module, "save_figure", lambda figure, *_, **__: figures.append(figure)
+            )
+        with using_style(style):
+            function(*args, Path("p.png"), **options)
+            figures[0].draw_without_rendering()
+            assert figures[0].get_figwidth() <= current_style().max_width
+        return figures[0]
+
+    return figure_of
+
+
+def texts_of(axes):
+    """Visible texts of a panel, and its legend as one box."""
+    texts = [axes.title, *axes.texts]
+    for axis in (axes.xaxis, axes.yaxis) if axes.axison else ():
+        low, high = sorted(axis.get_view_interval())
+        texts.append(axis.label)
+        texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    texts = [text for text in texts if text.get_text()]
+    bars = [child for child in axes.child_axes if child.axison]
+    texts += [text for bar in bars for text in texts_of(bar)]
+    return texts + [child for child in axes.get_children() if isinstance(child, Legend)]
+
+
+def assert_boxes_are_apart(figure, *, is_cropped=False):
+    """Fail if a text or legend is clipped, or overlaps another or the panel of another."""
+    renderer = figure._get_renderer()
+    words = [(None, text) for text in figure.texts]
+    words += [(axes, text) for axes in figure.axes for text in texts_of(axes)]
+    boxes = [(owner, text, text.get_window_extent(renderer)) for owner, text in words]
+    assert len(boxes) > 4
+    for _, text, box in boxes:
+        outside = max(-box.x0, -box.y0, box.x1 - figure.bbox.x1, box.y1 - figure.bbox.y1)
+        assert is_cropped or outside < 1, text
+    for (_, text, box), (_, other, other_box) in combinations(boxes, 2):
+        assert not overlap(box, other_box), (text, other)
+    for owner, text, box in boxes:
+        for axes in figure.axes:
+            assert axes is owner or not overlap(box, axes.get_window_extent(renderer)), text
+
+
+def overlap(one, other):
+    """True if two boxes share more than a pixel in both directions."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return width > 1 and height > 1
+
+
+@pytest.mark.parametrize("style", ["light", "paper"])
+@pytest.mark.parametrize("stretch", [(9.0, 1.0), (1.0, 9.0)])
+def test_maps_of_wide_and_tall_cities_are_apart(draw, city, style, stretch):
+    small = city.position[:100] * stretch
+    few = {
+        "classes": city.classes[:100],
+        "eccentricity": city.eccentricity[:100],
+        "splits": {LONG_NAMES[0]: city.splits["random-seed0"][:100]},
+        "streets": city.streets[:, :0],
+        "lengths": city.lengths[:0],
+        "class_names": [LONG_NAMES[0]] * 10,
+    }
+    few = replace(city, position=small, **few)
+    layers = city_layers(few)
+    figure = draw(style, draw_map, few, layers)
+    assert_boxes_are_apart(figure, is_cropped=True)
+    width = figure.get_tightbbox().width
+    with using_style(style):
+        assert width < current_style().max_width
+    assert len(figure.axes) == len(layers)
+    for axes in figure.axes:
+        longest_side = max(axes.get_window_extent().size) / figure.dpi
+        assert longest_side > 3.5, "a map is no stamp, on paper too"
+
+
+@pytest.mark.parametrize("style", ["light", "paper"])
+def test_panels_of_records_are_apart(draw, style):
+    rng = np.random.default_rng(0)
+    graph = PlottableRecord(LONG_NAMES[0], rng.random((60, 2)), None, rng.integers(0, 60, (2, 90)))
+    cloud = PlottableRecord(
+        "cloud",
+        rng.random((1_200, 3)) * (8, 3, 2),
+        rng.integers(0, 2, 1_200),
+        rng.integers(0, 1_200, (2, 3_000)),
+        metres=True,
+    )
+    records = [
+        PlottableRecord("one node", np.zeros((1, 2)), None, np.zeros((2, 0), np.int64)),
+        replace(graph, y=rng.integers(0, 2, 60)),
+        replace(graph, values=rng.normal(size=60), unit="eV"),
+        replace(graph, label=LONG_NAMES[0], label_value=np.array([1, 0])),
+        cloud,
+    ]
+    labels = Labels(tuple(LONG_NAMES), "", counts=np.array([1_010, 1]))
+    texts = {"title": LONG_NAMES[0], "footer": LONG_NAMES[0], "class_names": LONG_NAMES}
+    assert_boxes_are_apart(draw(style, plot_records, records, labels=labels, **texts))
+    alone = draw(style, plot_records, records[:1], **texts)
+    assert_boxes_are_apart(alone)
+    degrees = alone.axes[1]
+    assert [text.get_text() for text in texts_of(degrees) if text in degrees.get_xticklabels()] == [
+        "0"
+    ], "no degree of −0.45"
+
+
+def test_a_histogram_of_targets_stands_on_its_colour_bar(draw):
+    """Each bar has the colour below it, pointed ends included."""
+    values = np.concatenate([np.linspace(10, 20, 500), [-90] * 3, [90] * 3])
+    record = PlottableRecord("a", np.zeros((len(values), 2)), None, np.zeros((2, 0), np.int64))
+    for ends in (values, values[:503], np.full(4, 7.0)):
+        one = replace(record, pos=record.pos[: len(ends)], values=ends)
+        figure = draw("light", plot_records, [one], title="t", footer="f")
+        histogram = figure.axes[2]
+        (bar_axes,) = histogram.child_axes
+        assert sum(bar.get_height() for bar in histogram.patches) == pytest.approx(1)
+        for value in bar_axes.get_xlim():
+            on_bar = bar_axes.transData.transform((value, 0))[0]
+            on_histogram = histogram.transData.transform((value, 0))[0]
+            assert on_bar == pytest.approx(on_histogram, abs=1)
