@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kmip_data.drawing.explorer_page import GraphPredictions
     from kmip_data.drawing.page_graph import PageGraph
     from kmip_data.models.training.run.finished_run import OpenedRun
+    from kmip_data.models.training.run.result import RunResult
     from kmip_data.reading.dataset import ShardedDataset
 
     #: A graph of a page, and the predictions of up to two runs for it.
@@ -252,9 +253,26 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
         "group": configuration_digest(run),
         "columns": columns,
         "answers": answers_on_test(run.result),
+        "references": _reference_values(run.result),
+        "errors": {
+            f"test_{metric}": error for metric, error in run.result.standard_errors.items()
+        },
         "best": run.result.best_epoch + 1,
         "influence": influence,
     }
+
+
+def _reference_values(result: RunResult) -> dict[str, dict[str, float]]:
+    """Return the reference answers on val and test by name, for the curve of the metric on each part."""
+    from kmip_data.models.training.references.reference import short_title
+
+    values: dict[str, dict[str, float]] = {"val": {}, "test": {}}
+    for name, reference in result.references.items():
+        for part, by_name in values.items():
+            value = getattr(reference, part)
+            if value is not None:
+                by_name[short_title(name)] = value
+    return {f"{part}_{result.metric}": by_name for part, by_name in values.items()}
 
 
 def _run_to_compare(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | None:

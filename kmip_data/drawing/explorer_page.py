@@ -22,7 +22,7 @@ DECADES = 4  #: decades shown below the strongest influence, as in ``influence.j
 #: Scripts, in loading order.
 SCRIPTS = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
-    "page.js", "explore.js",
+    "share.js", "page.js", "explore.js",
 )  # fmt: skip
 
 

@@ -345,7 +345,7 @@ function showFigures({ runs = [], label, split, curves }) {
   const errors = byHops.length ? byHops : found.filter(([, each]) => each);
   $("errors").hidden = !errors.length;
   if (errors.length) {
-    const most = Math.max(...errors.flatMap(([, { rows }]) => rows.map(([, mean]) => mean))); // one scale for both
+    const most = Math.max(...errors.flatMap(([, { rows }]) => rows.map(([, mean, , spread = 0]) => mean + spread))); // one scale for both
     const title = (run) => (errors.length > 1 ? [element("h2", { textContent: shortName(run, errors.map(([name]) => ({ run: name }))) })] : []);
     $("errors").querySelector("p").textContent = errors[0][1].note;
     $("errors").querySelector("div").replaceChildren(...errors.flatMap(([run, each]) => [...title(run), errorChart(each, most)]));

@@ -13,7 +13,7 @@ function drawn(name, attributes, ...children) {
 function confusionTable(all, matrix) {
   const there = all.map((_, i) => i).filter((i) => matrix[i].some(Boolean) || matrix.some((row) => row[i]));
   const [names, counts] = [there.map((i) => all[i]), there.map((i) => there.map((j) => matrix[i][j]))];
-  const short = names.map((name) => (names.length > 6 ? name.split(":")[0].slice(0, 8) : name));
+  const short = names.map((name) => (names.length > 6 ? name.split(":")[0] : name));
   const heading = (i) => element("th", { textContent: short[i], title: names[i] });
   const head = element("tr", {}, element("th"), ...names.map((_, i) => heading(i)));
   const rows = counts.map((row, i) => {
@@ -55,11 +55,14 @@ function grouped(runs, column) {
   return curves.map((curve, i) => ({ ...curve, label: once(curve.model) ? curve.model : curve.name, color: hue(i) }));
 }
 
+// The reference answers on the part that a column is measured on, by name.
+const referencesOf = (runs, column) => new Map(runs.flatMap((run) => Object.entries((run.references || {})[column] || {})));
+
 // One column over epochs, hops or edges: a line and a band for each group of runs.
 function curveChart(runs, column) {
   const curves = grouped(runs, column);
   const all = curves.flatMap(({ points }) => points);
-  const [least, most] = extent(all.flatMap(({ low, high }) => [low, high]));
+  const [least, most] = extent([...all.flatMap(({ low, high }) => [low, high]), ...referencesOf(runs, column).values()]);
   const last = extent(all.map(({ step }) => step).concat(1))[1];
   const unit = { hop: "hop", distance: "edge" }[column.split("by ")[1]] || "epoch";
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
@@ -85,11 +88,25 @@ function curveChart(runs, column) {
   const axis = drawn("path", { class: "axis", d: `M${LEFT} 6V${HIGH - BELOW}H${WIDE - 6}` });
   const first = drawn("text", { x: x(1), y: HIGH - 8, "text-anchor": "middle" }, "1");
   const look = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${column} over ${unit}s` };
-  const svg = drawn("svg", look, axis, first, ...marks, ...lines);
+  const references = [...referencesOf(runs, column)].map(([name, value]) =>
+    drawn("path", { class: "reference", d: `M${LEFT} ${y(value)}H${WIDE - 6}` }, drawn("title", {}, `${name}: ${written(value)}`)));
+  const spreads = runs.flatMap(({ best, columns, errors = {} }) => (columns[column] || []).flatMap(([step, value]) => {
+    if (!isEpoch || step !== best || !errors[column]) return [];
+    return [drawn("path", { class: "spread", d: `M${x(step)} ${y(value - errors[column])}V${y(value + errors[column])}` })];
+  }));
+  const svg = drawn("svg", look, axis, first, ...marks, ...references, ...lines, ...spreads);
   const ending = (points) => (points.length ? `${written(points.at(-1).mean)} at the end` : "has none");
   const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
   const bestOf = (best) => (isEpoch && best.length ? `; ring: best epoch ${best.join(", ")}` : "");
-  return [svg, ...curves.map(({ label, count, points, color, best }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}${bestOf(best)}`))];
+  const names = [...referencesOf(runs, column)].sort(([, a], [, b]) => b - a).map(([name, value]) => `${name} ${written(value)}`);
+  const notes = [];
+  if (names.length) notes.push(`Dashed, from above: ${names.join(", ")}.`);
+  if (spreads.length) notes.push("Bars at rings: ± the standard error of one run.");
+  return [
+    svg,
+    ...curves.map(({ label, count, points, color, best }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}${bestOf(best)}`)),
+    ...notes.map((textContent) => element("p", { textContent })),
+  ];
 }
 
 // Rows of distance, mean error and number of nodes. Of the test nodes of a run on one graph: hops from the
@@ -105,11 +122,15 @@ function errorByHops(split, suffix) {
   const [of, sums] = [error.codes ? (node) => error.codes[node] : columns.get(error.name), new Map()];
   for (const [node, hop] of hops) {
     if (parts.codes[node] !== 2) continue;
-    const [sum, count] = sums.get(hop) || [0, 0];
-    sums.set(hop, [sum + of(node), count + 1]);
+    const [sum, count, squares] = sums.get(hop) || [0, 0, 0];
+    sums.set(hop, [sum + of(node), count + 1, squares + of(node) ** 2]);
   }
-  const rows = [...sums].map(([hop, [sum, count]]) => [hop, sum / count, count]).sort(([a], [b]) => a - b);
-  const note = `${error.codes ? "Classes off" : "Absolute error"}, mean of the test ${header.node_noun}s by hops to the nearest one in training.`;
+  // Rows also have the standard error of the mean, of two nodes or more.
+  const rows = [...sums].map(([hop, [sum, count, squares]]) => {
+    const variance = Math.max(squares - sum ** 2 / count, 0) / (count - 1);
+    return [hop, sum / count, count, count > 1 ? Math.sqrt(variance / count) : 0];
+  }).sort(([a], [b]) => a - b);
+  const note = `${error.codes ? "Classes off" : "Absolute error"}, mean of the test ${header.node_noun}s by hops to the nearest one in training, ± its standard error. A paler bar stands for fewer ${header.node_noun}s.`;
   return rows.length ? { rows, note, unit: error.codes ? "classes off" : error.unit, step: "hop" } : null;
 }
 
@@ -127,12 +148,15 @@ function errorChart({ rows, note, unit, step }, most) {
   const away = (far) => `${far} ${step}${far === 1 ? "" : "s"}`;
   const nodes = Math.max(...rows.map(([, , count]) => count));
   const wide = (WIDE - LEFT - 6) / rows.length;
-  const bars = rows.map(([hop, mean, count], i) => {
-    const high = (mean / (most || 1)) * (HIGH - BELOW - 10);
+  const scaled = (value) => Math.min(value / (most || 1), 1) * (HIGH - BELOW - 10);
+  const bars = rows.flatMap(([hop, mean, count, spread = 0], i) => {
+    const high = scaled(mean);
+    const [middle, ends] = [LEFT + (i + 0.5) * wide, [mean - spread, mean + spread].map((value) => HIGH - BELOW - scaled(Math.max(value, 0)))];
     const look = { x: LEFT + i * wide + 1, y: HIGH - BELOW - high, width: Math.max(wide - 2, 1), height: high };
     const style = `stroke: ${hue(1)}; fill: ${hue(1)}; fill-opacity: ${0.3 + 0.7 * Math.sqrt(count / nodes)}`;
     const nodesOf = step === "hop" ? `, ${count.toLocaleString("en")} nodes` : "";
-    return drawn("rect", { ...look, style }, drawn("title", {}, `${away(hop)}: ${written(mean)}${unit && ` ${unit}`}${nodesOf}`));
+    const bar = drawn("rect", { ...look, style }, drawn("title", {}, `${away(hop)}: ${written(mean)}${unit && ` ${unit}`}${nodesOf}`));
+    return spread ? [bar, drawn("path", { class: "spread", d: `M${middle} ${ends[0]}V${ends[1]}` })] : [bar];
   });
   const texts = [[LEFT - 4, 12, written(most)], [LEFT - 4, HIGH - BELOW, "0"]].map(([x, y, text]) => drawn("text", { x, y, "text-anchor": "end" }, text));
   const ends = [rows[0], rows.at(-1)].map(([hop], i) => drawn("text", { x: i ? WIDE - 6 : LEFT, y: HIGH - 8, "text-anchor": i ? "end" : "start" }, away(hop)));
@@ -146,6 +170,8 @@ function showAnswers(runs, place) {
   place.hidden = rows.size < 2;
   const row = ([name, value]) => element("tr", {}, element("th", { textContent: name }), element("td", { textContent: value }));
   place.querySelector("tbody").replaceChildren(...[...rows.values()].map(row));
+  const isSpread = [...rows.values()].some(([, value]) => value.includes("±"));
+  place.querySelector("p").textContent = isSpread ? `±: standard error of one run over its test ${header.node_noun === "intersection" ? "intersections" : "items"}.` : "";
 }
 
 // A choice of columns, and below it the chart of the one that is chosen. Whether there is any.

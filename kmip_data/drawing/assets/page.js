@@ -14,8 +14,8 @@ const state = {
 
 async function startPage() {
   const records = [$("header"), ...document.querySelectorAll("script.header")];
-  const [wanted, kept] = location.hash.slice(1).split(",").map(decodeURIComponent); // number of the record, name of the layer
-  const record = Math.min(Number(wanted) || 0, records.length - 1);
+  const shared = new URLSearchParams(location.hash.slice(1));
+  const record = Math.min(Math.max(Math.trunc(Number(shared.get("record"))) || 0, 0), records.length - 1);
   header = JSON.parse(records[record].textContent);
   const data = records[record].nextElementSibling;
   array = await readArrays(data.textContent);
@@ -49,12 +49,14 @@ async function startPage() {
     else view.fit(); // all of it stays in view from every side, until someone zooms
   });
   const ends = () => Array.from($("panes").querySelectorAll("span"), (each) => each.offsetTop + each.offsetHeight);
-  // What titles, buttons and credit take from a pane: right, above and below.
+  // What titles, buttons and credit take from a pane, right, above and below, and the margin around the graph.
   const covered = () => {
     const [buttons, phone] = [$("buttons"), matchMedia("(max-width: 720px)").matches];
-    const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) : 0;
+    const margin = phone ? 10 : 30;
+    const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) + 10 : 0;
+    const above = Math.max(titles, phone ? buttons.offsetTop + buttons.offsetHeight : 0) - margin;
     const right = phone || state.panes > 1 ? 0 : buttons.offsetWidth;
-    return [right, Math.max(titles - 20, 0), Math.max($("credit").offsetHeight - 10, 0) + (phone ? buttons.offsetHeight : 0)];
+    return [right, Math.max(above, 0), Math.max($("credit").offsetHeight + 20 - margin, 0), margin];
   };
   view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
@@ -63,6 +65,9 @@ async function startPage() {
   else drawing.move(x, y);
 
   startRecords(record, records.length);
+  $("within").placeholder = `Search ${columns.size.toLocaleString("en")} columns`;
+  $("within").ariaLabel = $("within").placeholder;
+  $("within").addEventListener("input", () => describe(state.node >= 0 ? state.node : state.hovered));
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
   $("key").textContent = header.key ?? "";
@@ -86,10 +91,11 @@ async function startPage() {
   $("scale").hidden = !header.metres && !header.metre;
   startExplorer();
   describe(-1);
-  const first = Math.max(ways.findIndex(({ name }) => name === kept), 0);
-  $("by").value = first;
+  const first = Math.max(ways.findIndex(({ name }) => name === shared.get("by")), 0);
   colorBy(ways[first]);
+  listWays.again();
   view.fit();
+  startSharing(shared, record);
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };
@@ -97,19 +103,28 @@ async function startPage() {
 }
 
 const OF_RUNS = /^(influence|attention|both runs|(right or wrong|predicted class|(absolute )?error|prediction)( \(.*\))?)$/;
-const MANY = 20; // ways to colour from which they can be searched
+const MANY = 20; // columns, or ways to colour, from which they can be searched, and those of no use are left out
+const LISTED_WAYS = 100;
+const isSearched = (name, text) => name.toLowerCase().includes(text.toLowerCase());
+
+// A column has one value for all nodes.
+const isUnused = ({ limits, counts }) => (limits ? limits.least === limits.most && !limits.missing : counts.filter(Boolean).length === 1);
 
 // The ways to colour by, in groups; those that have a word of the search in their name.
 function listWays(ways) {
   const group = ({ name, isColumn }) => (isColumn ? "Columns" : OF_RUNS.test(name) ? "Runs" : "Data");
   const list = () => {
-    const text = $("find").value.toLowerCase();
+    const text = $("find").value;
+    const isWanted = (way) => (text ? isSearched(way.name, text) : way === state.layer || ways.length < MANY || !way.isUnused);
+    const wanted = ways.map((way, value) => ({ way, value })).filter(({ way }) => isWanted(way));
+    const listed = wanted.filter(({ way }, i) => i < LISTED_WAYS || way === state.layer);
     const groups = ["Runs", "Data", "Columns"].map((label) => {
-      const options = ways.flatMap((way, value) => (group(way) === label && way.name.toLowerCase().includes(text)
-        ? [element("option", { value, textContent: way.name })] : []));
+      const options = listed.filter(({ way }) => group(way) === label).map(({ way, value }) => element("option", { value, textContent: way.name }));
       return element("optgroup", { label }, ...options);
     });
-    $("by").replaceChildren(...groups.filter((each) => each.children.length));
+    const more = wanted.length - listed.length;
+    const rest = element("optgroup", { label: `${more.toLocaleString("en")} more: search them` });
+    $("by").replaceChildren(...groups.filter((each) => each.children.length), ...(more ? [rest] : []));
     $("by").value = ways.indexOf(state.layer);
   };
   const change = () => $("by").value && colorBy(ways[$("by").value]);
@@ -124,14 +139,14 @@ function listWays(ways) {
   });
   $("by").addEventListener("change", change);
   list();
+  listWays.again = list;
 }
 
 // Buttons and keys for the records of the page. Another record is read when the page loads again.
 function startRecords(record, count) {
   const turn = (to) => {
     if (to < 0 || to >= count) return;
-    location.hash = `${to},${encodeURIComponent(state.layer.name)}`;
-    location.reload();
+    location.hash = new URLSearchParams({ record: to, by: state.layer.name }); // read when the page loads again
   };
   const [previous, next] = [$("previous"), $("next")];
   previous.disabled = record === 0;
@@ -215,6 +230,7 @@ function drawNow() {
   if (header.metres || header.metre) drawScale();
   if (header.picture) placePicture();
   drawMarks();
+  remember();
 }
 
 // Colour position, strength, size and glow of every node: what is filtered out is gone, what is not held dims.
@@ -252,9 +268,10 @@ function drawScale() {
 }
 
 // A column as a layer: of categories if its values have labels.
-function layerOfColumn({ name, labels, colors, counts, codes }) {
-  if (!labels) return { name, isColumn: true };
-  return { name, isColumn: true, labels, colors, counts, codes: array(codes) };
+function layerOfColumn(column) {
+  const { name, labels, colors, counts, codes } = column;
+  const way = { name, isColumn: true, isUnused: isUnused(column) };
+  return labels ? { ...way, labels, colors, counts, codes: array(codes) } : way;
 }
 
 // What a layer says of a node.
@@ -270,12 +287,22 @@ const brief = (name, value) => ((header.degrees || []).includes(name) ? value.to
 function describe(node) {
   const noun = header.node_noun[0].toUpperCase() + header.node_noun.slice(1);
   $("chosen").textContent = node < 0 ? `Point at ${nounWithArticle()}` : `${noun} ${node}${node === state.node ? " (held)" : ""}`;
+  const isWide = columns.size > MANY;
+  $("within").hidden = node < 0 || !isWide;
+  $("left-out").textContent = "";
   if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
-  const others = [...columns].filter(([name]) => !named.has(name));
+  const unnamed = [...columns].filter(([name]) => !named.has(name));
+  // Of many columns those that are not 0, or that are searched.
+  const text = $("within").value;
+  const isZero = ([, column]) => column(node) === 0;
+  const wanted = unnamed.filter((each) => (text ? isSearched(each[0], text) : !isWide || !isZero(each)));
+  const others = [...wanted.filter((each) => !isZero(each)), ...wanted.filter(isZero)];
+  const zeros = unnamed.length - wanted.length;
+  if (zeros && !text) $("left-out").textContent = `${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`;
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
-    ...layers.map((layer) => [layer.name, shown(layer, node), false]),
+    ...layers.filter(({ name }) => isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
   ].map(([name, textContent, zero]) =>
     element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: name }), element("td", { textContent, title: exact(name) })),

@@ -1,14 +1,14 @@
 // The part of the graph that is seen, and how pointer, wheel, fingers and keys change it.
 
 // `size` gives width and height of one pane, `bounds` the least and largest x and y, `covered` what texts and buttons
-// take on the right, above and below; `turn` turns what is in space by a drag of so many pixels.
+// take on the right, above and below, and the margin; `turn` turns what is in space by a drag of so many pixels.
 function makeView(size, bounds, onChange, { turn, covered }) {
   const view = { center: [0, 0], metre: 1, moved: false, corner: [0, 0] }; // middle in metres, CSS pixels a metre
   const middle = () => size().map((side) => side / 2);
   const whole = () => {
     const [[west, east], [south, north]] = bounds();
-    const [right, above, below] = covered();
-    const [width, height] = middle().map((half, i) => 2 * half - 60 - (i ? above + below : right)); // a margin of 30 on each side
+    const [right, above, below, margin] = covered();
+    const [width, height] = middle().map((half, i) => 2 * (half - margin) - (i ? above + below : right));
     return Math.max(Math.min(width / Math.max(east - west, 1), height / Math.max(north - south, 1)), 1e-6);
   };
   const move = (center, metre, moved = true) => {
@@ -32,6 +32,8 @@ function makeView(size, bounds, onChange, { turn, covered }) {
     move([(west + east + right / metre) / 2, (south + north + (above - below) / metre) / 2], metre, false);
   };
   view.pan = (dx, dy) => move([view.center[0] - dx / view.metre, view.center[1] + dy / view.metre], view.metre);
+  // Show a place in the middle, zoomed so many times.
+  view.lookAt = (center, zoomed) => move(center, Math.min(whole() * Math.max(zoomed, 0.25), 100));
   view.drag = turn || view.pan;
   // Where a place of the canvas lies in its pane, whose corner is remembered.
   view.inPane = (place) => {
@@ -129,5 +131,7 @@ function makeTurning(x, y, z, reach, onTurn) {
     }
     onTurn(depth);
   };
-  return { turn, depth };
+  const angles = () => [angle, tilt];
+  const turnTo = (to_angle, to_tilt) => turn((to_angle - angle) / 0.008, (to_tilt - tilt) / 0.008);
+  return { turn, depth, angles, turnTo };
 }

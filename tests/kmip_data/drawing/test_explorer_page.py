@@ -105,6 +105,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
                 ["linear model", "25.00"],
             ],
             "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]},
+            "references": {"val_accuracy": {"linear model": 0.25, "constant answer": 0.9}},
+            "errors": {"val_accuracy": 0.01},
         }
         for name, end in (("x/gcn/one", 0.2), ("x/gcn/two", 0.3), ("x/gat/one", 0.7))
     ]
@@ -140,6 +142,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
                  node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
                  matrix: document.querySelectorAll("#confusion td").length,
                  curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
+                 references: document.querySelectorAll("#curves .reference").length,
+                 spreads: document.querySelectorAll("#curves .spread").length,
                  bands: document.querySelectorAll("#curves path.band").length,
                  answers: [...document.querySelectorAll("#answers tr")].map((each) => each.textContent),
                  errors: [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent),
@@ -168,6 +172,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert (page["matrix"], page["curves"], page["bands"]) == (100, 2, 1)
     assert "gcn (2 seeds): 0.25 at the end; ring: best epoch 2, 2" in page["legend"]
     assert "gat: 0.7 at the end" in page["legend"]
+    assert "Dashed, from above: constant answer 0.9, linear model 0.25." in page["legend"]
+    assert (page["references"], page["spreads"]) == (2, 3)
     graph = nx.Graph(city.streets.T.tolist())
     parts = city.splits["random-seed0"]
     hops = nx.multi_source_dijkstra_path_length(
@@ -205,7 +211,9 @@ def test_a_key_selects_the_centre_and_a_failed_search_is_handled(build, city, tm
 
 def test_names_from_outside_are_text(build, answer, tmp_path):
     curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
-    graph = replace(city_graph(build, answer.classes, answer.split, HOSTILE), title=HOSTILE)
+    graph = city_graph(build, answer.classes, answer.split, HOSTILE)
+    long_names = tuple(f"{name} {HOSTILE * 2}" for name in graph.class_names)
+    graph = replace(graph, title=HOSTILE, class_names=long_names)
     page = tmp_path / "page.html"
     write_explorer_page(
         [(graph, replace(answer, run=HOSTILE, prediction_text=HOSTILE))], curves, page
@@ -217,6 +225,10 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     shown = act(
         page,
         """explorer.show(3);
+        document.getElementById("confusion").open = true;
+        const [cell] = document.querySelectorAll("#confusion td");
+        const { right } = document.querySelector("aside").getBoundingClientRect();
+        if (cell.getBoundingClientRect().right > right - 150) throw new Error("long names hide the counts");
         return [document.images.length, document.getElementById("words").textContent,
                 document.getElementById("column").value, document.querySelector("h1").textContent];""",
         tmp_path,
@@ -224,6 +236,67 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     dataset, _, name = HOSTILE.partition("/")
     texts = [f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE, f"{name} on {dataset}"]
     assert shown == [0, *texts]
+
+
+def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
+    page = act(
+        write(build, answer, tmp_path / "page.html"),
+        f"""
+        const id = (name) => document.getElementById(name), {{ state }} = explorer, {{ view }} = cityMap;
+        const seen = () => [state.layer.name, state.node, id("layer").value, id("head").value,
+          Number(view.zoomed().toPrecision(5)), ...view.center.map(Math.round)].join();
+        const choose = (name, text) => {{
+          const option = [...id(name).options].find((each) => each.textContent === text);
+          id(name).value = option.value;
+          id(name).dispatchEvent(new Event("change"));
+        }};
+        if (!location.hash) {{
+          choose("by", "attention");
+          explorer.show({NODE});
+          choose("layer", "1");
+          choose("head", "0");
+          view.zoom(3);
+          view.pan(40, 20);
+          cityMap.drawNow();
+          sessionStorage.seen = seen();
+          await new Promise((done) => setTimeout(done, 600));
+          location.reload();
+          await new Promise(() => {{}});
+        }}
+        const again = seen();
+        let blob;
+        URL.createObjectURL = (made) => (blob = made, "about:blank");
+        HTMLAnchorElement.prototype.click = function () {{ blob.file = this.download; }};
+        id("save").click();
+        while (!blob || !blob.file) await new Promise((done) => setTimeout(done, 5));
+        const picture = await createImageBitmap(blob);
+        const pen = Object.assign(document.createElement("canvas"), {{ width: 600, height: 600 }}).getContext("2d");
+        pen.drawImage(picture, 0, 0);
+        const colors = new Set(new Uint32Array(pen.getImageData(0, 0, 600, 600).data.buffer));
+
+        const bars = document.querySelectorAll(".histogram button");
+        const whole = id("range").textContent;
+        for (const bar of [bars[10], bars[11]]) bar.click();
+        const brushed = [id("range").textContent, bars.length];
+        const escape = () => document.body.dispatchEvent(new KeyboardEvent("keydown", {{ key: "Escape", bubbles: true }}));
+        escape();
+        const cleared = [state.only.size, state.node];
+        escape();
+        return {{ before: sessionStorage.seen, again, file: blob.file, size: [picture.width, picture.height],
+                 wanted: [id("canvas").width, id("canvas").height], colors: colors.size, whole, brushed, cleared,
+                 node: state.node }};""",
+        tmp_path,
+    )
+    assert page["again"] == page["before"]
+    assert page["before"].startswith(f"attention,{NODE},1,0,3,")
+    assert page["size"] == page["wanted"]
+    assert page["colors"] > 50, "streets, arcs and texts"
+    assert page["file"].endswith("-attention.png")
+    assert page["whole"].endswith("on a logarithmic scale")
+    low, high, count = re.match(r"(\S+) to (\S+): (\S+) of", page["brushed"][0]).groups()
+    assert 0 < float(low) < float(high)
+    assert 0 < int(count.replace(",", "")) < len(answer.nodes)
+    assert (page["cleared"], page["node"]) == ([0, NODE], -1), "first the brush, then the node"
 
 
 def test_confusion_counts_each_node():
@@ -263,6 +336,12 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     ]
     page = tmp_path / "page.html"
     write_explorer_page([(city_graph(build, None, None, ""), None)], curves, page)
+    phone = """
+        const { view, x, y } = cityMap;
+        const places = [...x.keys()].map((i) => view.toScreen(x[i], y[i]));
+        return [0, 1].map((side) => Math.max(...places.map((at) => at[side])) - Math.min(...places.map((at) => at[side])));"""
+    width, height = act(page, phone, tmp_path, size=(390, 844))
+    assert min(width, height) > 140, "two maps fit a phone"
     view = act(
         page,
         f"""

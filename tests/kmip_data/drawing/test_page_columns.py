@@ -91,6 +91,36 @@ def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp
     assert not page
 
 
+def test_many_columns_can_be_searched_and_zeros_are_left_out(tmp_path):
+    graph = random_graph(np.random.default_rng(0), classes=True)
+    graph.x = torch.zeros(NODES, 30)
+    graph.x[3, [7, 21]] = 1
+    build = kmip_data.save([graph], tmp_path / "build")
+    page_of(build, tmp_path / "page.html")
+    shown = act(
+        tmp_path / "page.html",
+        """
+        explorer.show(3);
+        const rows = () => [...document.querySelectorAll("#details td:first-child")].map((each) => each.textContent);
+        const of_x = (names) => names.filter((name) => name.startsWith("x "));
+        const options = () => of_x([...document.getElementById("by").options].map((each) => each.textContent));
+        const search = (id) => {
+          document.getElementById(id).value = "x 29";
+          document.getElementById(id).dispatchEvent(new Event("input"));
+        };
+        const before = [of_x(rows()), options(), document.getElementById("left-out").textContent];
+        search("within");
+        search("find");
+        return { before, rows: rows(), options: options() };""",
+        tmp_path,
+    )
+    rows, options, left_out = shown["before"]
+    assert rows == options == ["x 7", "x 21"]
+    assert int(left_out.split()[0]) >= 28
+    assert left_out.endswith("other columns are 0.")
+    assert shown["rows"] == shown["options"] == ["x 29"]
+
+
 def own_tables(path):
     """A build with a column of each kind that tables have, and a boolean array."""
     rng = np.random.default_rng(1)
