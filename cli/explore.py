@@ -254,9 +254,7 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
         "columns": columns,
         "answers": answers_on_test(run.result),
         "references": _reference_values(run.result),
-        "errors": {
-            f"test_{metric}": error for metric, error in run.result.standard_errors.items()
-        },
+        "errors": {f"test_{metric}": error for metric, error in run.result.standard_errors.items()},
         "best": run.result.best_epoch + 1,
         "influence": influence,
     }

@@ -270,7 +270,8 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
         id("save").click();
         while (!blob || !blob.file) await new Promise((done) => setTimeout(done, 5));
         const picture = await createImageBitmap(blob);
-        const pen = Object.assign(document.createElement("canvas"), {{ width: 600, height: 600 }}).getContext("2d");
+        const copy = Object.assign(document.createElement("canvas"), {{ width: 600, height: 600 }});
+        const pen = copy.getContext("2d");
         pen.drawImage(picture, 0, 0);
         const colors = new Set(new Uint32Array(pen.getImageData(0, 0, 600, 600).data.buffer));
 
@@ -278,7 +279,8 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
         const whole = id("range").textContent;
         for (const bar of [bars[10], bars[11]]) bar.click();
         const brushed = [id("range").textContent, bars.length];
-        const escape = () => document.body.dispatchEvent(new KeyboardEvent("keydown", {{ key: "Escape", bubbles: true }}));
+        const press = new KeyboardEvent("keydown", {{ key: "Escape", bubbles: true }});
+        const escape = () => document.body.dispatchEvent(press);
         escape();
         const cleared = [state.only.size, state.node];
         escape();
@@ -339,7 +341,8 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     phone = """
         const { view, x, y } = cityMap;
         const places = [...x.keys()].map((i) => view.toScreen(x[i], y[i]));
-        return [0, 1].map((side) => Math.max(...places.map((at) => at[side])) - Math.min(...places.map((at) => at[side])));"""
+        const sides = [0, 1].map((side) => extent(places.map((at) => at[side])));
+        return sides.map(([low, high]) => high - low);"""
     width, height = act(page, phone, tmp_path, size=(390, 844))
     assert min(width, height) > 140, "two maps fit a phone"
     view = act(

@@ -101,9 +101,10 @@ def test_many_columns_can_be_searched_and_zeros_are_left_out(tmp_path):
         tmp_path / "page.html",
         """
         explorer.show(3);
-        const rows = () => [...document.querySelectorAll("#details td:first-child")].map((each) => each.textContent);
+        const texts = (cells) => [...cells].map((each) => each.textContent);
+        const rows = () => texts(document.querySelectorAll("#details td:first-child"));
         const of_x = (names) => names.filter((name) => name.startsWith("x "));
-        const options = () => of_x([...document.getElementById("by").options].map((each) => each.textContent));
+        const options = () => of_x(texts(document.getElementById("by").options));
         const search = (id) => {
           document.getElementById(id).value = "x 29";
           document.getElementById(id).dispatchEvent(new Event("input"));
