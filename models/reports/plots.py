@@ -49,16 +49,35 @@ ERROR_BAR_STYLE = {
     "markersize": 5,
     "zorder": 3,
 }
-DrawFunction = Callable[[Figure, Table], None]  #: function that draws a table on an empty figure
 
 
-def plots_of_table(table: Table) -> list[str]:
+class ModelColors(dict[str, str]):
+    """Colour of each model in a report, assigned when it is first used, for all its tables."""
+
+    def __missing__(self, model: str) -> str:
+        self[model] = class_colors(len(self) + 1)[-1]
+        return self[model]
+
+    def of_rows(self, table: Table) -> list[str]:
+        """Return the colour of each row; further rows of one model have their own."""
+        models = [row["model"] for row in table.rows]
+        earlier = [models[:number].count(model) for number, model in enumerate(models)]
+        return [
+            self[model + " again" * count] for model, count in zip(models, earlier, strict=True)
+        ]
+
+
+#: Function that draws a table on an empty figure.
+DrawFunction = Callable[[Figure, Table, ModelColors], None]
+
+
+def plots_of_table(table: Table, colors: ModelColors) -> list[str]:
     """Return the plots of a table as SVG that adapts to the page's light or dark background."""
     draws = [draw_learning_curves, draw_over_hours]
     ours, _ = rows_over_k(table)
     if ours:
         draws.append(draw_frontier)
-    return [_draw_svg(draw, table) for draw in draws]
+    return [_draw_svg(draw, table, colors) for draw in draws]
 
 
 def legend_names(table: Table) -> list[str]:
@@ -67,10 +86,11 @@ def legend_names(table: Table) -> list[str]:
     shared = set()
     if len(changes) > 1:  # a single row keeps its changes
         shared = set(changes[0]).intersection(*changes[1:])
-    names = []
+    names: list[str] = []
     for row, row_changes in zip(table.rows, changes, strict=True):
         distinct = [change for change in row_changes if change not in shared]
-        names.append(model_with_changes({**row, "changes": "; ".join(distinct)}))
+        name = model_with_changes({**row, "changes": "; ".join(distinct)})
+        names.append(f"{name} ({len(names) + 1})" if name in names else name)
     return names
 
 
@@ -89,12 +109,12 @@ def model_with_changes(row: Row) -> str:
     return ", ".join(words)
 
 
-def draw_learning_curves(figure: Figure, table: Table) -> None:
+def draw_learning_curves(figure: Figure, table: Table, colors: ModelColors) -> None:
     """Draw the val metric over epochs: mean over seeds, with bands of one standard deviation."""
     metric = table.rows[0]["metric"]
     axes = figure.subplots()
-    colors = class_colors(len(table.rows))
-    for name, runs, color in zip(legend_names(table), table.runs, colors, strict=True):
+    names = legend_names(table)
+    for name, runs, color in zip(names, table.runs, colors.of_rows(table), strict=True):
         epochs, mean, spread = mean_over_seeds(runs, f"val_{metric}", _unit_factor(metric))
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
@@ -131,10 +151,11 @@ def mean_over_seeds(
     return epochs, means, spreads
 
 
-def draw_over_hours(figure: Figure, table: Table) -> None:
-    """Draw the metric over training time: val per epoch, test at the end, and the paper's results.
+def draw_over_hours(figure: Figure, table: Table, colors: ModelColors) -> None:
+    """Draw the metric over training time: val per epoch, test, and the paper's results.
 
-    The paper's results are shown only for complete published data, as in the table.
+    A test result is drawn at the epoch of its weights; the paper's only tell their whole time. The
+    paper's results are shown only for complete published data, as in the table.
     """
     first = table.rows[0]
     metric = first["metric"]
@@ -143,17 +164,14 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     if first["share"] == "all":
         paper = paper_results_with_hours(first["dataset"], metric)
     # Rows have the same colours as in the table, and a result of the paper that of its model.
-    rows = legend_names(table)
-    names = [*rows, *(model for model in paper if model not in rows)]
-    colors = dict(zip(names, class_colors(len(names)), strict=True))
+    legend = dict(zip(legend_names(table), colors.of_rows(table), strict=True))
     all_hours = [row["hours"] for row in table.rows] + [
         result.hours or 0.0 for result in paper.values()
     ]
     unit, per_hour = time_unit(max(all_hours))
 
     axes = figure.subplots()
-    for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
-        color = colors[name]
+    for color, row, runs in zip(legend.values(), table.rows, table.runs, strict=True):
         hours, values = mean_curve_over_hours(runs, f"val_{metric}")
         axes.plot(
             per_hour * np.array(hours),
@@ -165,9 +183,8 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
         )
         mean = scale * row["test"]
         std = None if row["test_std"] is None else scale * row["test_std"]
-        axes.errorbar(
-            per_hour * row["hours"], mean, std, color=color, marker="o", **ERROR_BAR_STYLE
-        )
+        best_hours = per_hour * hours_until_best(runs, row["hours"])
+        axes.errorbar(best_hours, mean, std, color=color, marker="o", **ERROR_BAR_STYLE)
     for model, result in paper.items():
         std = result.std or 0.0
         style = {
@@ -181,11 +198,12 @@ def draw_over_hours(figure: Figure, table: Table) -> None:
     label_plain_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
     axes.grid()
-    marks = {"val, by epoch": "-", "test": "o"}
+    marks = {"val, by epoch": "-", "test, at its weights' epoch": "o"}
     if paper:
         machines = dict.fromkeys(result.hardware for result in paper.values())
-        marks[f"the paper's test, {' or '.join(machines)}"] = "D"
-    _add_legend(figure, colors, marks)
+        marks[f"the paper's test, at the end; {' or '.join(machines)}"] = "D"
+    legend |= {model: colors[model] for model in paper}
+    _add_legend(figure, legend, marks)
 
 
 def time_unit(hours: float) -> tuple[str, float]:
@@ -199,11 +217,20 @@ def time_unit(hours: float) -> tuple[str, float]:
     return ("min", 60.0) if hours < 2 else ("h", 1.0)
 
 
-def row_colors(table: Table) -> list[str]:
+def row_colors(table: Table, colors: ModelColors) -> list[str]:
     """Return the colour of each row's curves as CSS for light and dark backgrounds."""
-    colors = _colors_of_page()
+    css = _colors_of_page()
     with using_style("light"):
-        return [colors[color] for color in class_colors(len(table.rows))]
+        return [css[color] for color in colors.of_rows(table)]
+
+
+def hours_until_best(runs: Sequence[Run], total: float) -> float:
+    """Return the mean hours of ``runs`` until their best epochs; ``total`` if a time is missing."""
+    hours = []
+    for run in runs:
+        elapsed, _ = _hours_by_epoch(run, "seconds").get(run.result.best_epoch + 1, (total, 0.0))
+        hours.append(elapsed)
+    return statistics.fmean(hours)
 
 
 def mean_curve_over_hours(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
@@ -246,7 +273,7 @@ def paper_results_with_hours(dataset: str, metric: str) -> dict[str, PaperResult
     return results
 
 
-def draw_frontier(figure: Figure, table: Table) -> None:
+def draw_frontier(figure: Figure, table: Table, colors: ModelColors) -> None:
     """Draw the metric on test over seconds per training epoch for each k, with Pareto frontiers.
 
     Filled points are rows that differ only in k; hollow points are the paper's, on complete
@@ -257,7 +284,6 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     curves = dict[str, list[Row]]()
     for row in ours:
         curves.setdefault(row["curve"].partition(", ")[2], []).append(row)
-    colors = dict(zip(curves, class_colors(len(curves)), strict=True))
     marks = {}
 
     axes = figure.subplots()
@@ -278,7 +304,7 @@ def draw_frontier(figure: Figure, table: Table) -> None:
     label_plain_ticks(axes.xaxis)
     axes.set_title(f"{ours[0]['dataset']}: Pareto frontier of k (numbers at points)")
     axes.grid()
-    _add_legend(figure, colors, marks)
+    _add_legend(figure, {name: colors[name] for name in curves}, marks)
 
 
 def _draw_over_seconds(
@@ -362,22 +388,22 @@ def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, s
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
 
 
-def _draw_svg(draw: DrawFunction, table: Table) -> str:
+def _draw_svg(draw: DrawFunction, table: Table, colors: ModelColors) -> str:
     """Return a plot as SVG whose colours adapt to the page's light or dark background."""
     file = StringIO()
-    _write_svg(draw, table, file)
+    _write_svg(draw, table, colors, file)
     svg = file.getvalue()
-    colors = _colors_of_page()
+    css = _colors_of_page()
     svg = svg[svg.index("<svg") :]
-    return re.sub(r"#[0-9a-f]{6}\b", lambda color: colors.get(color[0], color[0]), svg)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda color: css.get(color[0], color[0]), svg)
 
 
 @in_current_style()
-def _write_svg(draw: DrawFunction, table: Table, file: StringIO) -> None:
+def _write_svg(draw: DrawFunction, table: Table, colors: ModelColors, file: StringIO) -> None:
     import matplotlib as mpl
 
     figure = new_figure(6, 4)  # inches; its text is as large as the page's, even on a phone
-    draw(figure, table)
+    draw(figure, table, colors)
     with mpl.rc_context({"svg.fonttype": "none"}):  # keep text as text, not as paths
         figure.savefig(file, format="svg", transparent=True, metadata=IMAGE_METADATA[".svg"])
 

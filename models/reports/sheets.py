@@ -14,7 +14,12 @@ from pathlib import Path
 from kmip_data.drawing.style import STYLES
 from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import SAMPLE_NOTE
-from kmip_data.models.reports.plots import model_with_changes, plots_of_table, row_colors
+from kmip_data.models.reports.plots import (
+    ModelColors,
+    model_with_changes,
+    plots_of_table,
+    row_colors,
+)
 from kmip_data.models.reports.result_tables import Row, Table
 from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics
@@ -190,7 +195,9 @@ def _format_cells(row: Row) -> dict[str, str]:
     return {name: column.cell(row) for name, column in COLUMNS.items()}
 
 
-def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
+def results_sheet(
+    table: Table, colors: ModelColors | None = None, *, narrow: bool = False
+) -> Sheet:
     """Format a table of results, the best row first, without empty columns.
 
     Properties shared by all rows are listed once. A ``narrow`` sheet fits a printed page and has
@@ -245,11 +252,12 @@ def results_sheet(table: Table, *, narrow: bool = False) -> Sheet:
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
     clear = _best_is_clearly_ahead(ranked)
     ranks = [row["rank"] if clear else None for row in ranked]
-    color_of_row = dict(zip(map(id, table.rows), row_colors(table), strict=True))
-    colors = [color_of_row[id(row)] for row in ranked]
+    css = row_colors(table, ModelColors() if colors is None else colors)
+    color_of_row = dict(zip(map(id, table.rows), css, strict=True))
+    css = [color_of_row[id(row)] for row in ranked]
     ranks += [None] * len(table.answer_rows)
-    colors += ["transparent"] * len(table.answer_rows)
-    return Sheet(title, docs, lines, ranks, colors, shared, " ".join(notes))
+    css += ["transparent"] * len(table.answer_rows)
+    return Sheet(title, docs, lines, ranks, css, shared, " ".join(notes))
 
 
 def _answer_cells(row: Row) -> dict[str, str]:
@@ -294,11 +302,14 @@ def _extract_shared_properties(rows: list[dict[str, str]]) -> str:
 
 def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
     """Return the HTML page with the sheet of each table, followed by its plots."""
+    colors = ModelColors()
     # Embed the script, so that the page is a single file that works offline.
     page = page_template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
-        sections=[(results_sheet(table), plots_of_table(table)) for table in tables],
+        sections=[
+            (results_sheet(table, colors), plots_of_table(table, colors)) for table in tables
+        ],
         notices=notices,
         script=asset_text("kmip_data.drawing", "report.js"),
         **STYLES,

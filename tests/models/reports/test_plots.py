@@ -12,6 +12,7 @@ from support.runs.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.drawing.style import new_figure
 from kmip_data.models.reports.plots import (
+    ModelColors,
     draw_learning_curves,
     draw_over_hours,
     legend_names,
@@ -19,8 +20,10 @@ from kmip_data.models.reports.plots import (
     paper_results_with_hours,
     pareto_frontier,
     plots_of_table,
+    row_colors,
 )
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
+from kmip_data.models.reports.sheets import report_page
 from kmip_data.models.sweeps.runs_by_name import select_runs
 
 AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
@@ -79,9 +82,9 @@ def test_hours_add_up_over_epochs_and_are_means_over_seeds(tmp_path):
         assert mean_curve_over_hours(table.runs[0], "val_accuracy") == ([], [])
 
 
-def drawn(draw, table):
+def drawn(draw, table, colors=None):
     figure = new_figure(6, 4)
-    draw(figure, table)
+    draw(figure, table, ModelColors() if colors is None else colors)
     figure.draw_without_rendering()
     return figure.axes[0]
 
@@ -108,7 +111,7 @@ def test_no_curve_is_cut_off(tmp_path):
     axes = drawn(draw_over_hours, table)
     (low, high), (start, end) = axes.get_ylim(), axes.get_xlim()
     assert low <= 1 < 99 <= high
-    assert start <= 9 < 36 <= end, "in seconds"
+    assert start <= 9 < 27 <= end, "in seconds"
 
 
 def test_the_paper_is_drawn_only_with_complete_data(tmp_path):
@@ -117,10 +120,10 @@ def test_the_paper_is_drawn_only_with_complete_data(tmp_path):
         write_run(home, 0.53, dataset="paris", complete=complete)
         write_run(home, 0.52, dataset="paris", model="gcn", complete=complete)
         (table,) = tables(home)
-        curves, hours = plots_of_table(table)
+        curves, hours = plots_of_table(table, ModelColors())
         assert "over training time" in hours
         assert ("gps-bigbird</text>" in hours) == complete
-        assert ("the paper's test, one 40 GB A100</text>" in hours) == complete
+        assert ("the paper's test, at the end; one 40 GB A100</text>" in hours) == complete
         assert "gps-bigbird" not in curves
 
 
@@ -132,20 +135,20 @@ def test_a_frontier_is_drawn_where_k_differs(tmp_path):
             options = {"changes": changes, "variant": "influence-of-k", "complete": complete, **AP}
             write_run(home, 0.6, dataset="peptides-func", **options)
         (table,) = tables(home)
-        picture = plots_of_table(table)[-1]
+        colors = ModelColors()
+        picture = plots_of_table(table, colors)[-1]
         texts = set(re.findall(r">(\d+)</text>", picture))
         assert {"5"} <= texts  # all have the same seconds and result: one label has room
         assert ("the paper's, one 16 GB V100</text>" in picture) == complete
         assert ("30" in texts) == complete
-        light, dark = "light-dark(#666666, #a0a0a0)", "light-dark(#0072b2, #3d9ae0)"
-        assert (light in picture) == complete
-        assert dark in picture
+        assert ("light-dark(#666666, #a0a0a0)" in picture) == complete
+        assert f"light-dark({list(colors.values())[-1]}, " in picture, "no row has this colour"
 
 
 def test_no_frontier_is_drawn_for_a_single_k(tmp_path):
     write_run(tmp_path, 0.6, dataset="peptides-func", variant="influence-of-k", **AP)
     (table,) = tables(tmp_path)
-    assert len(plots_of_table(table)) == 2
+    assert len(plots_of_table(table, ModelColors())) == 2
 
 
 def test_row_names_omit_shared_settings(tmp_path):
@@ -160,3 +163,39 @@ def test_rows_are_in_the_order_of_their_numbers(tmp_path):
         write_run(tmp_path, 0.5, changes=[f"model.attention.k={k}"])
     (table,) = tables(tmp_path)
     assert legend_names(table) == ["gps-kmip, k=3", "gps-kmip, k=20", "gps-kmip, k=100"]
+
+
+def test_the_test_result_stands_at_the_epoch_of_its_weights(tmp_path):
+    for seed in (0, 1):
+        run = write_run(tmp_path, 0.5, seed=seed, hours=4 / 3600, best_epoch=1)
+        curve(run, *(f"{epoch},{1 + seed},0.4" for epoch in range(4)))
+    (table,) = tables(tmp_path)
+    (dot,) = (line for line in drawn(draw_over_hours, table).lines if line.get_marker() == "o")
+    assert dot.get_xdata() == [3], "after two epochs of 1 s, or 2 s"
+    curve(run, "0,,0.1")
+    (dot,) = (line for line in drawn(draw_over_hours, table).lines if line.get_marker() == "o")
+    assert dot.get_xdata() == [3], "2 s, and the 4 s of the other run whose epochs are not known"
+
+
+def test_a_model_has_one_colour_in_all_tables(tmp_path):
+    """Whatever other models a table has: the dot of its row, and the line of each plot."""
+    write_run(tmp_path, 0.5, dataset="cora", model="gcn", changes=["training.epochs=5"])
+    write_run(tmp_path, 0.5, dataset="cora", model="gat")
+    for model, changes in (
+        ("gat", []),
+        ("gps-kmip", []),
+        ("gat", ["training.epochs=5"]),
+        ("gcn", []),
+    ):
+        write_run(tmp_path, 0.5, dataset="citeseer", model=model, changes=changes)
+    found = tables(tmp_path)
+    page = report_page(found, tmp_path, [])
+    colors = ModelColors()
+    shown = set()
+    for table in found:
+        lines = drawn(draw_learning_curves, table, colors).lines
+        for row, color, line in zip(table.rows, row_colors(table, colors), lines, strict=True):
+            assert f"light-dark({line.get_color()}, " in color
+            assert f'<i style="background: {color}"></i>{row["model"]}' in page
+            shown.add((row["model"], color))
+    assert len(shown) == len({color for _, color in shown}) == 4, "gat has two rows in one table"

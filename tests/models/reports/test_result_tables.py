@@ -20,7 +20,7 @@ from kmip_data.files.small_files import sealed_json
 from kmip_data.manifest import dataset_names
 from kmip_data.models.analysis.drawing import draw_results_over_k
 from kmip_data.models.config import known_models
-from kmip_data.models.reports.plots import plots_of_table
+from kmip_data.models.reports.plots import ModelColors, plots_of_table
 from kmip_data.models.reports.result_tables import read_finished_runs, rows_over_k, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.reports.shipped_results import read_leaderboards
@@ -250,7 +250,7 @@ def test_one_run_has_no_deviation(tmp_path):
     sheet = results_sheet(table)
     column = [*sheet.docs].index("test")
     assert [cells[column] for cells in sheet.cells] == ["90.00 †", "90.00 †"]
-    assert all("<svg" in plot for plot in plots_of_table(table))
+    assert all("<svg" in plot for plot in plots_of_table(table, ModelColors()))
     draw_results_over_k([rows_over_k(table)], tmp_path / "k.png")
     result = table.runs[0][0].result
     summary = RunSummary([tmp_path], [result])
