@@ -169,8 +169,11 @@ function showAnswers(runs, place) {
   const rows = new Map(runs.flatMap(({ answers = [] }) => answers).map((row) => [row.join("\n"), row]));
   place.hidden = rows.size < 2;
   const row = ([name, value]) => element("tr", {}, element("th", { textContent: name }), element("td", { textContent: value }));
-  place.querySelector("tbody").replaceChildren(...[...rows.values()].map(row));
-  const isSpread = [...rows.values()].some(([, value]) => value.includes("±"));
+  // The metric, then the runs, then the reference answers.
+  const order = ([name, value]) => (value ? 1 + !runs.some((run) => run.name === name) : 0);
+  const sorted = [...rows.values()].sort((a, b) => order(a) - order(b));
+  place.querySelector("tbody").replaceChildren(...sorted.map(row));
+  const isSpread = sorted.some(([, value]) => value.includes("±"));
   place.querySelector("p").textContent = isSpread ? `±: standard error of one run over its test ${header.node_noun === "intersection" ? "intersections" : "items"}.` : "";
 }
 

@@ -151,7 +151,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         tmp_path,
     )
     assert page["answers"] == [
-        "accuracy [%]", "x/gcn/one20.00", "linear model25.00", "x/gcn/two30.00", "x/gat/one70.00",
+        "accuracy [%]", "x/gcn/one20.00", "x/gcn/two30.00", "x/gat/one70.00", "linear model25.00",
     ]  # fmt: skip
     assert (page["bends"], page["loops"]) == (2, 2), "arcs and loops of two heads lie apart"
     assert page["node"] == NODE
