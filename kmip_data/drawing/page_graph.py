@@ -298,32 +298,34 @@ def _target_layers(
     test: Array,
 ) -> list[Layer]:
     """Return layers of classes or targets, of a run's predictions, and of the comparison of two runs."""
-    both_predicted = None if predicted is None or other is None else (predicted, other[1])
-    run_names = distinguishing_names(run, other[0]) if other else ("", "")
-    layers: list[Layer] = []
+    runs = [] if predicted is None else [(run, predicted)]
+    if runs and other:
+        runs.append(other)
+    layers: list[Layer]
     if record.y is not None:
         truth = record.y
-        if both_predicted:
-            layers.append(outcome_layer(truth, both_predicted, run_names, test))
-        layers.append(class_layer("class", truth, names, "stored labels of the nodes"))
-        if predicted is not None:
-            layers += class_layers(truth, names, predicted, run)
-        if both_predicted and other:
-            layers += layers_of_second_run(
-                class_layers(truth, names, other[1], other[0]), run_names[1]
-            )
+        layers = [class_layer("class", truth, names, "stored labels of the nodes")]
+        layers_of_runs = [class_layers(truth, names, values, name, test) for name, values in runs]
     elif record.values is not None:
-        values = record.values
-        unit = record.unit
-        if both_predicted:
-            layers.append(error_difference(values, unit, both_predicted, run_names))
-        layers.append(Scale("target", values, unit, "stored targets of the nodes"))
-        if predicted is not None:
-            layers += value_layers(values, unit, predicted, run)
-        if both_predicted and other:
-            layers += layers_of_second_run(
-                value_layers(values, unit, other[1], other[0]), run_names[1]
-            )
+        targets = record.values
+        layers = [Scale("target", targets, record.unit, "stored targets of the nodes")]
+        layers_of_runs = [
+            value_layers(targets, record.unit, values, name, test) for name, values in runs
+        ]
+    else:
+        return []
+
+    if layers_of_runs:
+        layers += layers_of_runs[0]
+    if len(runs) == 2:
+        run_names = distinguishing_names(runs[0][0], runs[1][0])
+        both_predicted = (runs[0][1], runs[1][1])
+        layers += layers_of_second_run(layers_of_runs[1], run_names[1])
+        if record.y is not None:
+            comparison = outcome_layer(record.y, both_predicted, run_names, test)
+        else:
+            comparison = error_difference(targets, record.unit, both_predicted, run_names)
+        layers.insert(0, comparison)
     return layers
 
 

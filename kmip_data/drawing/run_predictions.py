@@ -20,31 +20,46 @@ def right_wrong_colors(count: int) -> Sequence[str]:
     return class_colors(2) if count == 2 else current_style().outcome_colors[:count]
 
 
-def class_layers(truth: I64, names: tuple[str, ...], predicted: Array, run: str) -> list[Layer]:
-    """Return layers of correctness and predicted class, given the true classes (N,), −1 for none."""
+def class_layers(
+    truth: I64, names: tuple[str, ...], predicted: Array, run: str, test: Array
+) -> list[Layer]:
+    """Return layers of correctness and predicted class, given the true classes (N,), −1 for none.
+
+    A run is judged by the ``test`` (N,) nodes alone.
+    """
     is_known = truth >= 0
     is_wrong = predicted != truth
-    accuracy = 1 - is_wrong[is_known].mean() if is_known.any() else 0.0
+    judged = is_wrong[is_known & test]
+    accuracy = 1 - judged.mean() if len(judged) else 0.0
     return [
         class_layer(
             "right or wrong",
             np.where(is_known, is_wrong, -1),
             ("right", "wrong"),
-            f"{run}: {accuracy:.1%} right",
+            f"{run}: {accuracy:.1%} right of {_judged_nodes(len(judged), test)}",
             lambda: right_wrong_colors(2),
         ),
         class_layer("predicted class", predicted, names, f"by {run}"),
     ]
 
 
-def value_layers(truth: F32, unit: str, predicted: Array, run: str) -> list[Layer]:
-    """Return layers of absolute error and prediction, given the true values (N,), NaN for none."""
+def value_layers(truth: F32, unit: str, predicted: Array, run: str, test: Array) -> list[Layer]:
+    """Return layers of absolute error and prediction, given the true values (N,), NaN for none.
+
+    A run is judged by the ``test`` (N,) nodes alone.
+    """
     error = np.abs(predicted - truth)
-    mean = error[np.isfinite(error)].mean() if np.isfinite(error).any() else np.nan
+    judged = error[np.isfinite(error) & test]
+    mean = judged.mean() if len(judged) else np.nan
+    nodes = _judged_nodes(len(judged), test)
     return [
-        Scale("absolute error", error, unit, f"{run}: mean {mean:.3g}"),
+        Scale("absolute error", error, unit, f"{run}: mean {mean:.3g} of {nodes}"),
         Scale("prediction", predicted, unit, f"by {run}"),
     ]
+
+
+def _judged_nodes(count: int, test: Array) -> str:
+    return count_with_noun(count, "node" if test.all() else "test node")
 
 
 def distinguishing_names(first: str, second: str) -> tuple[str, str]:

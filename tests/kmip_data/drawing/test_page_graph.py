@@ -45,3 +45,17 @@ def test_a_single_graph_marks_its_test_nodes(tmp_path):
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
     with pytest.raises(UsageError, match="record 1"):
         graph_of_record(ShardedDataset(streets_build(tmp_path / "again")), 1, None, "")
+
+
+def test_a_run_is_judged_by_test_nodes_alone(tmp_path):
+    dataset = ShardedDataset(streets_build(tmp_path / "build"))
+    test = streets().test_mask.numpy()
+    truth = streets().y.numpy()
+    guess = np.where(test, truth, truth + 1)  # wrong in training, right on test
+    guess[np.flatnonzero(test)[0]] += 1
+    graph = graph_of_record(dataset, 0, guess, "streets/gcn/a")
+    (note,) = (
+        layer["note"] for layer in graph.header["layers"] if layer["name"] == "right or wrong"
+    )
+    count = test.sum()
+    assert note == f"streets/gcn/a: {(count - 1) / count:.1%} right of {count} test nodes"
