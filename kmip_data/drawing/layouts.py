@@ -26,7 +26,7 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
     results are reproducible, and placed in rows. Raises ``UsageError`` for more than
     :data:`MAX_NODES` nodes.
     """
-    from scipy import sparse
+    from scipy.sparse import csgraph
 
     if nodes > MAX_NODES:
         raise UsageError(
@@ -38,11 +38,9 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
     if not nodes:
         return pos
 
-    source, target = edge_index[:, edge_index[0] != edge_index[1]]
-    entries = (np.ones(len(source), bool), (source, target))
-    adjacency = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
+    adjacency = adjacency_matrix(edge_index[:, edge_index[0] != edge_index[1]], nodes)
     adjacency = (adjacency + adjacency.T).tocsr()
-    _, component_of = sparse.csgraph.connected_components(adjacency, directed=False)
+    _, component_of = csgraph.connected_components(adjacency, directed=False)
 
     left = bottom = width = row_height = 0.0
     for number in np.argsort(-np.bincount(component_of), kind="stable"):
@@ -58,6 +56,14 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         row_height = max(row_height, size[1])
         width = max(width, left - COMPONENT_GAP)
     return pos
+
+
+def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:
+    """Return the sparse bool matrix (N, N) that is True for each edge from row to column."""
+    from scipy import sparse
+
+    entries = (np.ones(edge_index.shape[1], bool), (edge_index[0], edge_index[1]))
+    return sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
 
 
 def _spring_positions(adjacency: csr_array) -> F64:

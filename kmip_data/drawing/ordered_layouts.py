@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
-from kmip_data.drawing.layouts import spring_layout
+from kmip_data.drawing.layouts import adjacency_matrix, spring_layout
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -70,12 +70,11 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
     None for graphs with cycles, which include undirected ones, with fewer than :data:`MIN_LAYERS` or
     more than :data:`MAX_LAYERS` layers, or with more than :data:`MAX_LAYER` nodes in a layer.
     """
-    from scipy import sparse
+    from scipy.sparse import csgraph
 
     sources, targets = edge_index
-    entries = (np.ones(len(sources), bool), (sources, targets))
-    adjacency = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
-    components, _ = sparse.csgraph.connected_components(adjacency, connection="strong")
+    adjacency = adjacency_matrix(edge_index, nodes)
+    components, _ = csgraph.connected_components(adjacency, connection="strong")
     if components < nodes or (sources == targets).any():
         return None
 
@@ -93,11 +92,8 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
 
 def _layered_positions(edge_index: I64, layers: I64) -> F64:
     """Return positions (N, 2): layers from top to bottom, nodes one apart and near their neighbours."""
-    from scipy import sparse
-
     nodes = len(layers)
-    entries = (np.ones(edge_index.shape[1]), (edge_index[0], edge_index[1]))
-    adjacency = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
+    adjacency = adjacency_matrix(edge_index, nodes)
     adjacency = (adjacency + adjacency.T).tocsr()
     members = [np.flatnonzero(layers == layer) for layer in range(layers.max() + 1)]
 
