@@ -487,7 +487,15 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
     rows = [f"{key.format(number)},{'xyz'[number % 3]}" for number in range(24)]
     write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows]))
     names = sorted(str(file.relative_to(tmp_path / "t")) for file in (tmp_path / "t").rglob("*.*"))
-    with pytest.raises(DamagedInput, match=r"list.csv has no row for 1 graph of 25: .*024"):
+    params, records = build_in_memory(tmp_path / "t", *names, label=("kind",))
+    labels = sorted(int(record.columns["graph/y"]) for record in records)
+    assert labels == sorted([-1] + [number % 3 for number in range(24)])
+    (line,) = (line for line in params.inferred.summary["ignored"] if line.startswith("no row in"))
+    assert line.startswith("no row in list.csv: 1 graph of 25: ")
+    assert "024" in line
+
+    write_files(tmp_path / "t", list_csv="\n".join(["program,kind", *rows[:12]]))
+    with pytest.raises(DamagedInput, match=r"list.csv has no row for 13 graphs of 25: .*012"):
         build_in_memory(tmp_path / "t", *names, label=("kind",))
 
     rows.append(f"{key.format(24)},z")

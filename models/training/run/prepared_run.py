@@ -59,7 +59,9 @@ def announcement(
     scaling = scaling_of(module.model)
     if scaling is not None:
         scaled = [*scaling.features, *(["targets"] if scaling.targets is not None else [])]
-        yield f"scale: numbers of {', '.join(scaled)} by the train part (data.scale = {config.data.scale})"
+        if scaled:
+            names = ", ".join(scaled)
+            yield f"scale: numbers of {names} by the train part (data.scale = {config.data.scale})"
 
     schedule = config.schedule
     epochs = config.training.epochs

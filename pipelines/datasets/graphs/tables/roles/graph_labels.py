@@ -108,17 +108,20 @@ def _with_columns(
     is_missing = positions < 0
     if is_missing.any():
         missing = [name for name, absent in zip(keys, is_missing, strict=True) if absent]
-        count = count_with_noun(len(missing), "graph")
-        raise DamagedInput(
-            f"{table.name} has no row for {count} of {len(keys):,}: {', '.join(missing[:_MAX_SHOWN])}.",
-            next=f"add a row for each to {table.name}, or move the files out of the folder",
-        )
-    rows = row_of_id[positions]
+        listed = f"{count_with_noun(len(missing), 'graph')} of {len(keys):,}: {', '.join(missing[:_MAX_SHOWN])}"
+        if len(missing) > len(keys) // 2:
+            raise DamagedInput(
+                f"{table.name} has no row for {listed}.",
+                next=f"add a row for each to {table.name}, or move the files out of the folder",
+            )
+        notices.ignored[f"no row in {table.name}"] = f"{listed}; without a label"
+    rows = row_of_id[positions[~is_missing]]
     without_file = len(table.frame) - len(rows)
     if without_file:
         count = count_with_noun(without_file, "row")
         notices.ignored[f"rows of {table.name}"] = f"{count} without a file"
-    columns = table.frame.drop(columns=key).iloc[rows].reset_index(drop=True)
+    columns = table.frame.drop(columns=key).iloc[rows].set_axis(np.flatnonzero(~is_missing))
+    columns = columns.reindex(range(len(keys)))
     repeated = [name for name in columns if name in graphs.frame]
     for name in repeated:
         notices.ignored[f"{name} of the graph files"] = f"{table.name} has a column of this name"
