@@ -109,11 +109,6 @@ def _with_columns(
     if is_missing.any():
         missing = [name for name, absent in zip(keys, is_missing, strict=True) if absent]
         listed = f"{count_with_noun(len(missing), 'graph')} of {len(keys):,}: {', '.join(missing[:_MAX_SHOWN])}"
-        if len(missing) > len(keys) // 2:
-            raise DamagedInput(
-                f"{table.name} has no row for {listed}.",
-                next=f"add a row for each to {table.name}, or move the files out of the folder",
-            )
         notices.ignored[f"no row in {table.name}"] = f"{listed}; without a label"
     rows = row_of_id[positions[~is_missing]]
     without_file = len(table.frame) - len(rows)
