@@ -74,7 +74,8 @@ def test_targets_and_errors_of_nodes_are_drawn_as_colours(tmp_path) -> None:
     names = [layer["name"] for layer in header["layers"]]
     assert names[:3] == ["target", "absolute error", "prediction"]
     assert header["layers"][0]["unit"] == "edges"
-    assert header["layers"][1]["note"] == f"a run: mean {(len(target) - 1) / 2:.3g}"
+    mean = (len(target) - 1) / 2
+    assert header["layers"][1]["note"] == f"a run: mean {mean:.3g} of {len(target)} nodes"
     assert (
         next(layer["name"] for layer in graph_of_record(dataset, 1, None, "").header["layers"])
         == "target"
