@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -278,7 +279,15 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
     if is_city(card):
         max_nodes = MAX_DRAWN_CITY_NODES
         records = None
-    if os.path.lexists(path) or card.counts["nodes"] > max_nodes:
+    if os.path.lexists(path):
+        return
+    nodes = card.counts["nodes"]
+    if nodes > max_nodes:
+        print_status(
+            f"No picture was drawn: {nodes:,} nodes are more than {max_nodes:,};"
+            f" it may take a while: kmip-data preview {shlex.quote(str(build.path))}",
+            quiet=quiet,
+        )
         return
     print_status("Drawing the picture of its page", quiet=quiet)
     try:

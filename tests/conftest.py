@@ -45,8 +45,7 @@ def _light() -> Iterator[dict[str, Any]]:
         from kmip_data import plugins
         from kmip_data.pipelines.engine import run
 
-        light["kmip_data.cli.build.MAX_DRAWN_NODES"] = 0
-        light["kmip_data.cli.build.MAX_DRAWN_CITY_NODES"] = 0
+        light["kmip_data.cli.build._add_picture"] = lambda *_, **__: None
         light["kmip_data.pipelines.engine.pool.gc_frozen"] = contextlib.nullcontext
         entry_points = plugins._entry_points
         of_path = functools.lru_cache(lambda _, group: entry_points(group))

@@ -45,6 +45,7 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
     from kmip_data.models.training.metric_text import format_metric_with_unit
     from kmip_data.models.training.metrics import all_metrics
 
+    names = []
     rows = []
     notes = []
     for run in runs:
@@ -63,16 +64,19 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
         epochs = str(run.epoch)
         if run.epochs is not None:
             epochs += f" of {run.epochs}"
-        name = f"{run.dataset}/{run.model}/{run.name}"
-        rows.append([name, run.begun[:10], run.seed, run.state, epochs, *values])
+        names.append([f"{run.dataset}/{run.model}/{run.name}"])
+        rows.append([run.begun[:10], run.seed, run.state, epochs, *values])
 
         remaining = None
         if run.state == "running" and run.remaining:
             remaining = f"{run.remaining} left, by the epochs so far"
         notes.append([remaining, run.reason, run.resume and f"resume: {run.resume}"])
-    return add_row_notes(
-        format_table(["run", "begun", "seed", "state", "epochs", "val", "test"], rows), notes
-    )
+    # A name may be as long as a line, so that the values have their own.
+    header = ["begun", "seed", "state", "epochs", "val", "test"]
+    head, *lines = format_table(header, rows).splitlines()
+    notes = [[line, *texts] for line, texts in zip(lines, notes, strict=True)]
+    text = add_row_notes(format_table(["run"], names), notes)
+    return text.replace("run", f"run\n    {head}", 1)
 
 
 MAX_TABLE_WIDTH = 100  #: maximum width of a table in characters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from kmip_data.arrays import F64, I64, Array, Integers
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
+    PLAIN_NUMBER,
     Axes,
     ColorFunction,
     class_colors,
@@ -19,11 +20,12 @@ from kmip_data.drawing.style import (
 )
 
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
+CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
+CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
+SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 NO_CLASS_LABEL = "no class"
-NO_VALUE = "no value"
 MAX_NAME_LETTERS = 26  #: letters of a name beside a bar or in a legend
 LEGEND_WIDTH = 2.8  #: inches
-COLOR_BAR_HEIGHT = 2.0  #: inches, with its label
 LEGEND_LINE = 1.4  #: height of a row relative to the body
 MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
 
@@ -163,6 +165,35 @@ def class_layer(
     return Categories(name, cast_to_smallest_dtype(codes, len(labels)), labels, colors, note)
 
 
+def rgb_layer(columns: Mapping[str, Array]) -> Layer | None:
+    """Return the layer of the nodes' own colours if ``columns``, (N,) by name, have RGB values.
+
+    Values have 1, 8 or 16 bits.
+    """
+    channels = []
+    for color in CHANNELS:
+        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
+        if not names:
+            return None
+        channels.append(columns[names[0]])
+
+    rgb = np.stack(channels, axis=1)
+    largest = rgb.max(initial=0)
+    maximum = next((value for value in CHANNEL_MAXIMA if largest <= value), CHANNEL_MAXIMA[-1])
+    max_shade = SHADES_PER_CHANNEL - 1
+    shades = np.rint((rgb / maximum).clip(0, 1) * max_shade).astype(np.int64)
+    distinct, codes = np.unique(shades, axis=0, return_inverse=True)
+    brightness = (distinct * 255 // max_shade).tolist()
+    colors = [f"#{bytes(color).hex()}" for color in brightness]
+    return Categories(
+        "colour",
+        codes.reshape(-1).astype(np.uint16),
+        tuple(colors),
+        lambda: colors,
+        "the nodes' own colours, in 16 shades per channel",
+    )
+
+
 def cast_to_smallest_dtype(codes: Array, count: int) -> Array:
     """Cast codes (n,) below ``count`` ≤ 65,536 to uint8 or uint16."""
     return codes.astype(np.uint8 if count <= 256 else np.uint16)
@@ -191,39 +222,12 @@ def _scalar_mappable(layer: Scale) -> Any:
     )
 
 
-def draw_legend(axes: Axes, layer: Layer) -> None:
-    """Draw the legend of a layer to the right of ``axes``: a colour bar, or categories with counts.
-
-    It needs :data:`LEGEND_WIDTH`, which the caller leaves free.
-    """
-    # Use inset axes: a separate colour bar would be at the end of the panel.
-    if isinstance(layer, Scale):
-        place = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
-        place.set_in_layout(False)
-        draw_color_bar(axes, layer, cax=place)
-        missing = limits_of_scale(layer.values).missing
-        if missing:
-            _draw_legend_rows(axes, [(NO_VALUE, current_style().missing, missing)], height=0.12)
-        return
-    step = -(-len(layer.labels) // MAX_LEGEND_ROWS)
-    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))
-    _draw_legend_rows(axes, rows[::step], height=0.5)
-
-
-def legend_height(layer: Layer) -> float:
-    """Return the inches that :func:`draw_legend` needs."""
-    if isinstance(layer, Scale):
-        return COLOR_BAR_HEIGHT
-    rows = min(len(layer.labels), MAX_LEGEND_ROWS)
-    return rows * LEGEND_LINE * current_style().body_points / 72
-
-
 def draw_color_bar(axes: Axes, layer: Scale, **placement: object) -> Any:
     """Draw the colour bar of a scale with its unit, and return it; ends that values exceed are pointed."""
     return axes.figure.colorbar(
         _scalar_mappable(layer),
         label=layer.label,
-        format="{x:,.4g}",
+        format=PLAIN_NUMBER,
         extend=layer.limits.open_ends,
         **placement,
     )
@@ -239,11 +243,14 @@ def shorten_middle(name: str) -> str:
     return name if len(name) <= MAX_NAME_LETTERS else f"{name[:half]}…{name[-half:]}"
 
 
-def _draw_legend_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: float) -> None:
+def draw_legend(axes: Axes, layer: Categories) -> None:
+    """Draw the categories with their counts to the right of ``axes``, :data:`LEGEND_WIDTH` wide."""
     from matplotlib.lines import Line2D
 
+    step = -(-len(layer.labels) // MAX_LEGEND_ROWS)
+    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))
     handles = []
-    for label, color, count in rows:
+    for label, color, count in rows[::step]:
         handle = Line2D(
             [],
             [],
@@ -257,8 +264,14 @@ def _draw_legend_rows(axes: Axes, rows: Sequence[tuple[str, str, int]], height: 
     legend = axes.legend(
         handles=handles,
         loc="center left",
-        bbox_to_anchor=(1.0, height),
+        bbox_to_anchor=(1.0, 0.5),
         handletextpad=0.2,
         fontsize=NOTE_FONT_SIZE,
     )
     legend.set_in_layout(False)  # layouts misjudge what is beside a map of a fixed aspect
+
+
+def legend_height(layer: Categories) -> float:
+    """Return the inches that :func:`draw_legend` needs."""
+    rows = min(len(layer.labels), MAX_LEGEND_ROWS)
+    return rows * LEGEND_LINE * current_style().body_points / 72

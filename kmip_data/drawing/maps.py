@@ -163,19 +163,15 @@ def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Return layers of the class, the eccentricity and every split."""
-    classes = _class_layer(
-        city,
-        "class",
-        city.classes,
-        "quantiles of the eccentricity",
-    )
-    eccentricity = Scale(
-        "eccentricity",
-        city.eccentricity,
-        city.unit,
-        "longest shortest path around the intersection",
-    )
-    layers: list[Layer] = [classes, eccentricity]
+    layers: list[Layer] = [
+        _class_layer(city, "class", city.classes, "quantiles of the eccentricity"),
+        Scale(
+            "eccentricity",
+            city.eccentricity,
+            city.unit,
+            "longest shortest path around the intersection",
+        ),
+    ]
     for name, codes in city.splits.items():
         title = f"split {name}" if len(city.splits) > 1 else "split"
         layers.append(part_layer(title, name, codes))
@@ -263,7 +259,7 @@ def _part_colors(count: int) -> list[str]:
 
 
 @in_current_style()
-def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
+def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     """Draw a map of streets (lines) and intersections (points) for each of ``layers``, one per row.
 
     Every map has a legend and a scale bar; north is up.

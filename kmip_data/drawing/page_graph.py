@@ -20,6 +20,7 @@ from kmip_data.drawing.layers import (
     cast_to_smallest_dtype,
     class_layer,
     page_limits,
+    rgb_layer,
 )
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
@@ -67,9 +68,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]  #: JSON that the page reads
 PAGE_EXTENT = 1_000.0  #: length of a record's longest axis on its page
-CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
-CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
-SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 LATER_LAYERS = ("attention", "influence")  #: layers that the page adds from runs
 MAX_CATEGORIES = len(PALETTE) * len(
     SHADES
@@ -236,7 +234,10 @@ def graph_of_record(
         masks = [data[f"{part}_mask"].numpy() for part in PART_CODES]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
-    layers += [*rgb_layers(columns), *atom_layers(columns)]
+    own_colors = rgb_layer(columns)
+    if own_colors is not None:
+        layers.append(own_colors)
+    layers += atom_layers(columns)
     is_one_way = record.has_no_reverse()
     incoming, outgoing = record.degrees()
     if is_one_way.any():
@@ -395,34 +396,6 @@ def _names_next_to_layers(columns: Values, layers: Sequence[Layer]) -> dict[str,
         taken.add(distinct)
         renamed[distinct] = name
     return renamed
-
-
-def rgb_layers(columns: Values) -> list[Layer]:
-    """Return a layer of the nodes' own colours if their features have RGB values of 1, 8 or 16 bits."""
-    channels = []
-    for color in CHANNELS:
-        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
-        if not names:
-            return []
-        channels.append(columns[names[0]])
-
-    rgb = np.stack(channels, axis=1)
-    largest = rgb.max(initial=0)
-    maximum = next((value for value in CHANNEL_MAXIMA if largest <= value), CHANNEL_MAXIMA[-1])
-    max_shade = SHADES_PER_CHANNEL - 1
-    shades = np.rint((rgb / maximum).clip(0, 1) * max_shade).astype(np.int64)
-    distinct, codes = np.unique(shades, axis=0, return_inverse=True)
-    brightness = (distinct * 255 // max_shade).tolist()
-    colors = [f"#{bytes(color).hex()}" for color in brightness]
-    return [
-        Categories(
-            "colour",
-            codes.reshape(-1).astype(np.uint16),
-            tuple(colors),
-            lambda: colors,
-            "the nodes' own colours, in 16 shades per channel",
-        )
-    ]
 
 
 def atom_layers(columns: Values) -> list[Layer]:

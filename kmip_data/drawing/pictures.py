@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from kmip_data.drawing.maps import format_length, round_length
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
+    PLAIN_NUMBER,
     Axes,
     Figure,
     current_style,
@@ -48,19 +48,6 @@ VALUE_BINS = 20  #: bars of a histogram; a pointed end of a colour bar is as wid
 PERCENTILES = (5, 50, 95)  #: percentiles of a target that are drawn
 
 
-@dataclass(frozen=True)
-class _PictureSettings:
-    """Settings that all rows of a picture share."""
-
-    names: Sequence[str]  #: names of the classes
-    up: Literal["y", "z"]  #: axis that points up
-    labels: Labels | None  #: labels of all graphs
-    values: Array | None  #: all node targets, which set the limits of the colours
-    bins: F64  #: bounds of the degree bins
-    least_share: float  #: lower end of a logarithmic axis of shares of nodes; 0 for a linear axis
-    shared: dict[str, Axes]  #: first panel of each kind, with which later ones share axes
-
-
 @in_current_style()
 def plot_records(
     records: Sequence[PlottableRecord],
@@ -76,71 +63,60 @@ def plot_records(
 
     The panels are the graph, the degrees of its nodes, and its classes or label. A graph with
     :data:`MAX_SHARED_PANEL_NODES` nodes or more, or with an image, has separate panels for points
-    and edges (dark if they join two classes); a molecule is drawn as a formula. ``title`` names the
-    data (and marks a sample), ``footer`` has the attribution that the license requires, ``up`` is
-    the axis that points up, and ``labels`` has the labels of all graphs. Classes without a name in
-    ``class_names`` are shown by number.
+    and edges (dark if they join two classes), where points have their own colours if there are any;
+    a molecule is drawn as a formula. ``title`` names the data (and marks a sample), ``footer`` has
+    the attribution that the license requires, ``up`` is the axis that points up, and ``labels`` has
+    the labels of all graphs. Classes without a name in ``class_names`` are shown by number.
     """
     rows = len(records)
     figure = new_figure(FIGURE_WIDTH, 1.3 + ROW_HEIGHT * rows, title=title, footer=footer)
     grid = figure.add_gridspec(rows, 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
-    classes = len(class_names)
-    for record in records:
-        if record.y is not None:
-            classes = max(classes, int(record.y.max(initial=-1)) + 1)
+    last_classes = [int(record.y.max(initial=-1)) for record in records if record.y is not None]
+    classes = max([len(class_names), *(last + 1 for last in last_classes)])
+    names = [class_name(number, class_names) for number in range(classes)]
     values = [record.values for record in records if record.values is not None]
     bins, least_share = _degree_axes(records)
-    settings = _PictureSettings(
-        names=[class_name(number, class_names) for number in range(classes)],
-        up=up,
-        labels=labels,
-        values=np.concatenate(values) if values else None,
-        bins=bins,
-        least_share=least_share,
-        shared={},
-    )
+    shared: dict[str, Axes] = {}
 
     for row, record in enumerate(records):
         projection = {"projection": "3d"} if record.pos.shape[1] == 3 else {}
-        layer = _layer_of_nodes(record, settings)
-        if _is_formula(record):
+        layer: Layer | None = None
+        if record.y is not None:
+            layer = class_layer("class", record.y, names)
+        elif record.values is not None:
+            # All rows have the same limits.
+            layer = Scale("target", record.values, record.unit, limit_values=np.concatenate(values))
+        if record.bonds is not None and record.y is None:  # a formula shows everything
             _draw_molecule(figure.add_subplot(grid[row, :2]), record)
         elif len(record.pos) < MAX_SHARED_PANEL_NODES and record.picture is None:
-            _draw_graph(figure.add_subplot(grid[row, :2], **projection), record, layer, settings)
+            panel = figure.add_subplot(grid[row, :2], **projection)
+            _draw_graph(panel, record, layer or record.own_colors, up)
         else:
-            _draw_points(figure.add_subplot(grid[row, 0], **projection), record, layer, settings)
-            _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, settings)
+            panel = figure.add_subplot(grid[row, 0], **projection)
+            _draw_points(panel, record, record.own_colors or layer, up)
+            _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, up)
         has_label = layer is not None or bool(record.label)
         cell = grid[row, 2] if has_label else grid[row, 2:]
-        _draw_degrees(_add_panel(figure, cell, "degrees", settings), record, settings)
+        panel = _add_panel(figure, cell, "degrees", shared)
+        _draw_degrees(panel, record, bins, log=least_share > 0)
         if isinstance(layer, Categories):
-            _draw_classes(
-                _add_panel(figure, grid[row, 3], "classes", settings, share_y=False), layer
-            )
+            panel = _add_panel(figure, grid[row, 3], "classes", shared)
+            _draw_classes(panel, layer)
         elif isinstance(layer, Scale):
-            _draw_values(_add_panel(figure, grid[row, 3], "values", settings), layer)
+            _draw_values(_add_panel(figure, grid[row, 3], "values", shared), layer)
         elif has_label:
             _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
+    shared["degrees"].set_ylim(bottom=least_share)  # ends automatic limits
     save_figure(figure, path)
 
 
-def _add_panel(
-    figure: Figure, cell: object, kind: str, settings: _PictureSettings, *, share_y: bool = True
-) -> Axes:
+def _add_panel(figure: Figure, cell: object, kind: str, shared: dict[str, Axes]) -> Axes:
     """Add a panel that shares the axes of the first panel of its kind."""
-    first = settings.shared.get(kind)
-    axes = figure.add_subplot(cell, sharex=first, sharey=first if share_y else None)
-    settings.shared.setdefault(kind, axes)
+    first = shared.get(kind)
+    # Records have different classes, and so different rows.
+    axes = figure.add_subplot(cell, sharex=first, sharey=None if kind == "classes" else first)
+    shared.setdefault(kind, axes)
     return axes
-
-
-def _layer_of_nodes(record: PlottableRecord, settings: _PictureSettings) -> Layer | None:
-    """Return the classes or the target of the nodes, if they have any."""
-    if record.y is not None:
-        return class_layer("class", record.y, settings.names)
-    if record.values is not None:
-        return Scale("target", record.values, record.unit, limit_values=settings.values)
-    return None
 
 
 def _node_colors(layer: Layer | None, count: int) -> F64:
@@ -163,11 +139,6 @@ def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
     axes.set_axis_off()
 
 
-def _is_formula(record: PlottableRecord) -> bool:
-    """True for a molecule whose nodes have no classes, so that its picture shows everything."""
-    return record.bonds is not None and record.y is None
-
-
 def _crop_margins(record: PlottableRecord) -> U8:
     """Crop a molecule's image (H, W, 3) to its content and a margin."""
     picture = record.picture
@@ -180,15 +151,13 @@ def _crop_margins(record: PlottableRecord) -> U8:
     return picture[top : rows.max() + MARGIN, left : columns.max() + MARGIN]
 
 
-def _draw_graph(
-    axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
-) -> None:
+def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
     """Draw nodes over edges, with arrows if an edge has no reverse."""
     lines = _record_lines(record, edges=True)
     if record.y is not None:
         lines[-1] += f"; {_class_joining_text(record)}"
     _set_title(axes, *lines)
-    _set_limits(axes, record.pos, settings.up)
+    _set_limits(axes, record.pos, up)
     width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
     _add_lines(axes, record.pos[record.edge_index.T], current_style().secondary_color, width)
     if record.is_directed and record.pos.shape[1] == 2:
@@ -224,11 +193,12 @@ def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
     )
 
 
-def _draw_points(
-    axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
-) -> None:
-    _set_title(axes, *_record_lines(record))
-    _set_limits(axes, record.pos, settings.up)
+def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
+    lines = _record_lines(record)
+    if record.own_colors is not None:
+        lines[-1] += ", in their own colours"
+    _set_title(axes, *lines)
+    _set_limits(axes, record.pos, up)
     outline = 0.0
     if record.picture is not None:
         _draw_picture(axes, record.picture)
@@ -268,10 +238,8 @@ def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
     return np.asarray(colors + fraction * (ground - colors), np.float64)
 
 
-def _draw_edges(
-    axes: Axes, record: PlottableRecord, layer: Layer | None, settings: _PictureSettings
-) -> None:
-    _set_limits(axes, record.pos, settings.up)
+def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
+    _set_limits(axes, record.pos, up)
     if record.picture is not None:
         _draw_picture(axes, record.picture, alpha=0.35)
 
@@ -415,25 +383,23 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
 
     Hubs need a logarithmic axis, which shows a single node; 0 stands for a linear axis.
     """
-    max_degree = 0
-    log = False
-    for record in records:
-        max_degree_here = max(int(degrees.max(initial=0)) for degrees in record.degrees())
-        mean = len(record.edge_index[0]) / max(1, len(record.pos))
-        max_degree = max(max_degree, max_degree_here)
-        log = log or max_degree_here > 10 * max(1, mean)
-    step = -(-(max_degree + 1) // 40)
+    max_degrees = []
     least_share = 0.0
-    if log:
-        least_share = 0.7 / max(len(record.pos) for record in records)
+    for record in records:
+        degrees = np.concatenate(record.degrees())
+        max_degrees.append(int(degrees.max(initial=0)))
+        if max_degrees[-1] > 10 * max(1, len(record.edge_index[0]) / max(1, len(record.pos))):
+            least_share = 0.7 / max(len(other.pos) for other in records)
+    max_degree = max(max_degrees)
+    step = -(-(max_degree + 1) // 40)
     return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, least_share
 
 
-def _draw_degrees(axes: Axes, record: PlottableRecord, settings: _PictureSettings) -> None:
+def _draw_degrees(axes: Axes, record: PlottableRecord, bins: F64, *, log: bool) -> None:
     incoming, outgoing = record.degrees()
     color = current_style().palette[0]
     weights = np.full(len(outgoing), 1 / max(1, len(outgoing)))
-    style = {"bins": settings.bins, "log": settings.least_share > 0, "weights": weights}
+    style = {"bins": bins, "log": log, "weights": weights}
     if np.array_equal(incoming, outgoing):
         axes.hist(outgoing, color=color, label="in- and out-degree", **style)
     else:
@@ -447,7 +413,6 @@ def _draw_degrees(axes: Axes, record: PlottableRecord, settings: _PictureSetting
     # The legend stands in place of a title, above the bars.
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0)
     _label_whole_numbers(axes.xaxis, bins=8)
-    axes.set_ylim(bottom=settings.least_share)
     axes.yaxis.set_major_formatter(format_percent)
 
 
@@ -478,20 +443,19 @@ def _draw_values(axes: Axes, layer: Scale) -> None:
 
 
 def _draw_classes(axes: Axes, layer: Categories) -> None:
-    rows = [row for row in zip(layer.labels, layer.counts, layer.colors, strict=True) if row[1]]
+    all_counts = np.array(layer.counts)
+    shown = np.flatnonzero(all_counts)
+    names = np.array(layer.labels)[shown].tolist()
+    colors = np.array(layer.colors)[shown]
+    _draw_bars(axes, names, all_counts[shown], colors, total=all_counts.sum())
     axes.set(title="classes", xlabel="share of nodes")
-    if not rows:
-        axes.set_axis_off()
-        return
-    names, counts, colors = zip(*rows, strict=True)
-    _draw_bars(axes, names, counts, colors, total=sum(counts))
     axes.xaxis.set_major_formatter(format_percent)
 
 
 def _draw_bars(
     axes: Axes,
     names: Sequence[str],
-    counts: Sequence[int] | I64,
+    counts: I64,
     colors: object,
     total: int = 1,
 ) -> None:
@@ -530,8 +494,6 @@ def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], coun
     _set_title(axes, "labels of all graphs; coloured: this graph")
     axes.set_xlabel("graphs")
     _label_whole_numbers(axes.xaxis, bins=4)
-    for tick, is_bold in zip(axes.get_yticklabels(), is_label, strict=True):
-        tick.set_fontweight("bold" if is_bold else "normal")
 
 
 def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) -> None:
@@ -541,6 +503,7 @@ def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) 
     text = f"{record.label} {unit}".strip()
     _set_title(axes, f"label of this graph: {text}")
     axes.set(xlabel=unit or "label", ylabel="graphs")
+    axes.xaxis.set_major_formatter(PLAIN_NUMBER)
     _label_whole_numbers(axes.yaxis)
 
 

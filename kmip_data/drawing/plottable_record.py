@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.drawing.layers import Layer, rgb_layer
 from kmip_data.drawing.molecules import (
     atoms_from_features,
     bond_types_from_features,
@@ -49,6 +50,7 @@ class PlottableRecord:
     bonds: I64 | None = None
     label_value: Array | None = None  #: label of the graph as stored
     metres: bool = False  #: True if positions are in metres
+    own_colors: Layer | None = None  #: colours that the nodes have as features
 
     @property
     def is_directed(self) -> bool:
@@ -115,8 +117,10 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         nodes,
     )
     bonds = None
+    fields = _feature_names(schema)
     if source == BY_RDKIT:
-        bonds = bond_types_from_features(_feature_names(schema), values["edge_attr"])
+        bonds = bond_types_from_features(fields, values["edge_attr"])
+    features = dict(zip(fields, values["x"].T, strict=True)) if fields else {}
     return PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
@@ -130,6 +134,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         bonds=bonds,
         label_value=label_value,
         metres=_is_in_metres(schema),
+        own_colors=rgb_layer(features),
     )
 
 
@@ -174,8 +179,16 @@ def _node_positions(
     if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
         return pos, None, ""
 
-    # 3. Positions computed by RDKit, or from the edges alone.
+    # 3. Features x and y, and z if it follows.
     fields = _feature_names(schema)
+    names = [field.lower().partition(" [")[0] for field in fields]
+    start = names.index("x") if "x" in names else len(names)
+    for axes in ("xyz", "xy"):
+        end = start + len(axes)
+        if names[start:end] == [*axes]:
+            return values["x"][:, start:end], None, f"positions by columns {', '.join(axes)}"
+
+    # 4. Positions computed by RDKit, or from the edges alone.
     atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:
         bond_types = bond_types_from_features(fields, values["edge_attr"])

@@ -58,6 +58,7 @@ FALLBACK_FONTS = (
 BODY_POINTS = 10  #: font size
 BODY_POINTS_IN_PRINT = 8
 NOTE_FONT_SIZE = "small"  #: font size of notes, relative to the body
+PLAIN_NUMBER = "{x:,.10g}"  #: format of a tick; ``,g`` writes 10,000 as 1e+04 beside 8,000
 TITLE_FONT_SIZE = "x-large"
 #: Image formats by file suffix, with reproducible metadata.
 IMAGE_METADATA: dict[str, dict[str, None]] = {
@@ -231,7 +232,7 @@ def label_plain_ticks(axis: Axes) -> None:
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_formatter(PLAIN_NUMBER)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 #: Bar with elapsed and remaining time; for slow work, a rate would be less useful.
-BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left]"
+BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left{postfix}]"
 INTERVAL_SECONDS = 10.0  #: time between progress lines if stderr is not a terminal
 
 
@@ -58,6 +58,7 @@ class Progress:
         self.unit = unit
         self.done = initial
         self.quiet = quiet
+        self.note = ""  #: added to each line: what it waits for, or its latest result
         self._bar: tqdm[NoReturn] | None = None
         self._last_line = time.monotonic()
         if not quiet and sys.stderr.isatty():
@@ -82,13 +83,15 @@ class Progress:
         """Add ``amount`` to the work done."""
         self.done += amount
         if self._bar is not None:
+            self._bar.set_postfix_str(self.note, refresh=False)
             self._bar.update(amount)
         elif not self.quiet and time.monotonic() - self._last_line >= INTERVAL_SECONDS:
             self._last_line = time.monotonic()
             done = str(self.done)
             if self.total is not None:
                 done += f" of {self.total}"
-            print_status(f"{self.description}: {done} {self.unit}")
+            note = f", {self.note}" if self.note else ""
+            print_status(f"{self.description}: {done} {self.unit}{note}")
 
     def print_line(self, text: str) -> None:
         """Print a line above the bar, unless quiet; it counts as a progress line."""

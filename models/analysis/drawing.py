@@ -63,17 +63,9 @@ def draw_curves_over_k(
             color=colour,
             linestyle=style,
         )
-        if std.any():
-            # Clip the band, which may leave the range of the values.
-            low, high = np.clip([mean - std, mean + std], 0, maximum)
-            axes.fill_between(
-                curves.ks,
-                low,
-                high,
-                color=colour,
-                alpha=0.15,
-                linewidth=0,
-            )
+        # Clip the band, which may leave the range of the values.
+        low, high = np.clip([mean - std, mean + std], 0, maximum)
+        axes.fill_between(curves.ks, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_ylim(bottom=0, top=None if maximum is None else 1.02 * maximum)
@@ -109,8 +101,7 @@ def draw_results_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], p
         for axes, (x, y, xlabel, ylabel) in zip(axes_row, panels, strict=True):
             for name, rows in by_name.items():
                 color = colors.setdefault(name, f"C{len(colors) % 10}")
-                stds = [row.get(f"{y}_std") for row in rows]
-                error = np.array(stds, float) if any(stds) else None  # a single run has none
+                error = np.array([row.get(f"{y}_std") for row in rows], float)  # NaN of one run
                 style = {"fmt": "o-", "color": color, "markersize": 4, "capsize": 2}
                 x_values = [row.get(x) for row in rows]
                 y_values = [row.get(y) for row in rows]

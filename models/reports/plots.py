@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kmip_data.arrays import F64
 from kmip_data.drawing.style import (
     IMAGE_METADATA,
     NOTE_FONT_SIZE,
@@ -118,12 +119,10 @@ def draw_learning_curves(figure: Figure, table: Table, colors: ModelColors) -> N
         epochs, mean, spread = mean_over_seeds(runs, f"val_{metric}", _unit_factor(metric))
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
-        low = np.subtract(mean, spread)
-        high = np.add(mean, spread)
         axes.fill_between(
             epochs,
-            low,
-            high,
+            mean - spread,
+            mean + spread,
             color=color,
             alpha=0.15,
             linewidth=0,
@@ -136,9 +135,7 @@ def draw_learning_curves(figure: Figure, table: Table, colors: ModelColors) -> N
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
-def mean_over_seeds(
-    runs: Sequence[Run], column: str, scale: float
-) -> tuple[list[int], list[float], list[float]]:
+def mean_over_seeds(runs: Sequence[Run], column: str, scale: float) -> tuple[list[int], F64, F64]:
     """Return the epochs, from 1, and for each the mean and deviation over the runs with a value."""
     values: dict[int, list[float]] = {}
     for run in runs:
@@ -148,7 +145,7 @@ def mean_over_seeds(
     epochs = sorted(values)
     means = [statistics.fmean(values[epoch]) for epoch in epochs]
     spreads = [sample_std(values[epoch]) or 0.0 for epoch in epochs]
-    return epochs, means, spreads
+    return epochs, np.array(means), np.array(spreads)
 
 
 def draw_over_hours(figure: Figure, table: Table, colors: ModelColors) -> None:
@@ -174,8 +171,8 @@ def draw_over_hours(figure: Figure, table: Table, colors: ModelColors) -> None:
     for color, row, runs in zip(legend.values(), table.rows, table.runs, strict=True):
         hours, values = mean_curve_over_hours(runs, f"val_{metric}")
         axes.plot(
-            per_hour * np.array(hours),
-            scale * np.array(values),
+            per_hour * hours,
+            scale * values,
             color=color,
             linewidth=1,
             alpha=0.6,
@@ -226,24 +223,19 @@ def row_colors(table: Table, colors: ModelColors) -> list[str]:
 
 def hours_until_best(runs: Sequence[Run], total: float) -> float:
     """Return the mean hours of ``runs`` until their best epochs; ``total`` if a time is missing."""
-    hours = []
-    for run in runs:
-        elapsed, _ = _hours_by_epoch(run, "seconds").get(run.result.best_epoch + 1, (total, 0.0))
-        hours.append(elapsed)
-    return statistics.fmean(hours)
+    unknown = (total, 0.0)
+    points = [
+        _hours_by_epoch(run, "seconds").get(run.result.best_epoch + 1, unknown) for run in runs
+    ]
+    return statistics.fmean(hours for hours, _ in points)
 
 
-def mean_curve_over_hours(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
-    """Return the mean hours and the mean of a column at each epoch that all runs have reached."""
+def mean_curve_over_hours(runs: Sequence[Run], column: str) -> F64:
+    """Return the mean hours and the mean of a column at each epoch that all runs have reached, (2, E)."""
     curves = [_hours_by_epoch(run, column) for run in runs]
     shared = sorted(set(curves[0]).intersection(*curves[1:]))
-    hours = []
-    means = []
-    for epoch in shared:
-        points = [curve[epoch] for curve in curves]
-        hours.append(statistics.fmean(elapsed for elapsed, _ in points))
-        means.append(statistics.fmean(value for _, value in points))
-    return hours, means
+    points = np.array([[curve[epoch] for epoch in shared] for curve in curves])
+    return np.asarray(points.reshape(len(runs), -1, 2).mean(axis=0).T)
 
 
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:

@@ -298,6 +298,7 @@ def run_units(
         def show_progress(running: Iterable[T]) -> None:
             """Show the graphs of finished units and those that ``running`` units have built so far."""
             graphs = finished_graphs + sum(map(read_progress, running))
+            progress.note = "" if graphs else "starting workers, compiling, reading the first graph"
             progress.update(graphs - progress.done)
 
         try:

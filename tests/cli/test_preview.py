@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from support.cases import check_each, read_contents
 from support.cli import expect_refusal, expect_success
 
+from kmip_data.cli.build import _add_picture
 from kmip_data.pipelines.build import build_dataset
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
@@ -88,7 +90,7 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
 
 
 def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 5_000)  # tests draw none
+    monkeypatch.setattr("kmip_data.cli.build._add_picture", _add_picture)  # tests draw none
     home = tmp_path / "home"
     built = expect_success("build", "zinc", "--sample", "--limit", 9, "--home", home)
     assert "Drawing the picture" in built.err
@@ -112,7 +114,7 @@ def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch
 
 
 def test_a_user_file_with_the_name_of_the_picture_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 5_000)
+    monkeypatch.setattr("kmip_data.cli.build._add_picture", _add_picture)
     home = tmp_path / "home"
     built = build_dataset("zinc", sample=True, home=home, parameters={"limit": 9}, quiet=True)
     (built.path / "preview.png").write_text("mine")
@@ -121,3 +123,17 @@ def test_a_user_file_with_the_name_of_the_picture_is_kept(tmp_path, monkeypatch)
     expect_success("push", built.path, tmp_path / "shared")
     assert not (tmp_path / "shared/preview.png").exists()
     assert "(preview.png)" not in (tmp_path / "shared/README.md").read_text()
+
+
+def test_build_says_why_it_draws_no_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr("kmip_data.cli.build._add_picture", _add_picture)
+    monkeypatch.setattr("kmip_data.cli.build.MAX_DRAWN_NODES", 2)
+    words = ("build", "zinc", "--sample", "--limit", 9, "--home", tmp_path)
+    built = expect_success(*words)
+    (folder,) = (tmp_path / "built").iterdir()
+    (line,) = (line for line in built.err.splitlines() if "No picture was drawn" in line)
+    assert "nodes are more than 18" in line
+    assert not (folder / "preview.png").exists()
+    expect_success(*shlex.split(line.partition("kmip-data ")[2]))
+    assert (folder / "preview.png").exists()
+    assert "picture" not in expect_success(*words).err

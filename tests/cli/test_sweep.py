@@ -29,7 +29,7 @@ def plan(home: Path, tmp_path: Path) -> Path:
 
 def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     outcome = expect_success("sweep", plan, "--dry-run")
-    row = r"^clouds/(\S+)/small-\w{8}-seed(\d) +\d +waiting +0 of 3$"
+    row = r"^clouds/(\S+)/small-\w{8}-seed(\d)\n +\d +waiting +0 of 3$"
     assert re.findall(row, outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
     ]

@@ -32,7 +32,12 @@ from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, TrainBatchFunction
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
 from kmip_data.models.training.loggers import Logger
-from kmip_data.models.training.metric_text import SCALED_LOSS, format_metric, metric_title
+from kmip_data.models.training.metric_text import (
+    SCALED_LOSS,
+    format_metric,
+    format_metric_with_unit,
+    metric_title,
+)
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.processes import all_gather, is_main_process, rank, share_buffers
@@ -324,6 +329,8 @@ class Loop:
                 self.progress.print_line(self._table_header())
                 self._header_printed = True
             self.progress.print_line(self._epoch_line(row))
+            value = format_metric_with_unit(self.metric, row[self.watched])
+            self.progress.note = f"{self.watched} {value} after epoch {self.epoch}"
         if self.out_of_patience and self.epoch < self.settings.last_epoch:
             title = all_metrics()[self.metric].title
             patience = self.settings.patience

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.builds.learnable import streets, streets_build
 
-from kmip_data.drawing.page_graph import CHANNELS, atom_layers, graph_of_record, rgb_layers
+from kmip_data.drawing.layers import CHANNELS, rgb_layer
+from kmip_data.drawing.page_graph import atom_layers, graph_of_record
 from kmip_data.errors import UsageError
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
@@ -19,11 +20,11 @@ def test_colours_match_the_features():
     for top, form in itertools.product((1, 255, 65_535), ("{} [0-1]", "mean {} [0-1]", "{}")):
         columns = {f"deviation of {color}": shades[:, 0] for color in CHANNELS}
         columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(CHANNELS)}
-        (layer,) = rgb_layers(columns)
+        layer = rgb_layer(columns)
         colors = [layer.colors[code] for code in layer.codes]
         assert colors == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)
         columns.pop(form.format("green"))
-        assert rgb_layers(columns) == []
+        assert rgb_layer(columns) is None
 
 
 def test_atoms_are_coloured_by_element():

@@ -16,6 +16,7 @@ from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import pictures
+from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.layouts import spring_layout
 from kmip_data.drawing.molecules import atoms_from_features, bond_types_from_features, draw_molecule
 from kmip_data.drawing.numpy_records import Records
@@ -90,6 +91,38 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     )
     np.testing.assert_array_equal(picture.pos, [[1, -10], [2, -20]])
     assert picture.position_source == ""
+
+
+def test_columns_of_tables_are_positions_and_colours(tmp_path):
+    """Columns x, y and z next to each other are positions, whatever is around them; so are colours."""
+    colours = ("red", "green", "blue")
+    for number, (fields, columns, origin) in enumerate(
+        (
+            (("X [m]", "y", "z", *colours), slice(0, 3), "positions by columns x, y, z"),
+            (("size", "x", "y", *colours), slice(1, 3), "positions by columns x, y"),
+            (("x", "size", "y", *colours), None, "positions by springs, not from the data"),
+        )
+    ):
+        x = column_of("node/x", "float32", "float32", shape=(6,), fields=fields)
+        values = np.array([[1, 2, 3, 1, 0, 0], [4, 5, 7, 0, 0, 1]], np.float32)
+        record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values})
+        schema = Schema(columns=(x,), edges="none", max_nodes=10)
+        build = write_build(tmp_path / str(number), [record], schema, dataset="own")
+        picture = read_plottable_record(Records(build), 0)
+        assert picture.position_source == origin
+        if columns:
+            np.testing.assert_array_equal(picture.pos, values[:, columns])
+        colors = picture.own_colors
+        assert [colors.labels[code] for code in colors.codes] == ["#ff0000", "#0000ff"]
+
+
+def test_coloured_points_are_drawn_beside_edges_by_class(monkeypatch, tmp_path):
+    cloud = random_record(1_000, 2)
+    red = Categories("colour", np.zeros(1_000, np.uint8), ("red",), lambda: ["#ff0000"])
+    points, edges, *_ = figure_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red)]).axes
+    assert points.collections[0].get_facecolors().tolist() == [[1, 0, 0, 1]] * 1_000
+    assert "in their own colours" in points.get_title()
+    assert to_rgba("#ff0000", 0.65) not in map(tuple, edges.collections[0].get_colors())
 
 
 def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_path):

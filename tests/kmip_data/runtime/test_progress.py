@@ -41,9 +41,11 @@ def test_without_a_terminal_progress_is_a_line_per_interval(monkeypatch, capsys)
         quiet.print_line("nothing")
     print_status("nothing", quiet=True)
     with Progress("encode", 8, initial=4) as lines:
+        lines.note = "starting"
         lines.update(1)
         lines.print_line("done")
-    assert capsys.readouterr().err == "build toy: 3 graphs\nencode: 5 of 8 it\ndone\n"
+    expected = "build toy: 3 graphs\nencode: 5 of 8 it, starting\ndone\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_a_message_takes_the_place_of_a_line_of_progress(monkeypatch, capsys):

@@ -79,7 +79,7 @@ def test_hours_add_up_over_epochs_and_are_means_over_seeds(tmp_path):
     assert values == pytest.approx([0.15, 0.4])
     for strange in ("0,-1,0.1", "0,,0.1", "0,1e200,0.1", "x"):
         curve(table.runs[0][0].folder, strange)
-        assert mean_curve_over_hours(table.runs[0], "val_accuracy") == ([], [])
+        assert mean_curve_over_hours(table.runs[0], "val_accuracy").shape == (2, 0)
 
 
 def drawn(draw, table, colors=None):
@@ -101,7 +101,7 @@ def test_one_epoch_and_short_runs_have_axes_that_can_be_read(tmp_path):
         assert axis.axes.lines[0].get_marker() == "_", "a line of one point would not be seen"
         labels = [label.get_text() for label in axis.get_ticklabels()]
         assert len(labels) > 1, seconds
-        assert all(float(label.replace("−", "-")) > 0 for label in labels), labels
+        assert all(float(label.replace(",", "")) > 0 for label in labels), labels
 
 
 def test_no_curve_is_cut_off(tmp_path):
