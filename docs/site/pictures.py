@@ -1,7 +1,7 @@
 """Draw the pictures of the pages again: ``python docs/site/pictures.py``, which ``make docs`` does.
 
 The commands come from ``docs/gallery.md``, in a home of their own that is removed. Pictures become PNG of
-few colours and 1,000 pixels at most, for all of them stay in the repository.
+few colours, 1,000 pixels wide and 1,300 high at most, for all of them stay in the repository.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kmip_data.builds.home import Home
 
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "pictures"
-WIDEST, COLOURS = 1000, 128
-MAX_BYTES = 320_000  #: bytes of all pictures together
+WIDEST, HIGHEST, COLOURS = 1000, 1300, 64
+MAX_BYTES = 440_000  #: bytes of all pictures together
 
 
 def commands(page: str) -> list[list[str]]:
@@ -48,9 +48,9 @@ def run(words: list[str], folder: Path) -> None:
 def shrink(path: Path) -> bytes:
     """The picture with as few pixels and colours as a page needs."""
     picture = Image.open(path, formats=("PNG",)).convert("RGB")
-    picture.thumbnail((WIDEST, 10 * WIDEST), Image.Resampling.LANCZOS)
+    picture.thumbnail((WIDEST, HIGHEST), Image.Resampling.LANCZOS)
     # Of few colours those that differ most: a rare class keeps its own.
-    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     written = io.BytesIO()
     few.save(written, format="PNG", optimize=True)
     return written.getvalue()

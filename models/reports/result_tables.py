@@ -147,6 +147,10 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
             values[key] = None
 
     if result.dataset in dataset_names():
+        # Runs record what "auto" stands for.
+        for settings in (base_values, values):
+            if settings["data.scale"] == "auto":
+                settings["data.scale"] = "none"
         # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
             base_values |= complete_parameters(result.dataset, base.data.parameters)

@@ -61,6 +61,18 @@ def test_seeds_of_a_configuration_are_a_row(tmp_path):
     assert row["to_paper"] == pytest.approx(0.93 - 0.9352)
 
 
+def test_a_setting_that_the_data_decides_is_no_change(tmp_path):
+    """A run records ``none`` for ``data.scale=auto`` of published data, and is still the paper's."""
+    write_run(tmp_path, 0.93, changes=["data.scale=none"])
+    [row] = rows_of(tmp_path)
+    assert row["changes"] == ""
+    assert row["to_paper"] == pytest.approx(0.93 - 0.9352)
+    write_run(tmp_path, 0.93, changes=["data.scale=features"])
+    scaled = next(row for row in rows_of(tmp_path) if row["changes"])
+    assert scaled["changes"] == "data.scale=features instead of none"
+    assert scaled["to_paper"] is None
+
+
 def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
     def check(metric_is_better, base=tmp_path):
         tmp_path = Path(tempfile.mkdtemp(dir=base))
