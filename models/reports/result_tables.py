@@ -148,9 +148,8 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
 
     if result.dataset in dataset_names():
         # Runs record what "auto" stands for.
-        for settings in (base_values, values):
-            if settings["data.scale"] == "auto":
-                settings["data.scale"] = "none"
+        base_values["data.scale"] = base.data.scale.replace("auto", "none")
+        values["data.scale"] = config.data.scale.replace("auto", "none")
         # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
             base_values |= complete_parameters(result.dataset, base.data.parameters)
