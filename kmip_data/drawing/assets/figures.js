@@ -95,16 +95,21 @@ function curveChart(runs, column) {
     return [drawn("path", { class: "spread", d: `M${x(step)} ${y(value - errors[column])}V${y(value + errors[column])}` })];
   }));
   const svg = drawn("svg", look, axis, first, ...marks, ...references, ...lines, ...spreads);
-  const ending = (points) => (points.length ? `${written(points.at(-1).mean)} at the end` : "has none");
+  // The value at the epoch whose weights the run has, else the last.
+  const resultOf = (points, best) => {
+    const rings = points.filter(({ step }) => isEpoch && best.includes(step));
+    const listed = (of) => rings.map(of).join(", ");
+    if (rings.length) return `${listed(({ mean }) => written(mean))} at the ring of best epoch ${listed(({ step }) => step)}`;
+    return points.length ? `${written(points.at(-1).mean)} at the end` : "has none";
+  };
   const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
-  const bestOf = (best) => (isEpoch && best.length ? `; ring: best epoch ${best.join(", ")}` : "");
   const names = [...referencesOf(runs, column)].sort(([, a], [, b]) => b - a).map(([name, value]) => `${name} ${written(value)}`);
   const notes = [];
   if (names.length) notes.push(`Dashed, from above: ${names.join(", ")}.`);
   if (spreads.length) notes.push("Bars at rings: ± the standard error of one run.");
   return [
     svg,
-    ...curves.map(({ label, count, points, color, best }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}${bestOf(best)}`)),
+    ...curves.map(({ label, count, points, color, best }) => keyed(color, `${label}${runsOf(count)}: ${resultOf(points, best)}`)),
     ...notes.map((textContent) => element("p", { textContent })),
   ];
 }
