@@ -88,6 +88,7 @@ def infer_target(
             f"The labels {', '.join(names)} are strings, such as {str(class_names[0])!r}, not numbers.",
             next="--set task=classification; or write numbers",
         )
+    texts = y if y.dtype == object and y.ndim == 1 else None
     numbers = targets_as_numbers(y, class_names)
     y = _classes_of_one_hot(numbers, names, task)
     if is_table and y.ndim < numbers.ndim:  # the column of the 1 names the class
@@ -102,10 +103,8 @@ def infer_target(
 
     # 2. Task; the classes of a description imply the classification of a single label.
     if not described_classes or y.ndim > 1:
-        texts = np.concatenate(targets)
-        are_texts = texts.dtype == object and texts.ndim == 1
         statistics = LabelStatistics()
-        statistics.add(texts[texts != ""] if are_texts else labels)
+        statistics.add(labels if texts is None else texts[texts != ""])
         task = fitting_task(statistics, task, names, axes=y.ndim)
     if task != "regression":
         labels = labels[labels != NO_CLASS]
