@@ -8,10 +8,14 @@
 - The docstring of a public function that takes arrays, or of its class, has shapes: ``(N, d)``, "any
   shape".
 - Rates stay within :data:`LIMITS`: tokens per line, but not lines, and some constructs.
-- Tokens of Python, words of docs, commands and options are printed with their change since
-  :data:`BASE`, and fail 10 % above :data:`NOW`. This catches a drift of months without stopping a
-  contribution by its size; then :data:`NOW` is measured again. Parameters of datasets, which are
-  options of several commands, count once.
+- The tokens of each room, a folder such as ``models/search``, stay within ``tools/rooms.toml``. These
+  bounds only fall: ``python -m tools.structure --lower`` writes the sizes of today where they are
+  smaller. A contribution that needs more raises its room by hand and says why in its commit; work on
+  mechanisms, which should pay for what it adds, says so in an ADR.
+- Words of docs, commands and options are printed with their change since :data:`BASE`, and fail 10 %
+  above :data:`NOW`. This catches a drift of months without stopping a contribution by its size; then
+  :data:`NOW` is measured again. Parameters of datasets, which are options of several commands, count
+  once.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,12 +55,12 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "tokens": 526_000,
     "words of docs": 67_200,
     "commands": 25,
     "options": 168,
 }
 GROWTH = 0.1
+ROOM_BOUNDS = ROOT / "tools" / "rooms.toml"  #: tokens of each room, at most
 #: Upper bounds. Rates are per 1,000 non-empty lines. Other figures are only printed.
 LIMITS = {
     **{name: int(size * (1 + GROWTH)) for name, size in NOW.items()},
@@ -194,6 +199,37 @@ def sizes(root: Path = ROOT) -> dict[str, float]:
     }
 
 
+def room_tokens(root: Path = ROOT) -> dict[str, int]:
+    """Count the tokens of each room: a second-level folder, or the files next to such folders."""
+    tokens = {}
+    for folder in FOLDERS:
+        tokens[folder] = sum(
+            density.measure(path)["tokens"] for path in (root / folder).glob("*.py")
+        )
+        for inner in sorted((root / folder).iterdir()):
+            if inner.is_dir() and not inner.is_symlink() and any(inner.rglob("*.py")):
+                tokens[f"{folder}/{inner.name}"] = density.folder_counts(inner)["tokens"]
+    return tokens
+
+
+def exceeded_rooms(tokens: dict[str, int], bounds: dict[str, int]) -> Iterator[str]:
+    """Yield a line for every room above its bound, and for every room or bound without the other."""
+    for room in sorted(tokens.keys() ^ bounds.keys()):
+        yield f"{room}: a room without a bound, or a bound without a room, in {ROOM_BOUNDS.name}"
+    for room in tokens.keys() & bounds.keys():
+        if tokens[room] > bounds[room]:
+            yield (
+                f"{room}: {tokens[room]:,} tokens, at most {bounds[room]:,} by {ROOM_BOUNDS.name}. "
+                "Delete what the new code replaces; or raise the bound and say why in the commit"
+            )
+
+
+def lower_bounds(tokens: dict[str, int], bounds: dict[str, int]) -> dict[str, int]:
+    """Return each room's size rounded up to hundreds, or its bound if that is lower."""
+    rounded = {room: -(-count // 100) * 100 for room, count in tokens.items()}
+    return {room: min(size, bounds.get(room, size)) for room, size in rounded.items()}
+
+
 def exceeded_limits(size_by_name: dict[str, float]) -> Iterator[str]:
     """Yield a line for every size above its limit."""
     for name, limit in LIMITS.items():
@@ -234,6 +270,15 @@ if __name__ == "__main__":
         bound = f" at most {LIMITS[name]:,}" if name in LIMITS else ""
         change = f" ({size - BASE[name]:+,})" if name in BASE else ""
         print(f"{name:35} {round(size, 2):>9,}{change}{bound}")  # noqa: T201 -- its output
-    broken = [*problems(), *exceeded_limits(measured)]
+
+    rooms = room_tokens()
+    room_bounds = tomllib.loads(ROOM_BOUNDS.read_text("utf-8"))
+    if sys.argv[1:] == ["--lower"]:
+        room_bounds = lower_bounds(rooms, room_bounds)
+        lines = (f'"{room}" = {bound:_}\n' for room, bound in room_bounds.items())
+        ROOM_BOUNDS.write_text("".join(lines), "utf-8")
+    print(f"{'tokens of all rooms, at most':35} {sum(room_bounds.values()):>9,}")  # noqa: T201
+
+    broken = [*problems(), *exceeded_limits(measured), *exceeded_rooms(rooms, room_bounds)]
     print(*broken, sep="\n")  # noqa: T201 -- its output
     sys.exit(bool(broken))
