@@ -122,7 +122,7 @@ class LazyGroup(Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"max_content_width": 110},
     epilog=f"NAME is a dataset name or a build folder. `{PROGRAM} COMMAND --help` has an example for each.",
 )
 @click.version_option(kmip_data.__version__, prog_name=PROGRAM)

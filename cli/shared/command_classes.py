@@ -41,6 +41,10 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.option_sections = option_sections or {}
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the same names in every context: click keeps those of the first one."""
+        return ["-h", "--help"]
+
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the whole first sentence; the list of commands wraps it."""
         return super().get_short_help_str(max(limit, 1_000))

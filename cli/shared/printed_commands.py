@@ -49,12 +49,7 @@ class ParsedCommand:
             depth += 1
 
         # 2. Let click separate options from arguments. Prose may follow a printed command.
-        context = click.Context(
-            command,
-            resilient_parsing=True,
-            ignore_unknown_options=True,
-            **root.context_settings,  # click keeps the first names of the option for help
-        )
+        context = click.Context(command, resilient_parsing=True, ignore_unknown_options=True)
         values, _, _ = command.make_parser(context).parse_args([*words[depth:]])
         arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
         names = [values.get(str(key)) for key in ("recipe_name", "dataset", *arguments)]

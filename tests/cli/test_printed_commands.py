@@ -157,7 +157,7 @@ def refused_words(command: str) -> list[str]:
     parsed = parse(command)
     if parsed.command is None:  # the help of a command, or a name that the code fills in
         return [] if words[-1] == "--help" or "x1" in words[:2] else words
-    context = click.Context(parsed.command, **root.context_settings)
+    context = click.Context(parsed.command)
     return parsed.command.make_parser(context).parse_args(words[len(parsed.path) :])[1]
 
 

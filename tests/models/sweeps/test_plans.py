@@ -80,9 +80,7 @@ def test_the_command_of_a_run_has_its_configuration(tmp_path, home):
     assert short.config.training.epochs == SAMPLE_EPOCHS
     for run in (*runs, short):
         words = list(run.command[1:])
-        context = root.get_command(None, "train").make_context(
-            "train", words, **root.context_settings
-        )
+        context = root.get_command(None, "train").make_context("train", words)
         params = context.params
         options = {name: params[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
