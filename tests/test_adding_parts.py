@@ -92,9 +92,10 @@ pipeline = "qm9"
 task = "graph regression, metric MAE"
 homepage = "https://example.com"
 published = "2014-08-05"
+synthetic = false
 max_nodes = 64
 dataset_class = "QM9"
-citation = "@article{a, title={QM9}}"
+citation = "@article{a, title={QM9}, author={Ann Author}}"
 
 [license]
 name = "CC0"
@@ -106,6 +107,8 @@ collection = "Computed."
 biases = "Small molecules."
 uses = "Comparison."
 personal = "None."
+limitations = "Small molecules alone."
+impact = "Low."
 
 [[sources]]
 name = "qm9.txt"

@@ -21,19 +21,21 @@ def marked_names():
 
 def test_every_public_name_has_a_mark():
     marked = marked_names()
-    assert len(set(marked)) == len(marked)
+    assert len(set(marked)) == len(marked), "a name is twice in docs/api.md"
     for module, name in marked:
-        assert hasattr(import_module(module), name), (module, name)
+        assert hasattr(import_module(module), name), f"docs/api.md: {module} has no {name}"
 
     packages = (kmip_data, kmip_data.graphs, kmip_data.models)
-    public = [
-        (package.__name__, name)
-        for package in packages
-        for name in package.__all__
-        if name != "__version__" and not inspect.ismodule(getattr(package, name))
-    ]
-    names = {package.__name__ for package in packages}
-    assert sorted(pair for pair in marked if pair[0] in names) == sorted(public)
+    for package in packages:
+        public = {
+            name
+            for name in package.__all__
+            if name != "__version__" and not inspect.ismodule(getattr(package, name))
+        }
+        names = {name for module, name in marked if module == package.__name__}
+        lacking, gone = sorted(public - names), sorted(names - public)
+        assert not lacking, f"add {lacking} to a row of {package.__name__} in docs/api.md"
+        assert not gone, f"{package.__name__} does not export {gone}: remove them from docs/api.md"
 
 
 def test_pages_and_notebooks_import_marked_names_alone():

@@ -53,7 +53,15 @@ def test_items_equal_the_original_dataset(name: str, real: bool, tmp_path: Path)
         jobs=1,
         quiet=True,
     )
-    assert bool(build.card.complete) is build.card.pinned is real
+    assert bool(build.card.complete) is real, (
+        f"{name}: a build of {'the real files' if real else 'a sample'} says complete = "
+        f"{build.card.complete}: state the published graphs, classes, avg_nodes and avg_edges in "
+        f"[expected] of manifests/datasets/{name}/dataset.toml"
+    )
+    assert build.card.pinned is real, (
+        f"{name}: a build of {'the real files' if real else 'a sample'} says pinned = "
+        f"{build.card.pinned}: state the digests of all published files in its manifest"
+    )
     if FOLDS not in theirs:
         named = {"split_name": oracle.split_rule} if oracle.split_rule else {}
         for part, graphs in theirs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -62,12 +63,27 @@ def datasets_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+@functools.cache
+def publishers() -> list[dict[str, str]]:
+    """The rows of ``tables/addresses.toml``."""
+    tables = read_shipped("tables", "addresses")
+    assert [*tables] == ["address"], f"addresses.toml: its tables are {[*tables]}, not [[address]]"
+    needed = {"begins", "by", "named"}
+    for row in tables["address"]:
+        assert needed <= row.keys() <= needed | {"since"}, (
+            f"addresses.toml: a row has the keys {[*row]}, not begins, by, named and perhaps since"
+        )
+    return tables["address"]
+
+
 def publisher_of(mirror: Mirror) -> dict[str, str]:
     """The row of ``tables/addresses.toml`` with the longest beginning of an address."""
-    rows = read_shipped("tables", "addresses")["address"]
-    rows = [row for row in rows if mirror.url.startswith(row["begins"])]
-    unknown = {"begins": "", "by": "–", "named": "–"}
-    return max([unknown, *rows], key=lambda row: len(row["begins"]))
+    rows = [row for row in publishers() if mirror.url.startswith(row["begins"])]
+    assert rows, (
+        f"{mirror.url}: say in manifests/tables/addresses.toml who published it, by an [[address]] "
+        "with its beginning"
+    )
+    return max(rows, key=lambda row: len(row["begins"]))
 
 
 def pins_of(manifest: Manifest, source: Source, mirror: Mirror) -> dict[str, str]:

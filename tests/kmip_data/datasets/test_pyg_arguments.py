@@ -169,7 +169,13 @@ WITHOUT_COUNTERPART = sorted(
 @pytest.mark.parametrize("name", WITHOUT_COUNTERPART)
 def test_root_and_split_are_the_first_arguments(opened, name):
     dataset_class = getattr(kmip_data, name)
-    asked = opened(lambda: dataset_class(ROOT, "val", TRANSFORM, PRE, KEEP))
+    try:
+        asked = opened(lambda: dataset_class(ROOT, "val", TRANSFORM, PRE, KEEP))
+    except TypeError as error:
+        pytest.fail(
+            f"{name} does not take root and split first ({error}): decorate its __init__ with "
+            "accept_root_and_split of kmip_data/datasets/pyg_arguments.py"
+        )
     assert asked == opened(lambda: dataset_class(root=ROOT, split="val", **STEPS_GIVEN))
 
 

@@ -29,20 +29,30 @@ def test_every_pin_and_address_has_a_source_and_the_papers_datasets_two_mirrors(
         for source in manifest.sources:
             content = source.content or manifest.content
             if source.container == "archive" and (content.known_sha256 or content.known_md5):
-                assert content.pin_source, (manifest.name, source.name)
+                assert content.pin_source, (
+                    f"{manifest.name}: say in `pin_source` of [content] who stated the digests of "
+                    f"the members of {source.name}"
+                )
             for mirror in source.mirrors:
-                assert dataset_tables.publisher_of(mirror)["begins"], mirror.url
+                assert dataset_tables.publisher_of(mirror)
                 stated = mirror.git_blob or source.is_packaged
                 pinned = mirror.is_pinned or mirror.members_sha256
-                assert stated or bool(mirror.pin_source) == bool(pinned), mirror.url
+                assert stated or bool(mirror.pin_source) == bool(pinned), (
+                    f"{manifest.name}, {mirror.url}: a mirror states `pin_source` if it states a "
+                    "digest, and only then"
+                )
             if manifest.tested_on:
-                assert len(source.mirrors) >= 2, (manifest.name, source.name)
+                assert len(source.mirrors) >= 2, (
+                    f"{manifest.name}: a dataset of the paper needs a second mirror of {source.name}"
+                )
 
 
 def test_every_dataset_is_in_a_family_of_the_readme():
     readme = (dataset_tables.ROOT / "README.md").read_text("utf-8")
     for manifest in dataset_tables.manifests():
-        assert f"`{manifest.name}`" in readme, manifest.name
+        assert f"`{manifest.name}`" in readme, (
+            f"add `{manifest.name}` to the table of datasets in README.md"
+        )
 
 
 def test_every_dataset_with_raw_files_has_its_digests_on_a_page():
@@ -53,7 +63,9 @@ def test_every_dataset_with_raw_files_has_its_digests_on_a_page():
     for manifest in dataset_tables.manifests():
         if manifest.sources:
             line = f"`{manifest.name}`(, `[a-z0-9-]+`)*: {re.escape(describe_digests(manifest))}"
-            assert any(re.search(line, text) for text in after), manifest.name
+            assert any(re.search(line, text) for text in after), (
+                f"name `{manifest.name}` on a page in docs/datasets, and run `make docs-tables`"
+            )
 
 
 #: Parameter of a build that an argument of the class replaces.
@@ -70,7 +82,9 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
         title = manifest.dataset_class
         assert title in kmip_data.__all__, f"{title} is not in kmip_data/__init__.pyi"
         made = getattr(kmip_data, title)
-        assert manifest.name in dataset_names_of_class(made)
+        assert manifest.name in dataset_names_of_class(made), (
+            f"{title} does not open {manifest.name}: state `dataset_name` or `dataset_names` in it"
+        )
         if manifest.name != made.dataset_name:
             continue
         parameters = inspect.signature(made).parameters
@@ -81,12 +95,13 @@ def test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline():
             if (title, argument) in REPLACED:
                 assert REPLACED[title, argument] in {None, *parameters}
                 continue
-            shown = parameters[argument]  # fails where the class lacks it
+            stated = f"{title}.__init__ must take {argument}: {field.annotation} = {field.default}"
+            assert argument in parameters, stated
             if argument in types and argument != "limit":
-                assert shown.default == field.default, (title, argument)
-                assert types[argument] == field.annotation, (title, argument)
+                assert parameters[argument].default == field.default, stated
+                assert types[argument] == field.annotation, stated
             else:  # a key that all classes share
-                assert argument in base.RuleArguments.__annotations__, (title, argument)
+                assert argument in base.RuleArguments.__annotations__, stated
 
 
 def test_a_class_of_three_lines_opens_a_dataset_with_the_parameters_of_its_pipeline(tmp_path):

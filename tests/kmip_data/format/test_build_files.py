@@ -197,7 +197,11 @@ def test_every_dataset_gets_valid_croissant_metadata(tmp_path, caplog, build) ->
             assert croissant["datePublished"] >= (manifest.published or "2026"), name
             missing = RESPONSIBLE - croissant.keys()
             if not manifest.recipe:
-                assert not missing, name
+                assert not missing, (
+                    f"{name}: its metadata lack {sorted(missing)}: state authors in `citation`, "
+                    "`synthetic`, and limitations, impact, biases, uses and personal in "
+                    f"[responsible] of manifests/datasets/{name}/dataset.toml"
+                )
             elif name in {"graphs", "points"} and not sample:
                 assert missing == OWNERS, name
     states = {
