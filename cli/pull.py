@@ -22,13 +22,9 @@ if TYPE_CHECKING:
     "--output", metavar="DIR",
     help="Destination.  [default: its name, in built/ of the home; for a run, in the current folder]",
 )  # fmt: skip
-@click.option(
-    "--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]"
-)
 @long_running_options
 def command(
     address: str,
-    columns: str | None,
     home: Home,
     **options: Any,
 ) -> None:
@@ -40,10 +36,7 @@ def command(
     """
     from kmip_data.sharing.pull import pull
 
-    names = None
-    if columns is not None:
-        names = list(filter(None, columns.replace(" ", "").split(",")))
-    pulled = pull(address, home, columns=names, **options)
+    pulled = pull(address, home, **options)
     index = pulled.push_index
     files = [entry for entry in index.files if entry.file in pulled.files]
     result = {

@@ -29,14 +29,12 @@ _HUB_REPOSITORY = re.compile(r"\w[\w-]*/\w[\w.-]*")
 @click.command(cls=DatasetCommand)
 @click.argument("name", type=RUN_OR_BUILD)
 @click.argument("address")
-@click.option("--page", is_flag=True, help="Overwrite an existing README.md at the address.")
 @plugin_option
 @sample_option
 @long_running_options
 def command(
     name: str,
     address: str,
-    page: bool,
     sample: bool,
     home: Home,
     parameters: DatasetParameters,
@@ -55,13 +53,13 @@ def command(
     if isinstance(source, Path):
         from kmip_data.models.training.push_run import push_run
 
-        index = push_run(source, address, page=page, quiet=quiet)
+        index = push_run(source, address, quiet=quiet)
     else:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
         view = functools.partial(parquet_view, quiet=quiet)
-        index = push_build(source, address, view=view, page=page, quiet=quiet)
+        index = push_build(source, address, view=view, quiet=quiet)
     where = address_without_secrets(address)
     result = {"address": where, **push_as_json(index, index.files)}
     content = f"{count_with_noun(len(index.files), 'file')}, {human_bytes(result['bytes'])}"

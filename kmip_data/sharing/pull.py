@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from kmip_data.builds.added_columns import read_added_column_card, shards_digest
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, Home
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, unknown_name_error
+from kmip_data.errors import DamagedInput, SourceUnavailable
 from kmip_data.files.atomic_writes import (
     PARTIAL_SUFFIX,
     build_marker_content,
@@ -67,14 +67,12 @@ def pull(
     home: Home,
     *,
     output: Path | None = None,
-    columns: Sequence[str] | None = None,
     quiet: bool = False,
 ) -> PullResult:
     """Download the push at ``address`` and verify all digests; resumes an interrupted pull.
 
     The default of ``output`` is a folder of the push's name, in ``home`` for a build and in the
-    working directory for a run, because runs in ``home`` count as the user's own. ``columns``
-    selects added columns (default: all).
+    working directory for a run, because runs in ``home`` count as the user's own.
 
     Raises ``UsageError`` if nothing was pushed there, a name is wrong, or the folder holds something
     else; ``DamagedInput`` if data differ from the push; ``SourceUnavailable`` or ``OutOfResources``
@@ -82,8 +80,6 @@ def pull(
     """
     push = RemotePush(address)
     is_run = push.index.kind == "run"
-    if is_run and columns is not None:
-        raise UsageError(f"{push.remote.address} is a run, which has no --columns.")
 
     if output is None:
         parent = Path.cwd() if is_run else home.built
@@ -97,34 +93,24 @@ def pull(
     with folder_lock(folder, quiet=quiet):
         if is_run:
             return _pull_run(push, folder, quiet=quiet)
-        return _pull_build(push, folder, columns, quiet=quiet)
+        return _pull_build(push, folder, quiet=quiet)
 
 
 def _pull_build(
     push: RemotePush,
     folder: Path,
-    columns: Sequence[str] | None,
     *,
     quiet: bool,
 ) -> PullResult:
     card = _read_checked_card(push)
     entries = push.entries
 
-    # 1. Select the added columns.
+    # 1. List the added columns.
     names = [PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)]
     added = {}
     for name in sorted(names):
         prefix = f"{COLUMNS_FOLDER}/{name}/"
         added[name] = [entry for entry in entries.values() if entry.file.startswith(prefix)]
-    for name in columns or ():
-        if name not in added:
-            raise unknown_name_error(
-                "added column",
-                name,
-                list(added),
-                command="kmip-data pull ADDRESS",
-            )
-    selected = [name for name in added if columns is None or name in columns]
 
     # 2. Copy the files. An existing copy may have other splits by now: keep them.
     create_marked_folder(folder, build_marker_content(card.key))
@@ -132,8 +118,8 @@ def _pull_build(
     files = [entries[name] for name in card.digests]
     if existing_card is not None:
         files = [entry for entry in files if existing_card.digests.get(entry.file) == entry.sha256]
-    for name in selected:
-        files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
+    for column_entries in added.values():
+        files += sorted(column_entries, key=lambda entry: _is_column_card(entry.file))
     copied_files = push.copy_files(files, folder, quiet=quiet)
 
     # 3. Write the card last.
@@ -143,7 +129,7 @@ def _pull_build(
     if picture and not os.path.lexists(folder / PICTURE_NAME):
         write_output(folder / PICTURE_NAME, push.read(PICTURE_NAME))
     wrote_metadata = _write_metadata(folder, existing_card or card)
-    for name in selected:
+    for name in added:
         read_added_column_card(Build(folder, card), name)
     return PullResult(
         path=folder,

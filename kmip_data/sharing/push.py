@@ -61,7 +61,6 @@ def push_build(
     address: str,
     *,
     view: View | None = None,
-    page: bool = False,
     quiet: bool = False,
 ) -> PushIndex:
     """Push a finished build with its added columns, page and Croissant, and the files of ``view``.
@@ -101,7 +100,6 @@ def push_build(
             card.key,
             content,
             expected_digests=expected_digests,
-            page=page,
             quiet=quiet,
         )
 
@@ -132,7 +130,6 @@ def push_files(
     content: Mapping[str, Path | bytes],
     *,
     expected_digests: Mapping[str, str] | None = None,
-    page: bool = False,
     quiet: bool = False,
 ) -> PushIndex:
     """Write the files of a build or run to an address, with the index last.
@@ -145,7 +142,7 @@ def push_files(
 
     The same call therefore resumes an interrupted push and repairs a damaged one. ``source`` is the
     pushed folder; ``content`` maps each file to its bytes or path, ``expected_digests`` to the
-    SHA-256 (hex) that it must have. ``page=True`` overwrites an existing page.
+    SHA-256 (hex) that it must have.
 
     Raises ``DamagedInput`` if a file of ``source`` is missing or has another digest; ``UsageError``
     if the address holds something else or is not writable; ``SourceUnavailable`` if writing fails.
@@ -159,7 +156,7 @@ def push_files(
         files = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
         files[BLOCKS_NAME] = blocks
         files[SHARE_NAME] = index.to_json().encode()
-        _write_missing_files(remote, index, mark, files, page=page, quiet=quiet)
+        _write_missing_files(remote, index, mark, files, quiet=quiet)
     return index
 
 
@@ -188,7 +185,6 @@ def _write_missing_files(
     mark: PushMark,
     content: Mapping[str, Path | bytes],
     *,
-    page: bool,
     quiet: bool,
 ) -> None:
     """Write the files of ``content`` that are missing or differ, in order."""
@@ -205,8 +201,8 @@ def _write_missing_files(
     for name, entry in entries.items():
         if name not in existing or _remote_digest(remote, name, existing[name]) != entry.sha256:
             to_write.add(name)
-    if PAGE_NAME in to_write and PAGE_NAME in existing and not page:
-        print_status(f"{remote.address}/{PAGE_NAME} exists and is kept (--page overwrites it).")
+    if PAGE_NAME in to_write and PAGE_NAME in existing:
+        print_status(f"{remote.address}/{PAGE_NAME} exists and is kept.")
         to_write.remove(PAGE_NAME)
     if not to_write:
         return

@@ -20,7 +20,7 @@ from kmip_data.sharing.push import push_files, yaml_header
 from kmip_data.sharing.push_metadata import RUN_FILES, PushIndex
 
 
-def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False) -> PushIndex:
+def push_run(run: Path, address: str, *, quiet: bool = False) -> PushIndex:
     """Push a finished run.
 
     Raises ``DamagedInput`` for a damaged or edited file, or like :func:`push_files`.
@@ -35,9 +35,7 @@ def push_run(run: Path, address: str, *, page: bool = False, quiet: bool = False
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS_NAME)[0][:12]
-    return push_files(
-        address, "run", run, key, content, expected_digests=result.files, page=page, quiet=quiet
-    )
+    return push_files(address, "run", run, key, content, expected_digests=result.files, quiet=quiet)
 
 
 def run_page(result: RunResult) -> str:

@@ -233,9 +233,7 @@ def test_repair_restores_every_file_of_a_build(
             assert "writes it again" not in expect_success("verify", build).out
 
 
-def test_push_keeps_an_existing_readme_unless_a_page_is_requested(
-    world: World, tmp_path: Path
-) -> None:
+def test_push_keeps_an_existing_readme(world: World, tmp_path: Path) -> None:
     for source, pushed in ((world.build, world.pushed), (world.run, world.pushed_run)):
         to = tmp_path / pushed.name
         plant(to, "README.md")  # of a new repository
@@ -243,7 +241,8 @@ def test_push_keeps_an_existing_readme_unless_a_page_is_requested(
         for _ in range(2):
             assert "README.md exists and is kept" in kmip(*command).err
             assert (to / "README.md").read_bytes() == MINE
-        expect_success(*command, "--page")
+        (to / "README.md").unlink()
+        expect_success(*command)
         assert read_contents(to) == read_contents(pushed)
 
 

@@ -64,7 +64,6 @@ def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch)
     again = expect_success("evaluate", work / "mine", "--dataset", build.path, "--json").json
     assert again["same_as_result"] is True
     expect_success("pull", share, "-q")  # what is there stays as it is
-    expect_refusal("pull", share, "--columns", "x", "-q")
     result = read_result(run).model_copy(update={"name": "a`b", "dataset": "x\n---\n# y"})
     assert "\n# y" not in run_page(result).split("```")[0]
     (run / "model.safetensors").write_bytes(b"x")

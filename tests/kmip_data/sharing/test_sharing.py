@@ -233,18 +233,6 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     assert read_contents(pull(str(share), home, quiet=True).path) == read_contents(build.path)
 
 
-def test_added_columns_can_be_pulled_separately(build, tmp_path, home) -> None:
-    share = str(tmp_path / "share")
-    push_build(build, share, quiet=True)
-    pulled = pull(share, home, columns=[], quiet=True)
-    assert not (pulled.path / "columns").exists()
-    assert verify_build(pulled.path).ok
-    pulled = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
-    assert read_contents(pulled.path) == read_contents(build.path)
-    with pytest.raises(UsageError, match="'rwse3'"):
-        pull(share, home, columns=["rwse3"], quiet=True)
-
-
 def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
     terms = load_manifest("shapenet-part").license.model_dump()
     for states in ({"license": terms}, {"manifest": "shapenet-part"}):
