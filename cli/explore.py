@@ -183,11 +183,10 @@ def _city_with_predictions(build: Build, runs: _PageRuns | None) -> GraphWithPre
     from kmip_data.drawing.page_graph import city_graph
 
     if runs is None:
-        return (city_graph(build, None, None, "", other=None),)
+        return (city_graph(build),)
     predictions = runs.predictions_at(runs.start)
-    values, compared = _node_predictions(predictions)
-    first = runs.start_predictions
-    return (city_graph(build, values, first.split, first.run, other=compared), *predictions)
+    split = runs.start_predictions.split
+    return (city_graph(build, _node_predictions(predictions), split), *predictions)
 
 
 def _records_with_predictions(
@@ -252,12 +251,21 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
         "name": "/".join(run.folder.parts[-3:]),
         "group": configuration_digest(run),
         "columns": columns,
+        "percent": [name for name in columns if _is_percent(name)],
         "answers": answers_on_test(run.result),
         "references": _reference_values(run.result),
         "errors": {f"test_{metric}": error for metric, error in run.result.standard_errors.items()},
         "best": run.result.best_epoch + 1,
         "influence": influence,
     }
+
+
+def _is_percent(column: str) -> bool:
+    """True for a metric on a part, or by distance, that is printed in percent."""
+    from kmip_data.models.training.metrics import METRICS
+
+    metric = METRICS.get(re.sub("^(train|val|test)_| by distance$", "", column))
+    return metric is not None and metric.percent
 
 
 def _reference_values(result: RunResult) -> dict[str, dict[str, float]]:
@@ -287,19 +295,14 @@ def _run_to_compare(runs: list[OpenedRun], curves: list[Json]) -> OpenedRun | No
     return None
 
 
-def _node_predictions(
-    predictions: list[GraphPredictions],
-) -> tuple[Array | None, tuple[str, Array] | None]:
-    """Return the first run's predictions for nodes, and the name and predictions of the second run."""
-    values = [
-        prediction.values if prediction.classes is None else prediction.classes
-        for prediction in predictions
-    ]
-    if not values or values[0] is None:
-        return None, None
-    if len(values) < 2 or values[1] is None:
-        return values[0], None
-    return values[0], (predictions[1].run, values[1])
+def _node_predictions(predictions: list[GraphPredictions]) -> list[tuple[str, Array]]:
+    """Return the name and the predictions for nodes of each run that has any."""
+    runs: list[tuple[str, Array]] = []
+    for prediction in predictions:
+        values = prediction.values if prediction.classes is None else prediction.classes
+        if values is not None:
+            runs.append((prediction.run, values))
+    return runs
 
 
 def _record_graph(
@@ -317,9 +320,7 @@ def _record_graph(
     if position < len(dataset):  # else `graph_of_record` refuses it
         key = dataset.keys[position]
         picture = source_pictures(build, home, [key]).get(key)
-    values, compared = _node_predictions(predictions)
-    run = predictions[0].run if predictions else ""
-    graph = graph_of_record(dataset, position, values, run, picture, other=compared)
+    graph = graph_of_record(dataset, position, _node_predictions(predictions), picture)
     where = f" of {part}" if part else ""
     graph.header["place"] = f"Record {position + 1:,} of {len(dataset):,}{where}"
     return graph

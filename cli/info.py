@@ -21,7 +21,7 @@ from kmip_data.cli.shared.output import (
     print_result,
     wrap_to_terminal,
 )
-from kmip_data.cli.shared.printed_tables import MAX_TABLE_WIDTH, builds_table
+from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.text import PARAMETER_OPTIONS, human_bytes, list_names
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kmip_data.manifest import Manifest
 
 MAX_CLASS_NAMES = 150  #: characters
+PRESET_WIDTH = 80  #: characters of a line about a preset, without a terminal
 
 
 @click.command(cls=DatasetCommand)
@@ -70,7 +71,7 @@ def command(
         result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
         text = _build_as_text(build, columns)
     # Lines about a preset have up to 600 characters.
-    print_result(result, wrap_to_terminal(text, piped=None if model is None else MAX_TABLE_WIDTH))
+    print_result(result, wrap_to_terminal(text, piped=None if model is None else PRESET_WIDTH))
 
 
 def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
@@ -168,6 +169,7 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
     # Show only keys with a value, of components that the model has.
     kinds = {"", config.model.attention.kind, config.model.local.kind}
     rows = []
+    docs = []
     for key in documented_keys():
         section = key.name.removeprefix("model.").partition(".")[0]
         is_unused = (
@@ -176,8 +178,13 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         value = value_of_key(config, key.name)
         if key.kind in kinds and not is_unused and value not in (None, "", (), {}):
             shown = str(value).lower() if isinstance(value, bool) else value
-            rows.append([key.name, str(shown), key.doc])
-    text = [format_table(["key", "value", "what"], rows), "All other keys: docs/keys.md", ""]
+            rows.append([key.name, str(shown)])
+            docs.append(f"    {key.doc}")
+    heading, *lines = format_table(["key", "value"], rows).splitlines()
+    text = [heading]
+    for line, doc in zip(lines, docs, strict=True):
+        text += [line, doc]
+    text += ["All other keys: docs/keys.md", ""]
     if preset is None:
         text.append(f"There is no preset for {target}: these are the defaults.")
         return result, "\n".join(text)
@@ -197,10 +204,10 @@ def _preset_with_differences(target: str, model: str, home: Home) -> tuple[Json,
         ),
     ]
     text.append(format_facts(pairs))
-    differences = [[key, entry.code, entry.paper] for key, entry in preset.text.items()]
-    if differences:
-        cells = format_table(["key", "code", "text"], differences, indent=2)
-        text.append(f"\nThe paper's text differs from its code in\n{cells}")
+    if preset.text:
+        text.append("\nThe paper's text differs from its code in")
+    for name, difference in preset.text.items():
+        text += [f"  {name}", f"    code: {difference.code}", f"    text: {difference.paper}"]
     text += [f"\n{topic}: {reason}" for topic, reason in preset.note.items()]
     return result, "\n".join(text)
 

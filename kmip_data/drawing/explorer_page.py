@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.page_graph import ArrayPacker, Json, PageGraph
+from kmip_data.drawing.layers import Scale
+from kmip_data.drawing.page_graph import PageGraph
+from kmip_data.drawing.page_layers import ArrayPacker, Json
 from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
@@ -92,22 +94,16 @@ def write_explorer_page(
         names = [run["name"].partition("/")[2] for run in runs_to_compare(curves)]
         title = f"{' and '.join(names)} on {curves[0]['name'].partition('/')[0]}"
 
-    without_influence = []
-    with_influence = []
-    for run in curves:
-        without_influence.append({key: run[key] for key in run if key != "influence"})
-        if run.get("influence") is not None:
-            with_influence.append(run)
-
     for page_graph, *run_predictions in graphs:
         explore = page_graph.header["explore"]
-        explore["curves"] = without_influence
+        explore["curves"] = [{key: run[key] for key in run if key != "influence"} for run in curves]
         explore["influence"] = []
         predictions = [entry for entry in run_predictions if entry is not None]
         if predictions:
             explore.update(_predictions_for_page(page_graph, predictions))
         if curves:
             page_graph.header["about"] = page_graph.title
+    with_influence = [run for run in curves if run.get("influence") is not None]
     for run in runs_to_compare(with_influence):
         influence = {
             "name": run["name"],
@@ -169,24 +165,17 @@ def _predictions_for_page(graph: PageGraph, predictions: Sequence[GraphPredictio
     if len(predictions) > 1:
         _, second = distinguishing_names(predictions[0].run, predictions[1].run)
         suffixes.append(f" ({second})")
-    runs = []
-    for prediction, suffix in zip(predictions, suffixes, strict=True):
-        run: Json = {"run": prediction.run, "words": prediction.prediction_text, "suffix": suffix}
-        if prediction.classes is not None and graph.truth is not None:
-            is_measured = graph.test_mask & (graph.truth >= 0)
-            truth = graph.truth[is_measured]
-            predicted = prediction.classes[is_measured]
-            run["names"] = graph.class_names
-            run["measured"] = "all" if graph.test_mask.all() else "test"
-            run["confusion"] = confusion_matrix(truth, predicted, len(graph.class_names)).tolist()
-        runs.append(run)
+    runs: list[Json] = [
+        {"run": prediction.run, "words": prediction.prediction_text, "suffix": suffix}
+        for prediction, suffix in zip(predictions, suffixes, strict=True)
+    ]
     result: Json = {"runs": runs, "split": predictions[0].split}
 
     for prediction in predictions:
         if prediction.attention_layers:
             _add_attention(graph, prediction)
             result["keys"] = {
-                **_pack_chosen_keys(prediction, len(graph.test_mask), graph.packer),
+                **_pack_chosen_keys(prediction, graph.header["x"]["count"], graph.packer),
                 "run": prediction.run,
             }
             break
@@ -204,7 +193,7 @@ def runs_to_compare(runs: Sequence[Json]) -> Sequence[Json]:
 
 def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
     """Add a layer with the attention that each node receives as a key."""
-    count = len(graph.test_mask)
+    count = graph.header["x"]["count"]
     heads = 0
     received = np.zeros(count)
     for layer in predictions.attention_layers:
@@ -214,14 +203,9 @@ def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
     queries = max(1, len(predictions.nodes))
     values = (received * count / (heads * queries)).astype(np.float32)
 
-    layer_header = {
-        "name": "attention",
-        "note": "received by a node as a key, mean over layers and heads, relative to even attention (1)",
-        "unit": "",
-    }
-    column_header = {"name": "attention", **graph.packer.add_column(values, center=1)}
-    graph.header["layers"].append(layer_header)
-    graph.header["columns"].insert(0, column_header)
+    note = "received by a node as a key, mean over layers and heads, relative to even attention (1)"
+    attention = Scale("attention", values, note=note, center=1)
+    graph.header["layers"].append(graph.packer.add_layer(attention))
 
 
 def _pack_chosen_keys(predictions: GraphPredictions, count: int, packer: ArrayPacker) -> Json:
@@ -249,9 +233,3 @@ def _pack_chosen_keys(predictions: GraphPredictions, count: int, packer: ArrayPa
         )
     nodes = packer.add(predictions.nodes.astype(np.uint32))
     return {"nodes": nodes, "all": len(predictions.nodes) == count, "layers": layers}
-
-
-def confusion_matrix(truth: I64, predicted: I64, count: int) -> I64:
-    """Return the confusion matrix (C, C), with true classes as rows and predicted ones as columns."""
-    cells = np.bincount(truth * count + predicted, minlength=count * count)
-    return cells.reshape(count, count)

@@ -6,32 +6,26 @@ import math
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
-from kmip_data.drawing.layers import (
+from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
+from kmip_data.drawing.plotted_layers import (
     LEGEND_WIDTH,
-    Categories,
-    Layer,
-    Scale,
-    class_layer,
     draw_legend,
     legend_height,
     node_colors,
 )
-from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
-    class_colors,
     current_style,
     in_current_style,
     new_figure,
-    readable_color,
     save_figure,
     sequential_colors,
 )
@@ -47,8 +41,6 @@ from kmip_data.text import count_with_noun, format_parameters
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
-PART_NAMES = (*PART_CODES, "no part")  #: names by the codes of :attr:`CityMap.splits`
-RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE = 8.0  #: inches of a map, at most
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
@@ -71,7 +63,7 @@ class CityMap:
     class_names: Sequence[str]  #: range of eccentricity of each class
     eccentricity: F32  #: (N,)
     unit: str  #: unit of the eccentricity, ``m`` or ``s``
-    splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`PART_NAMES`
+    splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`.layers.PART_NAMES`
     columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns but the sinusoids
 
     def class_labels(self) -> tuple[str, ...]:
@@ -163,8 +155,15 @@ def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Return layers of the class, the eccentricity and every split."""
+    classes = class_layer(
+        "class",
+        city.classes,
+        city.class_labels(),
+        "quantiles of the eccentricity",
+        lambda: sequential_colors(city.num_classes),
+    )
     layers: list[Layer] = [
-        _class_layer(city, "class", city.classes, "quantiles of the eccentricity"),
+        replace(classes, is_ordered=True),
         Scale(
             "eccentricity",
             city.eccentricity,
@@ -176,86 +175,6 @@ def city_layers(city: CityMap) -> list[Layer]:
         title = f"split {name}" if len(city.splits) > 1 else "split"
         layers.append(part_layer(title, name, codes))
     return layers
-
-
-def part_layer(title: str, split: str, codes: U8) -> Categories:
-    """Return the layer of a split, given positions (N,) in :data:`PART_NAMES`."""
-    # Include "no part" only if a node is in no part.
-    names = PART_NAMES[: max(len(PART_CODES), int(codes.max(initial=0)) + 1)]
-    return Categories(
-        title,
-        codes,
-        names,
-        lambda: _part_colors(len(names)),
-        split,
-    )
-
-
-def prediction_layers(
-    city: CityMap,
-    run: str,
-    classes: I64,
-    split: str | None,
-) -> list[Layer]:
-    """Return layers of a run's predicted ``classes`` (N,): correctness, class and error.
-
-    ``split`` is the split that the run was trained with; None if the run has seen no node.
-    """
-    # Codes: 0 for right, 1 for wrong, plus 2 for nodes that the run has seen.
-    right = classes == city.classes
-    code = np.where(right, 0, 1).astype(np.uint8)
-    note = f"{run}: {right.mean():.1%} right"
-    labels: tuple[str, ...] = ("right", "wrong")
-    if split is not None:
-        labels = RIGHT_WRONG
-        parts = city.splits[split]
-        no_part = len(PART_CODES)
-        code[parts < PART_CODES["test"]] += 2
-        if (parts == no_part).any():
-            code[parts == no_part] = len(labels)
-            labels = (*labels, PART_NAMES[no_part])
-
-        accuracies = []
-        for number, part in enumerate(PART_NAMES[:no_part]):
-            members = right[parts == number]
-            if len(members):
-                accuracies.append(f"{part} {members.mean():.1%}")
-        note = f"{run}: right in {', '.join(accuracies)}"
-
-    distances = ["1 class", *(f"{number} classes" for number in range(2, city.num_classes))]
-    return [
-        Categories(
-            "right or wrong",
-            code,
-            labels,
-            lambda: right_wrong_colors(len(labels)),
-            note,
-        ),
-        _class_layer(city, "predicted class", classes, f"by {run}"),
-        Categories(
-            "error",
-            np.abs(classes - city.classes).astype(np.uint8),
-            ("none", *distances)[: city.num_classes],
-            lambda: sequential_colors(city.num_classes),
-            f"distance of the predicted class from the true one, by {run}",
-        ),
-    ]
-
-
-def _class_layer(city: CityMap, name: str, classes: I64, note: str) -> Categories:
-    # Classes are ordered by eccentricity, so use sequential colours.
-    return class_layer(
-        name,
-        classes,
-        city.class_labels(),
-        note,
-        lambda: sequential_colors(city.num_classes),
-    )
-
-
-def _part_colors(count: int) -> list[str]:
-    hues = class_colors(4)
-    return [hues[1], hues[0], readable_color("#b4b4b4"), hues[3]][:count]
 
 
 @in_current_style()
@@ -312,7 +231,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
         style = {"color": current_style().line_color, "linewidth": line_width, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)
-        colors = node_colors(layer)[::step]
+        colors = node_colors(layer, len(city.position))[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
         draw_legend(axes, layer)
         _draw_scale_bar(axes, high[0] - low[0])

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
-from kmip_data.drawing.layers import (
-    Categories,
-    Layer,
-    Scale,
-    class_layer,
-    draw_color_bar,
-    limits_of_scale,
-    node_colors,
-    shorten_middle,
-)
+from kmip_data.drawing.layers import Categories, Layer, Scale
 from kmip_data.drawing.maps import format_length, round_length
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
+from kmip_data.drawing.plotted_layers import draw_color_bar, node_colors, shorten_middle
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     PLAIN_NUMBER,
@@ -80,12 +73,9 @@ def plot_records(
 
     for row, record in enumerate(records):
         projection = {"projection": "3d"} if record.pos.shape[1] == 3 else {}
-        layer: Layer | None = None
-        if record.y is not None:
-            layer = class_layer("class", record.y, names)
-        elif record.values is not None:
-            # All rows have the same limits.
-            layer = Scale("target", record.values, record.unit, limit_values=np.concatenate(values))
+        layer = record.truth_layer(names)
+        if isinstance(layer, Scale):  # all rows have the same limits
+            layer = replace(layer, limit_values=np.concatenate(values))
         if record.bonds is not None and record.y is None:  # a formula shows everything
             _draw_molecule(figure.add_subplot(grid[row, :2]), record)
         elif len(record.pos) < MAX_SHARED_PANEL_NODES and record.picture is None:
@@ -117,15 +107,6 @@ def _add_panel(figure: Figure, cell: object, kind: str, shared: dict[str, Axes])
     axes = figure.add_subplot(cell, sharex=first, sharey=None if kind == "classes" else first)
     shared.setdefault(kind, axes)
     return axes
-
-
-def _node_colors(layer: Layer | None, count: int) -> F64:
-    """Return the colour of each node, (N, 4); without classes and targets the first of the palette."""
-    from matplotlib.colors import to_rgba_array
-
-    if layer is None:
-        return np.tile(to_rgba_array(current_style().palette[0]), (count, 1))
-    return node_colors(layer)
 
 
 # --- The graph ------------------------------------------------------------------------------------
@@ -162,7 +143,7 @@ def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
     _add_lines(axes, record.pos[record.edge_index.T], current_style().secondary_color, width)
     if record.is_directed and record.pos.shape[1] == 2:
         _add_arrows(axes, record)
-    _add_points(axes, record, _node_colors(layer, len(record.pos)), outline=0.6)
+    _add_points(axes, record, node_colors(layer, len(record.pos)), outline=0.6)
 
 
 def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
@@ -203,7 +184,7 @@ def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, up: s
     if record.picture is not None:
         _draw_picture(axes, record.picture)
         outline = 0.5
-    _add_points(axes, record, _node_colors(layer, len(record.pos)), outline=outline)
+    _add_points(axes, record, node_colors(layer, len(record.pos)), outline=outline)
     if record.metres:
         _add_metre_bar(axes, record)
 
@@ -251,7 +232,7 @@ def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
     if record.y is not None:
         sources, targets = record.y[edges]
         joins_classes = sources != targets
-    colors = _node_colors(layer, len(record.pos))[edges[1]]
+    colors = node_colors(layer, len(record.pos))[edges[1]]
     if record.pos.shape[1] == 3:
         colors = _fade_by_distance(axes, segments.mean(axis=1), colors)
     _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width)
@@ -421,22 +402,31 @@ def _draw_values(axes: Axes, layer: Scale) -> None:
 
     Pointed ends of the bar are one bin each, with the values beyond its limits.
     """
+    from matplotlib.ticker import NullLocator
+
     limits = layer.limits
     place = {"cax": axes.inset_axes((0, -0.1, 1, 0.06)), "orientation": "horizontal"}
     bar = draw_color_bar(axes, layer, **place)
-    width = (bar.vmax - bar.vmin) / VALUE_BINS
-    edges = bar.vmin + width * np.arange(-1, VALUE_BINS + 2)
+    ends = np.arange(-1, VALUE_BINS + 2) / VALUE_BINS  # fractions of the bar
+    edges = np.asarray(bar.norm.inverse(ends))
     finite = layer.values[np.isfinite(layer.values)]
     counts, _ = np.histogram(finite.clip(edges[0], edges[-1]), edges)
-    centres = (edges[:-1] + edges[1:]) / 2
-    colors = node_colors(Scale("", centres, "", limit_values=layer.limit_values))
-    axes.bar(centres, counts / max(1, len(layer.values)), width=width, color=colors)
-    left = bar.vmin - width * (limits.least < limits.low)
-    right = bar.vmax + width * (limits.most > limits.high)
-    axes.set(ylabel="share of nodes", xticks=[], xlim=(left, right))
+    axes.bar(
+        edges[:-1],
+        counts / max(1, len(layer.values)),
+        width=np.diff(edges),
+        align="edge",
+        color=bar.cmap((ends[:-1] + ends[1:]) / 2),
+    )
+    if limits.is_log:
+        axes.set_xscale("log")
+    first = int(limits.least >= limits.low)
+    last = -1 - int(limits.most <= limits.high)
+    axes.set(ylabel="share of nodes", xticks=[], xlim=(edges[first], edges[last]))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(format_percent)
     lines = ["target of the nodes"]
-    missing = limits_of_scale(layer.values).missing
+    missing = int((~np.isfinite(layer.values)).sum())
     if missing:
         lines.append(f"{count_with_noun(missing, 'node')} without a target, drawn grey")
     _set_title(axes, *lines)

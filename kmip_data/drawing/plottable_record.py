@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
-from kmip_data.drawing.layers import Layer, rgb_layer
+from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import (
+    SYMBOLS,
     atoms_from_features,
     bond_types_from_features,
     draw_molecule,
 )
 from kmip_data.drawing.numpy_records import Records
+from kmip_data.drawing.style import element_colors
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
@@ -50,7 +52,15 @@ class PlottableRecord:
     bonds: I64 | None = None
     label_value: Array | None = None  #: label of the graph as stored
     metres: bool = False  #: True if positions are in metres
-    own_colors: Layer | None = None  #: colours that the nodes have as features
+    own_colors: Layer | None = None  #: colours that the nodes have as features, or their elements
+
+    def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
+        """Return the layer of the nodes' classes or targets, if they have any."""
+        if self.y is not None:
+            return class_layer("class", self.y, class_names, "stored labels of the nodes")
+        if self.values is not None:
+            return Scale("target", self.values, self.unit, "stored targets of the nodes")
+        return None
 
     @property
     def is_directed(self) -> bool:
@@ -120,7 +130,10 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
     fields = _feature_names(schema)
     if source == BY_RDKIT:
         bonds = bond_types_from_features(fields, values["edge_attr"])
-    features = dict(zip(fields, values["x"].T, strict=True)) if fields else {}
+    own_colors = None
+    if fields:
+        features = dict(zip(fields, values["x"].T, strict=True))
+        own_colors = rgb_layer(features) or element_layer(fields, values["x"])
     return PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
@@ -134,7 +147,23 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         bonds=bonds,
         label_value=label_value,
         metres=_is_in_metres(schema),
-        own_colors=rgb_layer(features),
+        own_colors=own_colors,
+    )
+
+
+def element_layer(fields: Sequence[str], x: Array) -> Layer | None:
+    """Return the layer of the elements of atoms, if the features ``x`` (N, F) describe atoms."""
+    atoms = atoms_from_features(fields, x)
+    if atoms is None:
+        return None
+    distinct, codes = np.unique([atom.number for atom in atoms], return_inverse=True)
+    numbers = distinct.tolist()
+    return Categories(
+        "element",
+        codes.astype(np.uint8),
+        tuple(SYMBOLS.get(number, f"element {number}") for number in numbers),
+        lambda: element_colors(numbers),
+        "of the atoms",
     )
 
 

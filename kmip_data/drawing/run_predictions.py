@@ -1,4 +1,4 @@
-"""Layers for a run's predictions of nodes, and for the comparison of two runs."""
+"""Layers of the predictions of one or two runs for nodes."""
 
 from __future__ import annotations
 
@@ -7,59 +7,120 @@ from dataclasses import replace
 
 import numpy as np
 
-from kmip_data.arrays import F32, I64, Array
-from kmip_data.drawing.layers import Layer, Scale, class_layer
-from kmip_data.drawing.style import class_colors, current_style
+from kmip_data.arrays import Array
+from kmip_data.drawing.layers import (
+    NO_CLASS_LABEL,
+    PART_NAMES,
+    Categories,
+    Layer,
+    Scale,
+    cast_to_smallest_dtype,
+    class_layer,
+)
+from kmip_data.drawing.style import class_colors, current_style, sequential_colors
+from kmip_data.format.split_files import PART_CODES
 from kmip_data.text import count_with_noun
 
+RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 OUTCOMES = 4  #: both runs right, only the first, only the second, both wrong
+TEST = PART_CODES["test"]  #: code of the nodes that runs are judged by
+
+
+def layers_of_runs(
+    truth: Layer | None, runs: Sequence[tuple[str, Array]], parts: Categories | None
+) -> list[Layer]:
+    """Return layers of the predictions (N,) of each run, behind a comparison of two runs.
+
+    ``truth`` has the classes or targets, and ``parts`` the split that the runs were trained with;
+    None if they have seen no node. Runs are judged by test nodes alone.
+    """
+    if truth is None:
+        return []
+    by_run = [_prediction_layers(truth, name, predicted, parts) for name, predicted in runs]
+    if len(runs) != 2:
+        return by_run[0] if runs else []
+    is_test = np.ones(len(runs[0][1]), bool) if parts is None else parts.codes == TEST
+    names = distinguishing_names(runs[0][0], runs[1][0])
+    predictions = (runs[0][1], runs[1][1])
+    if isinstance(truth, Scale):
+        comparison = _error_difference(truth, predictions, names)
+    else:
+        comparison = _outcome_layer(_classes(truth), predictions, names, is_test)
+    second = [replace(layer, name=f"{layer.name} ({names[1]})") for layer in by_run[1]]
+    return [comparison, *by_run[0], *second]
+
+
+def _prediction_layers(
+    truth: Layer, run: str, predicted: Array, parts: Categories | None
+) -> list[Layer]:
+    """Return layers of the correctness or error of a run, and of its predictions."""
+    by_run = f"by {run}"
+    if isinstance(truth, Scale):
+        error = np.abs(predicted - truth.values)
+        judged = error[np.isfinite(error) & (True if parts is None else parts.codes == TEST)]
+        mean = judged.mean() if len(judged) else np.nan
+        nodes = count_with_noun(len(judged), "node" if parts is None else "test node")
+        note = f"{run}: mean {mean:.3g} of {nodes}"
+        return [
+            Scale("absolute error", error, truth.unit, note),
+            replace(truth, name="prediction", values=predicted, note=by_run),
+        ]
+
+    layers: list[Layer] = [_right_or_wrong(_classes(truth), run, predicted, parts)]
+    codes = cast_to_smallest_dtype(predicted, len(truth.labels))
+    layers.append(replace(truth, name="predicted class", codes=codes, note=by_run))
+    if truth.is_ordered:
+        classes = len(truth.labels)
+        labels = ("none", "1 class", *(f"{number} classes" for number in range(2, classes)))
+        layers.append(
+            Categories(
+                "error",
+                np.abs(predicted - truth.codes).astype(np.uint8),
+                labels[:classes],
+                lambda: sequential_colors(classes),
+                f"distance of the predicted class from the true one, {by_run}",
+            )
+        )
+    return layers
+
+
+def _classes(truth: Categories) -> Array:
+    """Return the class of each node (N,), −1 for none."""
+    has_class = np.array([label != NO_CLASS_LABEL for label in truth.labels])
+    return np.where(has_class[truth.codes], truth.codes.astype(np.int64), -1)
+
+
+def _right_or_wrong(
+    truth: Array, run: str, predicted: Array, parts: Categories | None
+) -> Categories:
+    is_known = truth >= 0
+    is_right = predicted == truth
+    if parts is None:
+        known = is_right[is_known]
+        accuracy = known.mean() if len(known) else 0.0
+        codes = np.where(is_known, ~is_right, -1)
+        labels: tuple[str, ...] = ("right", "wrong")
+        note = f"{run}: {accuracy:.1%} right of {count_with_noun(len(known), 'node')}"
+    else:
+        # 0 for right, 1 for wrong, plus 2 for nodes that the run has seen; 4 in no part.
+        codes = np.where(parts.codes < TEST, 2, 0) + ~is_right
+        codes[parts.codes > TEST] = len(RIGHT_WRONG)
+        codes[~is_known] = -1
+        labels = RIGHT_WRONG + parts.labels[TEST + 1 :]
+        accuracies = []
+        for number, part in enumerate(PART_NAMES[: TEST + 1]):
+            members = is_right[is_known & (parts.codes == number)]
+            if len(members):
+                accuracies.append(f"{part} {members.mean():.1%}")
+        note = f"{run}: right in {', '.join(accuracies)}"
+    return class_layer(
+        "right or wrong", codes, labels, note, lambda: right_wrong_colors(len(labels))
+    )
 
 
 def right_wrong_colors(count: int) -> Sequence[str]:
     """Return ``count`` colours for right and wrong nodes, followed by those for nodes seen in training."""
     return class_colors(2) if count == 2 else current_style().outcome_colors[:count]
-
-
-def class_layers(
-    truth: I64, names: tuple[str, ...], predicted: Array, run: str, test: Array
-) -> list[Layer]:
-    """Return layers of correctness and predicted class, given the true classes (N,), −1 for none.
-
-    A run is judged by the ``test`` (N,) nodes alone.
-    """
-    is_known = truth >= 0
-    is_wrong = predicted != truth
-    judged = is_wrong[is_known & test]
-    accuracy = 1 - judged.mean() if len(judged) else 0.0
-    return [
-        class_layer(
-            "right or wrong",
-            np.where(is_known, is_wrong, -1),
-            ("right", "wrong"),
-            f"{run}: {accuracy:.1%} right of {_judged_nodes(len(judged), test)}",
-            lambda: right_wrong_colors(2),
-        ),
-        class_layer("predicted class", predicted, names, f"by {run}"),
-    ]
-
-
-def value_layers(truth: F32, unit: str, predicted: Array, run: str, test: Array) -> list[Layer]:
-    """Return layers of absolute error and prediction, given the true values (N,), NaN for none.
-
-    A run is judged by the ``test`` (N,) nodes alone.
-    """
-    error = np.abs(predicted - truth)
-    judged = error[np.isfinite(error) & test]
-    mean = judged.mean() if len(judged) else np.nan
-    nodes = _judged_nodes(len(judged), test)
-    return [
-        Scale("absolute error", error, unit, f"{run}: mean {mean:.3g} of {nodes}"),
-        Scale("prediction", predicted, unit, f"by {run}"),
-    ]
-
-
-def _judged_nodes(count: int, test: Array) -> str:
-    return count_with_noun(count, "node" if test.all() else "test node")
 
 
 def distinguishing_names(first: str, second: str) -> tuple[str, str]:
@@ -76,18 +137,10 @@ def distinguishing_names(first: str, second: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def layers_of_second_run(layers: Sequence[Layer], name: str) -> list[Layer]:
-    """Append the name of the second run to the names of its layers."""
-    return [replace(layer, name=f"{layer.name} ({name})") for layer in layers]
-
-
-def outcome_layer(
-    truth: I64,
-    predicted: tuple[Array, Array],
-    names: tuple[str, str],
-    test: Array,
+def _outcome_layer(
+    truth: Array, predicted: tuple[Array, Array], names: tuple[str, str], is_test: Array
 ) -> Layer:
-    """Return a layer that shows which of two runs are right; its note counts ``test`` (N,) nodes."""
+    """Return a layer that shows which of two runs are right; its note counts test nodes."""
     first_right, second_right = (classes == truth for classes in predicted)
     outcome = np.select(
         [truth < 0, first_right & second_right, first_right, second_right],
@@ -95,7 +148,7 @@ def outcome_layer(
         default=3,
     )
     labels = ("both right", f"only {names[0]} right", f"only {names[1]} right", "both wrong")
-    counts = np.bincount(outcome[test & (outcome >= 0)], minlength=OUTCOMES).tolist()
+    counts = np.bincount(outcome[is_test & (outcome >= 0)], minlength=OUTCOMES).tolist()
     summary = ", ".join(f"{count:,} {label}" for count, label in zip(counts, labels, strict=True))
     note = f"of {count_with_noun(sum(counts), 'test node')}: {summary}"
 
@@ -106,12 +159,12 @@ def outcome_layer(
     return class_layer("both runs", outcome, labels, note, colors)
 
 
-def error_difference(
-    truth: F32, unit: str, predicted: tuple[Array, Array], names: tuple[str, str]
+def _error_difference(
+    truth: Scale, predicted: tuple[Array, Array], names: tuple[str, str]
 ) -> Layer:
     """Return a layer with the error (N,) of the first run minus the error of the second."""
-    first, second = (np.abs(values - truth) for values in predicted)
+    first, second = (np.abs(values - truth.values) for values in predicted)
     difference = first - second
     first_better = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
     note = f"absolute error of {names[0]} minus that of {names[1]}: {first_better:.1%} negative"
-    return Scale("both runs", difference, unit, note, center=0)
+    return Scale("both runs", difference, truth.unit, note, center=0)

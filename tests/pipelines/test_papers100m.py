@@ -324,7 +324,7 @@ def test_a_large_graph_is_drawn_as_a_sample(raw, tmp_path, monkeypatch):
     assert torch.equal(around.y, whole.y[met])
     assert (around.y < 0).any()
 
-    graph = graph_of_record(drawn, 3, None, "")
+    graph = graph_of_record(drawn, 3)
     assert graph.header["key"] == drawn.keys[3]
     assert graph.header["layers"][0]["labels"][-1] == NO_CLASS_LABEL
     assert graph.header["layers"][0]["counts"][-1] == int((around.y < 0).sum())

@@ -28,7 +28,9 @@ def page_columns(path: Path) -> dict[str, np.ndarray]:
     """Return the columns of a page by name, which must differ."""
     header, array = read_page(path)
     columns = {}
-    for column in header["columns"]:
+    for column in [*header["layers"], *header["columns"]]:
+        if "values" not in column:
+            continue
         values = array(column["values"])
         assert column["name"] not in columns
         columns[column["name"]] = values[array(column["codes"])] if "codes" in column else values

@@ -89,7 +89,6 @@ function tell() {
 // What each run says of a node, and whether it is right.
 function predictionLines(node) {
   const { runs = [], map } = header.explore;
-  const named = (name) => layers.find((layer) => layer.name === name);
   const [truth, target] = [named("class"), named("target")];
   const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
   const said = runs.map(({ run, suffix }) => {
@@ -332,12 +331,12 @@ function showFigures({ runs = [], label, split, curves }) {
   $("words").textContent = said.join("\n");
   // Of two runs each has its name above its figure.
   const name = (run) => (runs.length > 1 ? [element("h2", { textContent: shortName(run, runs) })] : []);
-  const measured = runs.filter(({ confusion }) => confusion);
+  const measured = runs.map(({ run, suffix }) => ({ run, matrix: confusionOf(split, suffix) })).filter(({ matrix }) => matrix);
   $("confusion").hidden = !measured.length;
   if (measured.length) {
-    const of = measured[0].measured === "test" ? "Nodes of the test part." : "All nodes.";
+    const of = partsOf(split) ? "Nodes of the test part." : "All nodes.";
     $("confusion").querySelector("p").textContent = `${of} Rows are true classes, columns predicted ones.`;
-    $("confusion").querySelector("div").replaceChildren(...measured.flatMap((each) => [...name(each.run), confusionTable(each.names, each.confusion)]));
+    $("confusion").querySelector("div").replaceChildren(...measured.flatMap(({ run, matrix }) => [...name(run), confusionTable(named("class").labels, matrix)]));
   }
   showAnswers(curves || [], $("answers"));
   const byHops = runs.map(({ run, suffix }) => [run, errorByHops(split, suffix)]).filter(([, errors]) => errors);

@@ -9,6 +9,20 @@ function drawn(name, attributes, ...children) {
   return made;
 }
 
+const named = (name) => layers.find((layer) => layer.name === name);
+const partsOf = (split) => layers.find(({ note, labels }) => note === split && labels && labels[0] === "train");
+
+// How often a run predicts each class for nodes of each true class, of the test part if the run was trained on this graph.
+function confusionOf(split, suffix) {
+  const [truth, guess, parts] = [named("class"), named(`predicted class${suffix}`), partsOf(split)];
+  if (!truth || !guess) return null;
+  const matrix = truth.labels.map(() => new Array(truth.labels.length).fill(0));
+  truth.codes.forEach((code, node) => {
+    if (truth.labels[code] !== "no class" && (!parts || parts.codes[node] === 2)) matrix[code][guess.codes[node]]++;
+  });
+  return matrix;
+}
+
 // Rows are what is true, columns what was predicted, of classes that occur; darker: a larger share of the row.
 function confusionTable(all, matrix) {
   const there = all.map((_, i) => i).filter((i) => matrix[i].some(Boolean) || matrix.some((row) => row[i]));
@@ -61,6 +75,8 @@ const referencesOf = (runs, column) => new Map(runs.flatMap((run) => Object.entr
 // One column over epochs, hops or edges: a line and a band for each group of runs.
 function curveChart(runs, column) {
   const curves = grouped(runs, column);
+  const isPercent = runs.some(({ percent = [] }) => percent.includes(column));
+  const text = (value) => (isPercent ? `${written(100 * value)} %` : written(value));
   const all = curves.flatMap(({ points }) => points);
   const [least, most] = extent([...all.flatMap(({ low, high }) => [low, high]), ...referencesOf(runs, column).values()]);
   const last = extent(all.map(({ step }) => step).concat(1))[1];
@@ -76,12 +92,12 @@ function curveChart(runs, column) {
     const line = drawn("path", { class: "curve", style: `stroke: ${color}`, d }, drawn("title", {}, label));
     // A ring on the curve at the best epoch of each run, whose weights the run has.
     const rings = points.filter(({ step }) => isEpoch && best.includes(step)).map(({ step, mean }) =>
-      drawn("circle", { class: "best", cx: x(step), cy: y(mean), r: 4, style: `stroke: ${color}` }, drawn("title", {}, `${label}: best epoch ${step}, ${written(mean)}`)));
+      drawn("circle", { class: "best", cx: x(step), cy: y(mean), r: 4, style: `stroke: ${color}` }, drawn("title", {}, `${label}: best epoch ${step}, ${text(mean)}`)));
     const band = [...path(points, "high"), ...path(points, "low").reverse()].join("L");
     return [...(count > 1 ? [drawn("path", { class: "band", style: `fill: ${color}`, d: `M${band}Z` })] : []), line, ...rings];
   });
   const marks = [...new Set(all.length ? [least, most] : [])].map((value) =>
-    drawn("text", { x: LEFT - 4, y: y(value) + 4, "text-anchor": "end" }, written(value)),
+    drawn("text", { x: LEFT - 4, y: y(value) + 4, "text-anchor": "end" }, text(value)),
   );
   // The last step ends at its mark, as there may be no room beyond it.
   if (last > 1) marks.push(drawn("text", { x: x(last), y: HIGH - 8, "text-anchor": "end" }, `${unit} ${last}`));
@@ -89,7 +105,7 @@ function curveChart(runs, column) {
   const first = drawn("text", { x: x(1), y: HIGH - 8, "text-anchor": "middle" }, "1");
   const look = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${column} over ${unit}s` };
   const references = [...referencesOf(runs, column)].map(([name, value]) =>
-    drawn("path", { class: "reference", d: `M${LEFT} ${y(value)}H${WIDE - 6}` }, drawn("title", {}, `${name}: ${written(value)}`)));
+    drawn("path", { class: "reference", d: `M${LEFT} ${y(value)}H${WIDE - 6}` }, drawn("title", {}, `${name}: ${text(value)}`)));
   const spreads = runs.flatMap(({ best, columns, errors = {} }) => (columns[column] || []).flatMap(([step, value]) => {
     if (!isEpoch || step !== best || !errors[column]) return [];
     return [drawn("path", { class: "spread", d: `M${x(step)} ${y(value - errors[column])}V${y(value + errors[column])}` })];
@@ -99,11 +115,11 @@ function curveChart(runs, column) {
   const resultOf = (points, best) => {
     const rings = points.filter(({ step }) => isEpoch && best.includes(step));
     const listed = (of) => rings.map(of).join(", ");
-    if (rings.length) return `${listed(({ mean }) => written(mean))} at the ring of best epoch ${listed(({ step }) => step)}`;
-    return points.length ? `${written(points.at(-1).mean)} at the end` : "has none";
+    if (rings.length) return `${listed(({ mean }) => text(mean))} at the ring of best epoch ${listed(({ step }) => step)}`;
+    return points.length ? `${text(points.at(-1).mean)} at the end` : "has none";
   };
   const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
-  const names = [...referencesOf(runs, column)].sort(([, a], [, b]) => b - a).map(([name, value]) => `${name} ${written(value)}`);
+  const names = [...referencesOf(runs, column)].sort(([, a], [, b]) => b - a).map(([name, value]) => `${name} ${text(value)}`);
   const notes = [];
   if (names.length) notes.push(`Dashed, from above: ${names.join(", ")}.`);
   if (spreads.length) notes.push("Bars at rings: ± the standard error of one run.");
@@ -117,8 +133,7 @@ function curveChart(runs, column) {
 // Rows of distance, mean error and number of nodes. Of the test nodes of a run on one graph: hops from the
 // nearest training node.
 function errorByHops(split, suffix) {
-  const named = (name) => layers.find((layer) => layer.name === name + suffix);
-  const [error, parts] = [named("error") || named("absolute error"), layers.find(({ note, labels }) => note === split && labels && labels[0] === "train")];
+  const [error, parts] = [named(`error${suffix}`) || named(`absolute error${suffix}`), partsOf(split)];
   if (!error || !parts) return null;
   const hops = new Map(Array.from(x.keys()).filter((node) => parts.codes[node] === 0).map((node) => [node, 0]));
   for (const [from, hop] of hops) {

@@ -68,7 +68,7 @@ function legendOfCategories(layer) {
 function legendOfScale(layer) {
   const numbers = columns.get(layer.name);
   // One per cent at either end has the colour of the end: a single long street would leave one for all others.
-  const { low, high, least, most, missing, is_log, center } = header.columns.find(({ name }) => name === layer.name).limits;
+  const { low, high, least, most, missing, is_log, center } = layer.limits;
   const [toAxis, fromAxis] = is_log ? [Math.log10, (at) => 10 ** at] : [(value) => value, (at) => at];
   const [first, span] = [toAxis(low), toAxis(high) - toAxis(low)];
   const place = (value) => Math.min(Math.max((toAxis(value) - first) / (span || 1), 0), 1);

@@ -22,11 +22,11 @@ async function startPage() {
   data.remove();
   [x, y, streets] = [header.x, header.y, header.streets].map(array);
   z = header.z && array(header.z);
-  columns = new Map(header.columns.map((column) => [column.name, readColumn(column, array)]));
-  layers = header.layers.map((layer) => (layer.codes ? { ...layer, codes: array(layer.codes) } : layer));
+  columns = new Map([...header.layers, ...header.columns].filter(({ values }) => values).map((each) => [each.name, readColumn(each, array)]));
+  layers = header.layers.map(readLayer);
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
-  const others = header.columns.filter(({ name }) => layers.every((layer) => layer.name !== name)).map(layerOfColumn);
+  const others = header.columns.map((column) => ({ ...readLayer(column), isColumn: true, isUnused: isUnused(column) }));
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let lines = streets;
@@ -267,12 +267,8 @@ function drawScale() {
   $("scale").firstElementChild.textContent = length >= 1000 ? `${length / 1000} km` : `${written(length)} m`;
 }
 
-// A column as a layer: of categories if its values have labels.
-function layerOfColumn(column) {
-  const { name, labels, colors, counts, codes } = column;
-  const way = { name, isColumn: true, isUnused: isUnused(column) };
-  return labels ? { ...way, labels, colors, counts, codes: array(codes) } : way;
-}
+// Of categories the codes; those of values stand for no categories.
+const readLayer = (layer) => ({ ...layer, codes: layer.labels && array(layer.codes) });
 
 // What a layer says of a node.
 function shown(layer, node) {

@@ -9,13 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.legend import Legend
+from support.shared import shared_data
 
+from kmip_data.builds.home import Home
 from kmip_data.drawing import maps, pictures
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.maps import city_layers, draw_map
+from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.pictures import plot_records
-from kmip_data.drawing.plottable_record import Labels, PlottableRecord
+from kmip_data.drawing.plottable_record import (
+    Labels,
+    PlottableRecord,
+    label_distribution,
+    read_plottable_record,
+)
 from kmip_data.drawing.style import current_style, using_style
+from kmip_data.pipelines.build import build_dataset
 
 LONG_NAMES = [f"{'very ' * 14}long {number}" for number in (18, 19)]  # 77 letters
 
@@ -128,6 +137,26 @@ def test_panels_of_records_are_apart(draw, style):
     assert [text.get_text() for text in texts_of(degrees) if text in degrees.get_xticklabels()] == [
         "0"
     ], "no degree of −0.45"
+
+
+@pytest.mark.parametrize("style", ["light", "paper"])
+def test_panels_of_a_real_peptide_are_apart(draw, style, tmp_path):
+    folder = shared_data("peptides_func")
+    archives = [str(path) for path in folder.iterdir()]
+    records = {"limit": 1}
+    build = build_dataset(
+        "peptides-func",
+        archives=archives,
+        parameters=records,
+        home=Home(tmp_path),
+        jobs=1,
+        quiet=True,
+    )
+    dataset = Records(build)
+    record = read_plottable_record(dataset, 0)
+    labels = label_distribution(dataset)
+    figure = draw(style, plot_records, [record], title="t", footer="f", labels=labels)
+    assert_boxes_are_apart(figure)
 
 
 def test_a_histogram_of_targets_stands_on_its_colour_bar(draw):

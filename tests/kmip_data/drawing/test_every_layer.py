@@ -73,14 +73,14 @@ def test_a_page_draws_the_predictions_of_a_cloud(tmp_path):
     dataset = ShardedDataset(build)
     guess = np.zeros(600, np.int64)
     answer = GraphPredictions("s3dis/gps-kmip/a", None, guess, "", np.arange(0), ())
-    graph = graph_of_record(dataset, 0, guess, answer.run)
+    graph = graph_of_record(dataset, 0, [(answer.run, guess)])
     page = page_of([(graph, answer)], tmp_path / "page.html", [answer.run])
     check(page, tmp_path, "influence", "class", "right or wrong", "predicted class")
 
 
 def test_a_page_draws_two_runs_on_a_city(build, city, tmp_path):
     guess = np.zeros(len(city.classes), np.int64)
-    graph = city_graph(build, guess, "random-seed0", "helsinki/gcn/a")
+    graph = city_graph(build, [("helsinki/gcn/a", guess)], "random-seed0")
     answer = GraphPredictions("helsinki/gcn/a", "random-seed0", guess, "", np.arange(0), ())
     runs = ["helsinki/gcn/a", "helsinki/gps-kmip/a"]
     page = page_of([(graph, answer)], tmp_path / "page.html", runs)
@@ -92,6 +92,6 @@ def test_a_page_draws_a_record_of_every_dataset(dataset, tmp_path):
     home = Home(tmp_path / "home")
     few = {"limit": 1}
     build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)
-    graph = graph_of_record(ShardedDataset(build), 0, None, "")
+    graph = graph_of_record(ShardedDataset(build), 0)
     edges = "outgoing edges" if dataset == "malnet-tiny" else "edges of a node"
     check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, edges)

@@ -10,11 +10,16 @@ from kmip_data.drawing.layers import (
     Scale,
     class_layer,
     limits_of_scale,
-    node_colors,
-    page_limits,
 )
-from kmip_data.drawing.page_graph import ArrayPacker
-from kmip_data.drawing.style import class_colors, current_style, sequential_colors, using_style
+from kmip_data.drawing.page_layers import ArrayPacker
+from kmip_data.drawing.plotted_layers import node_colors
+from kmip_data.drawing.style import (
+    class_colors,
+    current_style,
+    diverging_colors,
+    sequential_colors,
+    using_style,
+)
 
 
 def test_one_per_cent_at_either_end_has_the_colour_of_the_end():
@@ -33,21 +38,21 @@ def test_one_per_cent_at_either_end_has_the_colour_of_the_end():
 @pytest.mark.parametrize("style", ["light", "dark"])
 def test_colours_rise_along_the_ramp_and_missing_values_are_grey(style):
     with using_style(style):
-        colors = node_colors(Scale("a", np.array([0.0, np.nan, 1.0, 0.5]), ""))
+        colors = node_colors(Scale("a", np.array([0.0, np.nan, 1.0, 0.5])), 4)
         shades = sequential_colors(256)
         assert [to_hex(color) for color in colors[[0, 2]]] == [shades[0], shades[-1]]
         assert tuple(colors[1]) == to_rgba(current_style().missing)
 
 
 def test_rows_share_colour_limits():
-    alone = node_colors(Scale("a", np.array([1.0]), "", limit_values=np.array([0.0, 1.0])))
+    alone = node_colors(Scale("a", np.array([1.0]), limit_values=np.array([0.0, 1.0])), 1)
     assert to_hex(alone[0]) == sequential_colors(256)[-1]
 
 
 def test_pages_and_pictures_use_equal_limits():
     values = np.random.default_rng(0).normal(size=500).astype(np.float32)
     values[:7] = np.nan
-    packed, limits = ArrayPacker().add_column(values)["limits"], limits_of_scale(values)
+    packed, limits = ArrayPacker().add_layer(Scale("a", values))["limits"], limits_of_scale(values)
     assert packed == {
         "low": limits.low, "high": limits.high, "least": limits.least, "most": limits.most, "missing": 7,
     }  # fmt: skip
@@ -66,10 +71,14 @@ def test_pages_and_pictures_use_equal_limits():
         (np.zeros(5), None, 0, 0, False),
     ],
 )
-def test_the_scale_of_a_page_diverges_or_is_logarithmic(values, center, low, high, is_log):
-    limits = page_limits(values, center)
-    assert (limits["low"], limits["high"]) == pytest.approx((low, high), rel=0.01)
-    assert (limits.get("is_log", False), limits.get("center")) == (is_log, center)
+def test_a_scale_diverges_or_is_logarithmic(values, center, low, high, is_log):
+    limits = limits_of_scale(values, center)
+    assert (limits.low, limits.high) == pytest.approx((low, high), rel=0.01)
+    assert (limits.is_log, limits.center) == (is_log, center)
+    shades = diverging_colors(257) if center is not None else sequential_colors(256)
+    ends = node_colors(Scale("a", np.array([low, high]), limit_values=values, center=center), 2)
+    if low < high:
+        assert [to_hex(color) for color in ends] == [shades[0], shades[-1]]
 
 
 def test_negative_classes_are_labelled_no_class():

@@ -13,8 +13,11 @@ import pytest
 from support.browser import act
 
 from kmip_data.drawing.explorer_page import write_explorer_page
-from kmip_data.drawing.maps import city_layers, prediction_layers
-from kmip_data.drawing.page_graph import ArrayPacker, city_graph
+from kmip_data.drawing.layers import Scale
+from kmip_data.drawing.maps import city_layers
+from kmip_data.drawing.page_graph import city_graph
+from kmip_data.drawing.page_layers import ArrayPacker
+from kmip_data.drawing.run_predictions import layers_of_runs
 
 #: Actions of a finger or mouse, as events.
 EVENTS = """
@@ -53,7 +56,9 @@ def guess(city):
 
 @pytest.fixture(scope="module")
 def layers(city, guess):
-    return [*city_layers(city), *prediction_layers(city, "mine", guess, "random-seed0")]
+    layers = city_layers(city)
+    parts = layers[2]
+    return [*layers_of_runs(layers[0], [("mine", guess)], parts), *layers]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,9 @@ def page(build, guess, tmp_path_factory) -> Path:
     """Helsinki as a page; the same graph gives the same bytes."""
     path, again = (tmp_path_factory.mktemp("page") / name for name in ("map.html", "again.html"))
     for each in (path, again):
-        write_explorer_page([(city_graph(build, guess, "random-seed0", "mine"), None)], (), each)
+        write_explorer_page(
+            [(city_graph(build, [("mine", guess)], "random-seed0"), None)], (), each
+        )
     assert path.read_bytes() == again.read_bytes()
     text = path.read_text("utf-8")
     assert "© OpenStreetMap contributors, ODbL 1.0" in text
@@ -249,7 +256,7 @@ def test_columns_are_packed_without_loss(city):
         "few": np.float32([1, 2, 2, 1]),
         "nan": np.float32([1, np.nan, 3, 4, np.nan]),
     }
-    packed = {name: packer.add_column(values) for name, values in columns.items()}
+    packed = {name: packer.add_layer(Scale(name, values)) for name, values in columns.items()}
     raw = gzip.decompress(base64.b64decode(packer.to_base64()))
     dtypes = {"u8": "u1", "u16": "<u2", "f32": "<f4", "f64": "<f8"}
 

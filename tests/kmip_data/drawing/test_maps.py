@@ -15,16 +15,15 @@ import kmip_data
 from kmip_data.drawing import maps
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
-    RIGHT_WRONG,
     city_layers,
     dense_area,
     draw_map,
-    prediction_layers,
     project_to_metres,
     read_city_map,
     round_length,
     streets_longer_than_drawn,
 )
+from kmip_data.drawing.run_predictions import RIGHT_WRONG, layers_of_runs
 from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
 
@@ -98,7 +97,8 @@ def test_a_map_shows_right_and_wrong_predictions(city):
     guess = np.where(
         rng.random(len(city.classes)) < 0.4, city.classes, rng.integers(0, 10, len(city.classes))
     )
-    drawn, said, error = prediction_layers(city, "mine", guess, "random-seed0")
+    truth, _, random, spatial = city_layers(city)
+    drawn, said, error = layers_of_runs(truth, [("mine", guess)], random)
     assert error.codes.tolist() == np.abs(guess - city.classes).tolist()
     labels = list(RIGHT_WRONG)
     seen = city.splits["random-seed0"]
@@ -110,11 +110,11 @@ def test_a_map_shows_right_and_wrong_predictions(city):
     test = seen == 2
     assert f"test {(guess == city.classes)[test].mean():.1%}" in drawn.note
     assert said.codes.tolist() == guess.tolist()
-    buffered, *_ = prediction_layers(city, "mine", guess, "spatial-150m-buffer1-seed0")
+    buffered, *_ = layers_of_runs(truth, [("mine", guess)], spatial)
     dropped = city.splits["spatial-150m-buffer1-seed0"] == 3
     assert buffered.labels == (*labels, "no part"), "what was dropped is not called a test node"
     assert ((buffered.codes == 4) == dropped).all()
-    elsewhere, *_ = prediction_layers(city, "mine", guess, None)
+    elsewhere, *_ = layers_of_runs(truth, [("mine", guess)], None)
     assert elsewhere.labels == ("right", "wrong")
     assert elsewhere.counts[0] == (guess == city.classes).sum()
 

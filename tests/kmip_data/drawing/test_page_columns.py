@@ -47,7 +47,7 @@ def page_of(build, path):
     weights = np.ones((1, nodes, 1), np.float32)
     keys = ChosenKeys(np.zeros((1, nodes, 1), np.int64), weights)
     answer = GraphPredictions("any/gps-kmip/a", None, None, "", np.arange(nodes), (keys,))
-    write_explorer_page([(graph_of_record(dataset, 0, guess, answer.run), answer)], (), path)
+    write_explorer_page([(graph_of_record(dataset, 0, [(answer.run, guess)]), answer)], (), path)
     return guess
 
 
@@ -161,7 +161,7 @@ def sample_of(dataset):
 def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp_path):
     build = make_build(tmp_path / "build")
     dataset = ShardedDataset(build)
-    write_explorer_page([(graph_of_record(dataset, 0, None, ""), None)], (), tmp_path / "page.html")
+    write_explorer_page([(graph_of_record(dataset, 0), None)], (), tmp_path / "page.html")
     header, array = read_page(tmp_path / "page.html")
     page = {column["name"]: column for column in header["columns"]}
 
@@ -193,7 +193,7 @@ def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp
 
 def test_a_browser_colours_a_flag_as_two_values(tmp_path):
     dataset = ShardedDataset(own_tables(tmp_path / "build"))
-    write_explorer_page([(graph_of_record(dataset, 0, None, ""), None)], (), tmp_path / "page.html")
+    write_explorer_page([(graph_of_record(dataset, 0), None)], (), tmp_path / "page.html")
     shown = act(
         tmp_path / "page.html",
         """

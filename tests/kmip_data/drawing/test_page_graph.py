@@ -9,7 +9,8 @@ import pytest
 from support.builds.learnable import streets, streets_build
 
 from kmip_data.drawing.layers import CHANNELS, rgb_layer
-from kmip_data.drawing.page_graph import atom_layers, graph_of_record
+from kmip_data.drawing.page_graph import graph_of_record
+from kmip_data.drawing.plottable_record import element_layer
 from kmip_data.errors import UsageError
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
@@ -28,14 +29,13 @@ def test_colours_match_the_features():
 
 
 def test_atoms_are_coloured_by_element():
-    (layer,) = atom_layers({ATOM_FIELDS[0]: np.array([5, 5, 33, 7, 5], np.float32)})
+    layer = element_layer(ATOM_FIELDS[:1], np.array([[5, 5, 33, 7, 5]], np.float32).T)
     assert [layer.labels[code] for code in layer.codes] == ["C", "C", "element 34", "O", "C"]
-    assert atom_layers({"degree": np.zeros(3)}) == []
+    assert element_layer(["degree"], np.zeros((3, 1))) is None
 
 
 def test_a_single_graph_marks_its_test_nodes(tmp_path):
-    graph = graph_of_record(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
-    np.testing.assert_array_equal(graph.test_mask, streets().test_mask.numpy())
+    graph = graph_of_record(ShardedDataset(streets_build(tmp_path / "build")), 0)
     _, split, _ = graph.header["layers"]
     assert [layer["name"] for layer in graph.header["layers"]] == [
         "class",
@@ -45,7 +45,7 @@ def test_a_single_graph_marks_its_test_nodes(tmp_path):
     sizes = [int(streets()[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
     with pytest.raises(UsageError, match="record 1"):
-        graph_of_record(ShardedDataset(streets_build(tmp_path / "again")), 1, None, "")
+        graph_of_record(ShardedDataset(streets_build(tmp_path / "again")), 1)
 
 
 def test_a_run_is_judged_by_test_nodes_alone(tmp_path):
@@ -54,9 +54,10 @@ def test_a_run_is_judged_by_test_nodes_alone(tmp_path):
     truth = streets().y.numpy()
     guess = np.where(test, truth, truth + 1)  # wrong in training, right on test
     guess[np.flatnonzero(test)[0]] += 1
-    graph = graph_of_record(dataset, 0, guess, "streets/gcn/a")
+    graph = graph_of_record(dataset, 0, [("streets/gcn/a", guess)])
     (note,) = (
         layer["note"] for layer in graph.header["layers"] if layer["name"] == "right or wrong"
     )
     count = test.sum()
-    assert note == f"streets/gcn/a: {(count - 1) / count:.1%} right of {count} test nodes"
+    expected = f"train 0.0%, val 0.0%, test {(count - 1) / count:.1%}"
+    assert note == f"streets/gcn/a: right in {expected}"

@@ -70,14 +70,11 @@ def test_targets_and_errors_of_nodes_are_drawn_as_colours(tmp_path) -> None:
     dataset = LongRange(root=tmp_path, split="test", task="sssp", nodes=24, graphs=60)
     target = dataset[1].y[:, 0].numpy()
     predicted = target + np.arange(len(target), dtype=np.float32)
-    header = graph_of_record(dataset, 1, predicted, "a run").header
+    header = graph_of_record(dataset, 1, [("a run", predicted)]).header
     names = [layer["name"] for layer in header["layers"]]
-    assert names[:3] == ["target", "absolute error", "prediction"]
-    assert header["layers"][0]["unit"] == "edges"
+    assert names[:3] == ["absolute error", "prediction", "target"]
+    assert header["layers"][2]["unit"] == "edges"
     mean = (len(target) - 1) / 2
-    assert header["layers"][1]["note"] == f"a run: mean {mean:.3g} of {len(target)} nodes"
-    assert (
-        next(layer["name"] for layer in graph_of_record(dataset, 1, None, "").header["layers"])
-        == "target"
-    )
+    assert header["layers"][0]["note"] == f"a run: mean {mean:.3g} of {len(target)} nodes"
+    assert next(layer["name"] for layer in graph_of_record(dataset, 1).header["layers"]) == "target"
     np.testing.assert_array_equal(read_plottable_record(dataset, 1).values, target)

@@ -130,8 +130,9 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
         assert hops == tuple(range(1, 17))
         assert sum(influence) > 0, "derivatives reach other nodes"
     assert [layer["heads"] for layer in explore["keys"]["layers"]] == [HEADS, HEADS]
-    for each in explore["runs"]:
-        assert np.sum(each["confusion"]) == header["x"]["count"]
+    for curve in explore["curves"]:
+        assert "val_accuracy" in curve["percent"]
+        assert {"val_loss", "influence by hop"}.isdisjoint(curve["percent"])
     names = [layer["name"] for layer in header["layers"]]
     assert {"both runs", "right or wrong"} <= {*names}
     assert sum(name.startswith("predicted class") for name in names) == 2
