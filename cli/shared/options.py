@@ -112,6 +112,9 @@ trained_model_options = combined_options(
     ),
     device_option("as in training"),
     plugin_option,
+    click.option(
+        "--quiet", "-q", is_flag=True, expose_value=False, help="Do not print progress on stderr."
+    ),
 )  # fmt: skip
 archive_options = combined_options(
     click.option(

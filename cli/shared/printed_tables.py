@@ -75,8 +75,8 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
     header = ["begun", "seed", "state", "epochs", "val", "test"]
     head, *lines = format_table(header, rows).splitlines()
     notes = [[line, *texts] for line, texts in zip(lines, notes, strict=True)]
-    text = add_row_notes(format_table(["run"], names), notes)
-    return text.replace("run", f"run\n    {head}", 1)
+    title, *text = add_row_notes(format_table(["run"], names), notes).splitlines()
+    return "\n".join([title, f"    {head}", *text])
 
 
 MAX_TABLE_WIDTH = 100  #: maximum width of a table in characters

@@ -31,7 +31,6 @@ AnyRun = TypeVar("AnyRun")  #: a run with its result, or the status of a run
 _LIST_COMMANDS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
 #: Kind -> file that every folder of this kind has.
 _REQUIRED_FILES = {"build": "card.json", "run": "config.toml"}
-_POINT_CLOUD_SUFFIXES = {".las", ".laz", ".ply", ".pcd", ".xyz", ".pts", ".bin"}
 _GRAPH_SUFFIXES = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
 _MAX_SAMPLED_FILES = 100  #: files of a folder that are checked for these suffixes
 #: Name of an argument type -> how errors call it.
@@ -350,11 +349,14 @@ def _file_instead_of_name_error(file: str, home: Home, run: str | None) -> Usage
 
     The dataset gets the columns and classes of the ``run`` that will predict it, if any.
     """
+    from kmip_data.pipelines.datasets.points.files import CLOUD_SUFFIXES
+
     path = Path(file)
     recipe = "graphs"
-    if path.suffix in _POINT_CLOUD_SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix in {*CLOUD_SUFFIXES} - {*_GRAPH_SUFFIXES, ".npy", ".txt"}:
         recipe = "points"
-    elif path.suffix in {".pbf", ".osm"}:
+    elif suffix in {".pbf", ".osm"}:
         recipe = "city"
     name = dataset_name_of_file(path, home)
     command = ["kmip-data", "build", recipe, "--name", name, "--archive", file]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from pydantic import Field
 
@@ -35,6 +35,10 @@ LINK_TITLES = {
     "hits3": "hits@3",
     "hits10": "hits@10",
 }
+
+
+#: Constant prediction: the most frequent train class, any one class, or a statistic of train targets.
+Constant = Literal["majority", "any class", "median", "mean"]
 
 
 class RegressionSums(NamedTuple):
@@ -321,6 +325,8 @@ class Metric:
     only_on_request: bool = False
     #: condition on a part's targets without which the metric is undefined; empty: none
     required_targets: str = ""
+    #: reference answer of a constant: its value, or the prediction that is measured; ``None``: none
+    constant: float | Constant | None = None
 
     def is_reported_for(self, target_type: TargetType, level: Level) -> bool:
         """True if every run with targets of this type and level reports the metric."""
@@ -330,10 +336,12 @@ class Metric:
 
 _percent_metric = partial(Metric, percent=True)
 METRICS: dict[str, Metric] = {
-    "accuracy": _percent_metric(accuracy, "accuracy", "classification"),
+    "accuracy": _percent_metric(accuracy, "accuracy", "classification", constant="majority"),
     "f1": _percent_metric(macro_f1, "macro F1", "classification"),
-    "balanced_accuracy": _percent_metric(balanced_accuracy, "balanced accuracy", "classification"),
-    "mcc": Metric(matthews_correlation, "MCC", "classification"),
+    "balanced_accuracy": _percent_metric(
+        balanced_accuracy, "balanced accuracy", "classification", constant="any class"
+    ),
+    "mcc": Metric(matthews_correlation, "MCC", "classification", constant=0.0),
     "miou": _percent_metric(mean_iou, "mIoU", "classification", reported_levels=("node",)),
     "accuracy_sbm": _percent_metric(
         mean_class_accuracy, "accuracy-SBM", "classification", only_on_request=True
@@ -352,9 +360,14 @@ METRICS: dict[str, Metric] = {
         supports_two_classes=True,
         only_on_request=True,
         required_targets="rows of both classes, or with and without a label",
+        constant=0.5,
     ),
-    "mae": Metric(mean_absolute_error, "MAE", "regression", higher_is_better=False),
-    "rmse": Metric(root_mean_squared_error, "RMSE", "regression", higher_is_better=False),
+    "mae": Metric(
+        mean_absolute_error, "MAE", "regression", higher_is_better=False, constant="median"
+    ),
+    "rmse": Metric(
+        root_mean_squared_error, "RMSE", "regression", higher_is_better=False, constant="mean"
+    ),
     "mae_batches": Metric(
         batch_mean_absolute_error, "MAE of batches", "regression", higher_is_better=False
     ),
@@ -365,7 +378,9 @@ METRICS: dict[str, Metric] = {
         higher_is_better=False,
         only_on_request=True,
     ),
-    "r2": Metric(r_squared, "R²", "regression", required_targets="two different targets"),
+    "r2": Metric(
+        r_squared, "R²", "regression", required_targets="two different targets", constant="mean"
+    ),
 }
 for _name, _title in LINK_TITLES.items():
     METRICS[_name] = _percent_metric(partial(mean_over_graphs, _name), _title, "links")

@@ -6,32 +6,30 @@ from collections.abc import Sequence
 
 from kmip_data.models.training.accumulators import metric_of_outputs
 from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.references.reference import Reference
-
-_CONSTANTS = {"roc_auc": 0.5, "mcc": 0.0}  #: metrics that are equal for every constant
 
 
 def constant_answer(data: RunData, metric: str) -> Reference | None:
     """Return the metric of a constant prediction; ``None`` for a metric without one.
 
-    The prediction is the most frequent train class for accuracy, the median of the train targets for
-    MAE, and their mean for RMSE and R²; a constant has a ROC-AUC of 0.5, an MCC of 0, and a balanced
-    accuracy of one by the number of classes. Of classes that are equally frequent in train, as in
-    splits with a fixed number of nodes per class, the prediction is the most frequent one in val, or
-    else the lowest.
+    The prediction is the :attr:`~kmip_data.models.training.metrics.Metric.constant` of the metric. Of
+    classes that are equally frequent in train, as in splits with a fixed number of nodes per class,
+    ``majority`` is the most frequent one in val, or else the lowest.
     """
     parts = {*data.parts}
-    if metric in _CONSTANTS:
-        return Reference(val=_CONSTANTS[metric], test=_CONSTANTS[metric])
-    if metric in {"mae", "rmse", "r2"} and {"train", "test"} <= parts:
+    constant = all_metrics()[metric].constant
+    if isinstance(constant, float):
+        return Reference(val=constant, test=constant)
+    if constant in {"median", "mean"} and {"train", "test"} <= parts:
         values = {part: _metric_of_constant(data, metric, part) for part in {"val", "test"} & parts}
         return Reference(**values)
     classes = data.build.card.statistics.get("classes", {}).get("splits", {})
     counts = classes.get(data.split_name, {})
     test = counts.get("test", [])
-    if metric == "balanced_accuracy" and sum(test):
+    if constant == "any class" and sum(test):
         return Reference(test=1 / sum(count > 0 for count in test))
-    if metric != "accuracy" or not sum(counts.get("train", [])) or not sum(test):
+    if constant != "majority" or not sum(counts.get("train", [])) or not sum(test):
         return None
     return _most_frequent_class(data, counts["train"], counts.get("val") or [], test)
 
@@ -55,8 +53,10 @@ def _most_frequent_class(
 
 
 def _metric_of_constant(data: RunData, metric: str, part: str) -> float | None:
-    """Return the metric of a part if each target is its train median (MAE) or mean (RMSE, R²)."""
+    """Return the metric of a part if each prediction is the train median or mean of its target."""
     train = data.read_targets("train")
-    center = train.nanmedian(dim=0).values if metric == "mae" else train.nanmean(dim=0)
+    center = train.nanmean(dim=0)
+    if all_metrics()[metric].constant == "median":
+        center = train.nanmedian(dim=0).values
     targets = data.read_targets(part)
     return metric_of_outputs(data.task, metric, center.expand_as(targets), targets)
