@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.run.find_runs import find_run
 from kmip_data.models.training.run.result import read_result
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.reading.dataset import ShardedDataset
 
 TREES: Final = "BASELINE, no network: scikit-learn's HistGradientBoostingRegressor"
@@ -40,7 +40,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 def compare_run(run: str, home: Home) -> Iterator[Row]:
     """Yield test R² of a run, and of trees on streets without and with the mean of neighbours."""
     result = read_result(find_run(run, home))
-    build = find(result.dataset, result.build_parameters, home=home, sample=result.sample)
+    build = find_build(result.dataset, result.build_parameters, home=home, sample=result.sample)
     item = ShardedDataset(build, split_name=result.split.name)[0]
     x, y = item.x.numpy(), item.y.numpy()
     masks = {part: item[f"{part}_mask"].numpy() for part in PARTS}

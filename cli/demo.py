@@ -66,13 +66,13 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     from kmip_data.models.benchmarking.methods import WorkloadOptions, get_method
     from kmip_data.models.training.run.find_runs import find_run
     from kmip_data.models.training.run.result import read_result
-    from kmip_data.pipelines.find import find
+    from kmip_data.pipelines.find_builds import find_build
 
     click.echo(
         "\nA task that needs attention: each node must return a value that one other node holds."
     )
     _show_and_run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1")
-    target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
+    target = find_build(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
 
     # 1. Train each network, and evaluate it by the distance to the answer.
     by_model = {}
@@ -105,7 +105,7 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     try:
         for step in (f"build {CITY}", f"explore {CITY} --no-open"):
             _show_and_run(home, step)
-        page = find(CITY, home=home).path / "explore.html"
+        page = find_build(CITY, home=home).path / "explore.html"
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # raised by the first step
         click.echo(error.message)

@@ -108,7 +108,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
         sizes = ", ".join(f"{part} {count:,}" for part, count in parts.items())
         pairs.append((f"split {rule}", sizes))
     opened = "kmip_data.open(NAME)"
-    if manifest.dataset_class in {*kmip_data.__all__} - {"ShardedDataset"}:
+    if manifest.dataset_class in dir(kmip_data):
         opened = f"from kmip_data import {manifest.dataset_class}"
     license_ = manifest.license
     pairs += [

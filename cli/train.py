@@ -341,7 +341,7 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.run.run_folder import check_run_name
     from kmip_data.pipelines.base import load_pipeline
-    from kmip_data.pipelines.find import ensure_split, find, obtain
+    from kmip_data.pipelines.find_builds import ensure_split, find_build, find_or_build
     from kmip_data.pipelines.parameters import check_params
 
     if name is not None:
@@ -350,7 +350,7 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
     data = config.data
     dataset = str(build_folder_or_none(data.dataset) or data.dataset)
     if dataset not in dataset_names():
-        build = find(dataset, data.parameters, home=home, sample=data.sample)
+        build = find_build(dataset, data.parameters, home=home, sample=data.sample)
     elif config.system.device == "cuda":
         pipeline = load_pipeline(load_manifest(dataset))
         check_params(pipeline.Params, data.parameters, dataset)
@@ -358,7 +358,9 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
         return
     else:
         build_options = {option: options[option] for option in ("home", "quiet", "offline")}
-        build = obtain(dataset, data.parameters, data.split, sample=data.sample, **build_options)
+        build = find_or_build(
+            dataset, data.parameters, data.split, sample=data.sample, **build_options
+        )
 
     try:
         require_trainable(build.card, build.path, needs_features=data.features == "all")
@@ -391,7 +393,7 @@ def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
     command = find_runs.command_of_own_build(
         unused_name(build.card.dataset, home),
         {**build.card.parameters, "label": label},
-        find_runs.archive_of_build(build, home),
+        find_runs.raw_folder_of_build(build, home),
     )
     if label == "COLUMN":
         command += f"; COLUMN is the target: {list_names(candidates)}"

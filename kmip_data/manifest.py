@@ -217,7 +217,7 @@ class Manifest(StrictModel):
     content: Content = Field(default=NO_CONTENT, validate_default=True)
     expected: ExpectedCounts = ExpectedCounts()
     max_nodes: int  #: largest graph allowed; sets the index width
-    dataset_class: str  #: public class in ``kmip_data``
+    dataset_class: str = ""  #: public class in ``kmip_data``, if it has one
     pyg: str = ""  #: PyTorch Geometric class that covers several datasets and takes this name
     #: ``dataset.format`` and ``dataset.name`` in GraphGPS configurations
     graphgps: tuple[str, str] | None = None

@@ -372,7 +372,6 @@ def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
         "citation": "",
         "license": {"name": "not stated", "url": "", "notice": "not stated"},
         "max_nodes": 65_536,
-        "dataset_class": "ShardedDataset",
     }
     files = fields.pop("files", None)
     if files:

@@ -1,8 +1,8 @@
 """Interface of a dataset's pipeline, from raw files to records.
 
 A build calls, in this order: ``resolve`` (fill in parameters, before the build has a key),
-``prepare`` (convert raw files for the workers), ``complete`` (add what ``prepare`` inferred to the
-parameters), ``units`` (one per shard), ``records`` (of each unit, in a worker), ``card_additions``
+``prepare`` (convert raw files for the workers), ``with_inferred`` (add what ``prepare`` inferred to
+the parameters), ``units`` (one per shard), ``records`` (of each unit, in a worker), ``card_additions``
 and ``split``. A subclass must define ``schema``, ``units`` and ``records``; everything else has a
 default.
 """
@@ -178,7 +178,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     @abstractmethod
     def schema(self, params: P) -> Schema:
-        """Return columns and edge layout. They depend only on completed parameters and manifest."""
+        """Return columns and edge layout. They depend only on manifest and parameters, with inferred values."""
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
@@ -213,7 +213,7 @@ class Pipeline(ABC, Generic[P, S]):
         """
         return Prepared(raw.path)
 
-    def complete(self, params: P, prepared: Prepared) -> P:
+    def with_inferred(self, params: P, prepared: Prepared) -> P:
         """Return the parameters with what ``prepare`` inferred from the files.
 
         All later steps of a build are called with them. Inferred values are excluded from the dump

@@ -29,10 +29,10 @@ from kmip_data.pipelines.added_splits import add_split, ensure_split
 from kmip_data.pipelines.base import AnyPipeline, Pipeline, RawNeededError, load_pipeline
 from kmip_data.pipelines.engine import unfinished_builds
 from kmip_data.pipelines.engine.plan import BuildPlan
-from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.engine.resumable_build import run_build
 from kmip_data.pipelines.own_pipeline import DEFAULT_MEMORY, OwnPipeline
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams, check_params
-from kmip_data.pipelines.raw.copies import is_complete, list_copies, remove_copy
+from kmip_data.pipelines.raw.copies import has_published_members, list_copies, remove_copy
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
@@ -180,10 +180,10 @@ def _check_schema(build: Build, pipeline: AnyPipeline, params: BuildParams) -> N
 def _has_current_columns(card: Card, pipeline: AnyPipeline, params: BuildParams) -> bool:
     """True if a finished build has the columns that its pipeline gives now.
 
-    A pipeline that completes its parameters infers columns from the files. Only its card has them,
+    A pipeline with inferred parameters takes columns from the files. Only its card has them,
     because a finished build is found without reading the files.
     """
-    infers_columns = type(pipeline).complete is not Pipeline.complete
+    infers_columns = type(pipeline).with_inferred is not Pipeline.with_inferred
     return infers_columns or card.schema_ == pipeline.schema(params)
 
 
@@ -249,7 +249,7 @@ def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
     if card.coverage != INCOMPLETE:
         return False
     for copy in list_copies(home.raw / card.dataset):
-        is_complete_copy = is_complete(copy, pipeline.manifest) or copy.downloaded
+        is_complete_copy = has_published_members(copy, pipeline.manifest) or copy.downloaded
         if is_complete_copy and copy.content_digest != card.content_digest:
             return True
     return False
@@ -294,7 +294,7 @@ def build_own(
 
     with signals.exit_on_signals():
         # 1. Copy the files into the home.
-        raw, is_new_copy = pipeline.import_files(
+        raw, is_new_copy = pipeline.store_raw_files(
             checked_source,
             params,
             home,

@@ -18,7 +18,7 @@ from kmip_data.columns.column_roles import (
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.card import Card
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.own_pipeline import OwnParams, OwnPipeline
 from kmip_data.strict_model import StrictModel
 
@@ -116,7 +116,7 @@ def _parameters_for_like(
                     f"{path.name} is not a description of {recipe}: {first_problem(error)}.",
                     next="write one with --dry-run --describe FILE",
                 ) from error
-        card = find(like, home=home).card
+        card = find_build(like, home=home).card
         name = card.dataset
         like = DescribedParameters.from_card(card)
     else:

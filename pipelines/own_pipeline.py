@@ -128,7 +128,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return the typed parameters, with those of the build or description that ``source`` is like."""
         return typed
 
-    def import_files(
+    def store_raw_files(
         self,
         source: Any,
         params: P,

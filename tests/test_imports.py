@@ -73,7 +73,7 @@ def test_pipelines_load_no_torch():
         name
         for _, name, _ in pkgutil.walk_packages([str(ROOT / "pipelines")], "kmip_data.pipelines.")
     ]
-    assert "kmip_data.pipelines.engine.run" in names
+    assert "kmip_data.pipelines.engine.resumable_build" in names
     code = f"import importlib, sys; [importlib.import_module(n) for n in {names}]; print('torch' in sys.modules)"
     assert run(code) == "False"
 

@@ -26,7 +26,7 @@ from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 
 PAGE = ROOT / "docs" / "own-data.md"
@@ -310,7 +310,7 @@ def test_molecules_are_embedded_by_default_and_drawn_on_request(folder: Path):
     config = config_for_data("m", "gine", home=Home.locate())
     assert (config.model.node_encoder, config.model.edge_encoder) == ("atom", "bond")
 
-    build = find("m")
+    build = find_build("m")
     picture, page = build.path / "preview.png", build.path / "README.md"
     assert not picture.exists()
     assert "preview.png" not in page.read_text("utf-8")

@@ -264,12 +264,12 @@ def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
 
 def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypatch):
     from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-    from kmip_data.pipelines.find import obtain
+    from kmip_data.pipelines.find_builds import find_or_build
 
     monkeypatch.syspath_prepend(package)
     config = config_from_mapping({"data": {"dataset": "s3dis"}}, "the test")
     with pytest.raises(plugins.UsageError, match="'paths'"):
-        obtain("paths")  # a run's configuration may have said it
+        find_or_build("paths")  # a run's configuration may have said it
     assert "lib_of_paths" not in sys.modules
     assert apply_overrides(config, ["model.attention.kind=late"]).model.attention.kind == "late"
     with fresh():

@@ -262,9 +262,9 @@ def find_selected_build(
     name: str, home: Home, parameters: DatasetParameters, *, sample: bool
 ) -> Build:
     """Find the finished build that a name and the options select."""
-    from kmip_data.pipelines.find import find
+    from kmip_data.pipelines.find_builds import find_build
 
-    return find(name, parameters.records, home=home, sample=sample)
+    return find_build(name, parameters.records, home=home, sample=sample)
 
 
 def find_build_or_run(

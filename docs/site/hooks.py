@@ -35,7 +35,7 @@ STUBS = {
 #: Modules that pages import from, besides the public names.
 MODULES = {
     "builds": (
-        "kmip_data.pipelines.find",
+        "kmip_data.pipelines.find_builds",
         "kmip_data.builds.home",
         "kmip_data.builds.execution_options",
     ),

@@ -20,7 +20,7 @@ from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.find import ensure_split, obtain, parameter_names
+from kmip_data.pipelines.find_builds import ensure_split, find_or_build, parameter_names
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset, unknown_part_error
 
@@ -193,7 +193,7 @@ class BuiltDataset(ShardedDataset):
             split_parameters = {
                 key: split_parameters[key] for key in split_parameters.keys() - declared
             }
-        build = obtain(
+        build = find_or_build(
             folder or name,
             parameters,
             split_parameters,
@@ -287,10 +287,16 @@ def dataset_names_of_class(dataset_class: type[BuiltDataset]) -> list[str]:
     return [name for name in dataset_names() if load_manifest(name).dataset_class == class_name]
 
 
-def dataset_name_of_class(name: str, dataset_class: type[BuiltDataset]) -> str:
-    """Return the full name of one of the class's datasets: lower case, with ``-`` for ``_``."""
-    names = dataset_names_of_class(dataset_class)
+def dataset_name_of_class(
+    name: str, dataset_class: type[BuiltDataset], kind: str = "graph", prefix: str = ""
+) -> str:
+    """Return the full name of one of the class's datasets: lower case, with ``-`` for ``_``.
+
+    All names of the class begin with ``prefix``, which ``name`` does not have. ``kind`` is for the
+    error about an unknown name.
+    """
+    names = [full.removeprefix(prefix) for full in dataset_names_of_class(dataset_class)]
     normalised = name.lower().replace("_", "-")
     if normalised not in names:
-        raise unknown_name_error("graph", name, names)
-    return normalised
+        raise unknown_name_error(kind, name, names)
+    return prefix + normalised

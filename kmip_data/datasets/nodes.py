@@ -23,19 +23,10 @@ class _PublishedFolds(BuiltDataset):
         name: str,
         *pyg: object,
         root: Folder | None = None,
-        split_rule: Literal["upstream", "stratified"] = "upstream",
-        split_seed: int = 0,
         fold: int = 0,
-        **arguments: Unpack[DatasetArguments],
+        **arguments: Unpack[RuleArguments],
     ) -> None:
-        self._open(
-            root,
-            arguments,
-            name=dataset_name_of_class(name, type(self)),
-            split_rule=split_rule,
-            split_seed=split_seed,
-            fold=fold,
-        )
+        self._open(root, arguments, name=dataset_name_of_class(name, type(self)), fold=fold)
 
 
 class GeomGCN(_PublishedFolds):

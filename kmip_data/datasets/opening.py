@@ -10,7 +10,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.base import Folder, Transform
 from kmip_data.errors import UsageError, answer_unknown_keywords
 from kmip_data.manifest import dataset_names
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.text import is_address
@@ -66,12 +66,14 @@ def open(  # noqa: A001 -- its public name
 
         # This fetches only the card; rows are fetched when they are read.
         build: Build = open_remote_build(os.fspath(path_or_name), Home.locate(home, root))
-        find(build.path, parameters, sample=sample)  # raises if the build has other parameters
+        find_build(
+            build.path, parameters, sample=sample
+        )  # raises if the build has other parameters
     else:
         if path_or_name not in dataset_names():
             import_installed_plugin("datasets", os.fspath(path_or_name))
         try:
-            build = find(path_or_name, parameters, home=home, root=root, sample=sample)
+            build = find_build(path_or_name, parameters, home=home, root=root, sample=sample)
         except UsageError as error:
             if error.correction is not None:
                 error.next = f"kmip_data.open({error.correction[1]!r})"

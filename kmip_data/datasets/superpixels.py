@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Unpack
 
-from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments
+from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
 from kmip_data.datasets.pyg_arguments import accept_root_and_split
 from kmip_data.datasets.transforms import StandardiseFeatures
 
@@ -15,17 +15,13 @@ class _Superpixels(BuiltDataset):
         self,
         root: Folder | None = None,
         *pyg: object,
-        split_rule: Literal["upstream", "stratified"] = "upstream",
-        split_seed: int = 0,
         standardise: bool = False,
-        **arguments: Unpack[PartArguments],
+        **arguments: Unpack[RuleArguments],
     ) -> None:
         self._open(
             root,
             arguments,
             class_transform=lambda build: StandardiseFeatures(build.card) if standardise else None,
-            split_rule=split_rule,
-            split_seed=split_seed,
         )
 
 

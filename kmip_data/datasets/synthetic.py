@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, dataset_names_of_class
+from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments, dataset_name_of_class
 from kmip_data.datasets.pyg_arguments import (
     PYG_PROCESSING_ARGUMENTS,
     accept_pyg_order,
     accept_root_and_split,
 )
-from kmip_data.errors import unknown_name_error
 
 
 class SBMPattern(BuiltDataset):
@@ -140,10 +139,8 @@ class LRIM(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        names = [dataset.removeprefix("lrim-") for dataset in dataset_names_of_class(LRIM)]
-        if name not in names:
-            raise unknown_name_error("dataset of LRIM", name, names, command="help(kmip_data.LRIM)")
-        self._open(root, arguments, name=f"lrim-{name}")
+        name = dataset_name_of_class(name, LRIM, "dataset of LRIM", "lrim-")
+        self._open(root, arguments, name=name)
 
 
 class GeneratedLRIM(BuiltDataset):
@@ -210,7 +207,5 @@ class ECHO(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        names = [name.removeprefix("echo-") for name in dataset_names_of_class(ECHO)]
-        if task not in names:
-            raise unknown_name_error("task of ECHO", task, names, command="help(kmip_data.ECHO)")
-        self._open(root, arguments, name=f"echo-{task}")
+        name = dataset_name_of_class(task, ECHO, "task of ECHO", "echo-")
+        self._open(root, arguments, name=name)

@@ -147,11 +147,13 @@ def normal_quantile(probability: F64) -> F64:
     # Middle: a function of the distance from the median.
     distance = tail - 0.5
     square = distance * distance
-    middle = _ROOT_2_PI * (distance + distance * (square * _rational(_MIDDLE, square)))
+    middle = _ROOT_2_PI * (distance + distance * (square * _rational_function(_MIDDLE, square)))
     # Tails: a function of √(-2 log(tail)).
     root = np.sqrt(-2.0 * logarithm(tail))
     inverse = 1.0 / root
-    correction = np.where(root < 8.0, _rational(_TAIL, inverse), _rational(_FAR_TAIL, inverse))
+    correction = np.where(
+        root < 8.0, _rational_function(_TAIL, inverse), _rational_function(_FAR_TAIL, inverse)
+    )
     outer = root - logarithm(root) / root - inverse * correction
     outer = np.where(is_upper, outer, -outer)
     return np.where(tail > _TAIL_PROBABILITY, middle, outer)
@@ -166,6 +168,6 @@ def _polynomial(coefficients: Sequence[float], x: F64) -> F64:
     return value
 
 
-def _rational(coefficients: tuple[Sequence[float], Sequence[float]], x: F64) -> F64:
+def _rational_function(coefficients: tuple[Sequence[float], Sequence[float]], x: F64) -> F64:
     numerator, denominator = coefficients
     return _polynomial(numerator, x) / _polynomial(denominator, x)

@@ -140,11 +140,11 @@ class BlockReader:
                 digests[number, chosen] = _digest_slices(block.columns[name], first, number)
             if self._has_edges:
                 first = block.first[EDGE]
-                digests[-2, chosen] = _digest_slices(_keys_in_graphs(block), first, 0)
+                digests[-2, chosen] = _digest_slices(_edge_keys_by_graph(block), first, 0)
                 digests[-1, chosen] = _digest_slices(block.order, first, 0)
         return digests
 
-    def columns_left_out(self) -> list[list[int]]:
+    def allowed_differences(self) -> list[list[int]]:
         """Return the rows of :meth:`digests` that a pair may differ in, one list for each try."""
         tries = [[number] for number in range(1, len(self._shared) + 1)]
         if self._has_edges:
@@ -167,7 +167,7 @@ def _converted(rows: Array, column: ComparedColumn) -> Array:
     return values
 
 
-def _keys_in_graphs(block: Block) -> I64:
+def _edge_keys_by_graph(block: Block) -> I64:
     """Return the key of each edge (E,) in its own graph, of any block."""
     nodes = np.diff(block.first[NODE]).repeat(np.diff(block.first[EDGE]))
     first = block.first[NODE, :-1].repeat(np.diff(block.first[EDGE]))

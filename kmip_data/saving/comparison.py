@@ -43,7 +43,7 @@ def compare(a: Side, b: Side, equal: I64) -> Iterator[Difference]:
     rest_b = np.setdiff1d(np.arange(b.row_count.shape[1]), equal)
     digests_a = reader_a.digests(rest_a)
     digests_b = reader_b.digests(rest_b)
-    at_a, at_b = _pair_graphs(digests_a, digests_b, rest_a, rest_b, reader_a.columns_left_out())
+    at_a, at_b = _pair_graphs(digests_a, digests_b, rest_a, rest_b, reader_a.allowed_differences())
     yield from _unpaired(np.delete(rest_a, at_a), np.delete(rest_b, at_b))
     yield from _order_difference(
         np.concatenate([equal, rest_a[at_a]]), np.concatenate([equal, rest_b[at_b]])

@@ -23,7 +23,7 @@ from kmip_data.files.path_errors import absent_file_error
 from kmip_data.format.card import CARD_NAME, SplitEntry
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.reading.assemble import Assembler, ItemField, item_fields
 from kmip_data.reading.gather import LEVELS
@@ -105,7 +105,7 @@ def _build_of_side(side: str, source: Comparable, home: Home, folder: Path) -> B
             return _build_of_files(side, path, home, folder)
         if os.sep in os.fspath(source) and not path.exists():
             raise absent_file_error(path, "check the path of the file or build")
-        return find(source, home=home)
+        return find_build(source, home=home)
     except KmipDataError as error:
         error.message = f"{side} cannot be compared: {error.message}"
         raise

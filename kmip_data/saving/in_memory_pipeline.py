@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     Notices,
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import CompletedGraphParams
+from kmip_data.pipelines.datasets.graphs.parameters import InferredGraphParams
 from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.table import (
@@ -186,7 +186,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         """Return the use of masks: the split of a single graph, unless the user gives one."""
         return "split" if self._split is None and graphs == 1 else "attributes"
 
-    def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: InferredGraphParams) -> CardAdditions:
         """Return the kinds of the features, the warnings, and a note for each column not stored.
 
         Only tables have warnings: graphs of tensors are as their user made them.
@@ -205,7 +205,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
             notes.append(f"direction: {as_arguments(params.inferred.summary['direction'])}")
         return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
-    def splits_to_write(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
+    def splits_to_write(self, params: InferredGraphParams) -> list[OwnSplitParams]:
         """Return the user's split, one per column of its masks; by default those of ``build graphs``.
 
         A single graph without targets has none: only a run decides whether nodes are predicted.

@@ -32,7 +32,7 @@ from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
-from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.engine.resumable_build import run_build
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import ArrowTable
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.parameters import check_params
@@ -266,7 +266,7 @@ def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs
             attributes.update(dict.fromkeys(graph.columns))
             graph, graph_forms = _select_columns(graph, graph_forms, options)
             if number and graph_forms != forms:
-                raise _other_forms_error(name, graph_forms, forms)
+                raise _changed_types_error(name, graph_forms, forms)
             forms.update(graph_forms)
             update_digest(digest, graph)
             yield graph if isinstance(dataset, list | tuple) else _copy_graph(graph)
@@ -305,7 +305,7 @@ def _copy_graph(graph: GraphRecord) -> GraphRecord:
     return replace(graph, columns=columns, edge_index=edges)
 
 
-def _other_forms_error(
+def _changed_types_error(
     name: str, forms: Mapping[str, ItemForm], first_forms: Mapping[str, ItemForm]
 ) -> UsageError:
     """Return the error for a graph whose numbers and strings differ from those of previous graphs."""

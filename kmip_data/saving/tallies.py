@@ -135,9 +135,9 @@ class EdgeTally:
         has_other_order &= np.isin(a.graph_of(EDGE, at_a), incomplete, invert=True)
         moved = a.graph_of(EDGE, at_a[has_other_order])
         if len(moved):
-            what = "graphs with edges in another order"
-            self._numbers[what] += len(np.unique(moved))
-            self._examples.setdefault(what, {"graph of A": int(a.records[moved[0]])})
+            title = "graphs with edges in another order"
+            self._numbers[title] += len(np.unique(moved))
+            self._examples.setdefault(title, {"graph of A": int(a.records[moved[0]])})
         self._count("A", a, rest_a, b, rest_b)
         self._count("B", b, rest_b, a, rest_a)
         return at_a, at_b
@@ -158,11 +158,11 @@ class EdgeTally:
         )
         for kind in np.unique(kinds).tolist():
             edges = rest[kinds == kind]
-            what = f"{kind} only in {side}"
-            self._numbers[what] += len(edges)
+            title = f"{kind} only in {side}"
+            self._numbers[title] += len(edges)
             graph = int(block.records[block.graph_of(EDGE, edges[0])])
-            example = {f"graph of {side}": graph, what: block.ends(int(edges[0]))}
-            self._examples.setdefault(what, example)
+            example = {f"graph of {side}": graph, title: block.ends(int(edges[0]))}
+            self._examples.setdefault(title, example)
 
     def differences(self) -> Iterator[Difference]:
         """Yield the difference of the edges, if there is one."""

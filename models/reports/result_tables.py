@@ -38,7 +38,7 @@ from kmip_data.models.training.references.reference import mean_references, shor
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
-from kmip_data.pipelines.find import complete_parameters
+from kmip_data.pipelines.find_builds import parameters_with_defaults
 from kmip_data.text import natural_sort_key
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
         values["data.scale"] = config.data.scale.replace("auto", "none")
         # Skip parameters that this version does not know.
         with contextlib.suppress(UsageError):
-            base_values |= complete_parameters(result.dataset, base.data.parameters)
+            base_values |= parameters_with_defaults(result.dataset, base.data.parameters)
             values |= result.build_parameters
         # If the split's seed follows the run's, each seed has its own published split.
         suffix = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"

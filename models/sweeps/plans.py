@@ -31,7 +31,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
-from kmip_data.pipelines.find import complete_parameters, find
+from kmip_data.pipelines.find_builds import find_build, parameters_with_defaults
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -389,9 +389,11 @@ def _dataset_label(config: RunConfig, home: Home) -> str:
     data = config.data
     if data.dataset in dataset_names():
         require_dataset(load_manifest(data.dataset))
-        complete_parameters(data.dataset, data.parameters)
+        parameters_with_defaults(data.dataset, data.parameters)
         return label_of_dataset(data.dataset, sample=data.sample)
-    return find(data.dataset, data.parameters, home=home, sample=data.sample).card.dataset_label
+    return find_build(
+        data.dataset, data.parameters, home=home, sample=data.sample
+    ).card.dataset_label
 
 
 def best_on_val(runs: Iterable[SweepRun]) -> dict[tuple[str, str], str]:

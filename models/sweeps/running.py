@@ -28,7 +28,7 @@ from kmip_data.models.training.run.run_status import (
     log_name,
     read_run_status,
 )
-from kmip_data.pipelines.find import ensure_columns, obtain
+from kmip_data.pipelines.find_builds import ensure_columns, find_or_build
 from kmip_data.runtime.parallel import start_process
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun, format_duration
@@ -167,7 +167,7 @@ def build_missing_data(
         if key not in problems:
             problems[key] = ""
             try:
-                build = obtain(
+                build = find_or_build(
                     data.dataset,
                     data.parameters,
                     data.split,

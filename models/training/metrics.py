@@ -335,6 +335,7 @@ class Metric:
 
 
 _percent_metric = partial(Metric, percent=True)
+_error_metric = partial(Metric, target_type="regression", higher_is_better=False)
 METRICS: dict[str, Metric] = {
     "accuracy": _percent_metric(accuracy, "accuracy", "classification", constant="majority"),
     "f1": _percent_metric(macro_f1, "macro F1", "classification"),
@@ -362,22 +363,10 @@ METRICS: dict[str, Metric] = {
         required_targets="rows of both classes, or with and without a label",
         constant=0.5,
     ),
-    "mae": Metric(
-        mean_absolute_error, "MAE", "regression", higher_is_better=False, constant="median"
-    ),
-    "rmse": Metric(
-        root_mean_squared_error, "RMSE", "regression", higher_is_better=False, constant="mean"
-    ),
-    "mae_batches": Metric(
-        batch_mean_absolute_error, "MAE of batches", "regression", higher_is_better=False
-    ),
-    "log10_mse": Metric(
-        log10_mean_squared_error,
-        "log₁₀ MSE",
-        "regression",
-        higher_is_better=False,
-        only_on_request=True,
-    ),
+    "mae": _error_metric(mean_absolute_error, "MAE", constant="median"),
+    "rmse": _error_metric(root_mean_squared_error, "RMSE", constant="mean"),
+    "mae_batches": _error_metric(batch_mean_absolute_error, "MAE of batches"),
+    "log10_mse": _error_metric(log10_mean_squared_error, "log₁₀ MSE", only_on_request=True),
     "r2": Metric(
         r_squared, "R²", "regression", required_targets="two different targets", constant="mean"
     ),

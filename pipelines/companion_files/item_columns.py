@@ -131,7 +131,7 @@ def _only_target(companions: Companions, folders: set[str], group: str) -> ItemC
     else:
         answers.append(nothing)
     options = [f"--set label={shlex.quote(name)}" for _, name in answers]
-    listed = [f"{place}: {option}" for (place, _), option in zip(answers, options, strict=True)]
+    listed = [f"{source}: {option}" for (source, _), option in zip(answers, options, strict=True)]
     raise OpenQuestions({f"The target may be {', or '.join(listed)}": options[0]})
 
 

@@ -35,7 +35,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, convert_unit_errors, count_jobs
-from kmip_data.pipelines.engine.run import executor_for, run_units
+from kmip_data.pipelines.engine.resumable_build import executor_for, run_units
 from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP, StepResults, UnitResult
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import require_memory

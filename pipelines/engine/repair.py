@@ -24,7 +24,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline, parse_split_parameters, pipeline_of_card
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.plan import BuildPlan
-from kmip_data.pipelines.engine.run import run_build
+from kmip_data.pipelines.engine.resumable_build import run_build
 from kmip_data.pipelines.engine.unfinished_builds import stored_key
 from kmip_data.pipelines.parameters import BuildParams, check_params
 from kmip_data.pipelines.raw.find_or_download import obtain_raw

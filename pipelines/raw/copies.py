@@ -55,7 +55,7 @@ def copy_problems(copy: RawCopy) -> list[str]:
     return differences
 
 
-def is_complete(copy: RawCopy, manifest: Manifest) -> bool:
+def has_published_members(copy: RawCopy, manifest: Manifest) -> bool:
     """True if a copy has every member with a published digest; False if none is published."""
     known_sha256 = manifest.content.known_sha256
     known_md5 = manifest.content.known_md5

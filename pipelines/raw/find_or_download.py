@@ -22,8 +22,8 @@ from kmip_data.pipelines.raw.copies import (
     copy_problems,
     discard_download,
     first_differing_digest,
+    has_published_members,
     import_lock,
-    is_complete,
     list_copies,
     md5_of,
     read_receipt,
@@ -174,7 +174,7 @@ class _RawImport:
         # 1. Prefer complete copies, then downloaded ones. Use another copy only if there is no
         #    download to unpack.
         copies = self._usable_copies()
-        complete_copies = [copy for copy in copies if is_complete(copy, self.manifest)]
+        complete_copies = [copy for copy in copies if has_published_members(copy, self.manifest)]
         candidates = complete_copies or copies
         downloaded_copies = [copy for copy in candidates if copy.downloaded]
         candidates = downloaded_copies or candidates

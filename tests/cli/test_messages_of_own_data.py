@@ -15,7 +15,7 @@ from support.cli import expect_refusal, expect_success
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 QUICK = ["--model", "gcn", "--epochs", "1", "--device", "cpu", "-q"]
 QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
@@ -49,7 +49,7 @@ def people(home, tmp_path):
 
 
 def test_a_build_without_labels_does_not_hide_the_one_with_labels(people, home, tmp_path):
-    labelled = find("soc", home=Home(home)).path.name
+    labelled = find_build("soc", home=Home(home)).path.name
     expect_success(*people[:-3], "-q")
     message = expect_refusal("train", "soc", *QUICK, "--name", "first")
     assert f"name {labelled} to use another.\n" in message
@@ -58,7 +58,7 @@ def test_a_build_without_labels_does_not_hide_the_one_with_labels(people, home, 
 
     # The command that is repeated gives its build the name again, and the run goes on by either.
     assert "means the newest build, this one" in " ".join(expect_success(*people).out.split())
-    assert find("soc", home=Home(home)).path.name == labelled
+    assert find_build("soc", home=Home(home)).path.name == labelled
     assert (
         "is finished already" not in expect_success("train", "soc", *QUICK, "--name", "first").err
     )

@@ -25,7 +25,7 @@ from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.common_columns import feature_column, regression_column
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 SMALL = [
     "--device",
@@ -315,7 +315,7 @@ def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
     line = ("build", "graphs", "--name", "a", "--archive", table, "--set", "label=y", "-q")
     text = expect_success(*line, "--set", "picture=no").out
     assert re.search(r"warning +test has no example of 1; try --split-rule stratified\n", text)
-    assert not (find("a", home=Home(home)).path / "preview.png").exists()
+    assert not (find_build("a", home=Home(home)).path / "preview.png").exists()
 
     # Of two rows of a class none helps, and a given split is meant.
     for column in ("", "parts"):
@@ -354,7 +354,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     table.write_text(table.read_text().replace("train", "val", 3))
     expect_success(*line, "--name", "a")
     expect_success(*training)
-    build = find("a", home=Home(home))
+    build = find_build("a", home=Home(home))
     assert {part: sizes.graphs for part, sizes in build.card.splits["split"].parts.items()} == {
         "train": 6,
         "val": 3,
@@ -530,7 +530,7 @@ def test_rows_without_a_usable_smiles_are_skipped_and_counted(tmp_path, home):
     assert "m.csv, line 3: 'smiles' is empty" in message
     outcome = expect_success(*shlex.split(message.partition("next: kmip-data ")[2]))
     assert re.search("skipped +5 records\n +000001: m.csv, line 3: 'smiles' is empty", outcome.out)
-    skipped = find("m", home=Home(home)).card.statistics["skipped"]
+    skipped = find_build("m", home=Home(home)).card.statistics["skipped"]
     assert [key for key, _ in skipped] == [f"{row:06d}" for row in (1, 2, 3, 4, 5)]
 
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.find import ensure_split, find
+from kmip_data.pipelines.find_builds import ensure_split, find_build
 
 PEOPLE = 60
 SITE = "Größe der site"  #: a name that no array may have
@@ -47,7 +47,7 @@ def test_people_of_one_site_are_in_one_part_of_each_random_split(people, tmp_pat
     assert f"items with the same {SITE} are kept together" in expect_success(*typed).out
     for rule in (["random", "--split-seed", 1], ["stratified"]):
         expect_success(*typed, "--split-rule", *rule)
-    build = find("soc")
+    build = find_build("soc")
     assert list(build.card.splits) == ["random-seed0", "random-seed1", "stratified-seed0"]
 
     # The site is neither a feature nor an attribute of an item unless it is named.
@@ -72,10 +72,10 @@ def test_people_of_one_site_are_in_one_part_of_each_random_split(people, tmp_pat
     (new / "nodes.csv").write_text(table)
     words = ["build", "graphs", "--like", "soc", "-q", "--archive", new, "--name"]
     expect_success(*words, "same")
-    assert find("same").card.data_schema == build.card.data_schema
+    assert find_build("same").card.data_schema == build.card.data_schema
     (new / "nodes.csv").write_text(re.sub(r",(t\d|),", ",", table.replace(f",{SITE},", ",")))
     expect_success(*words, "without")
-    assert "group" not in find("without").card.splits["random-seed0"].note
+    assert "group" not in find_build("without").card.splits["random-seed0"].note
 
 
 def test_groups_that_cannot_be_kept_are_refused_with_the_command_that_works(people, tmp_path):
@@ -134,7 +134,7 @@ def test_an_array_groups_graphs_of_tensors(home, tmp_path):
     expect_success(
         "build", "graphs", "--name", "more", "--archive", tmp_path / "many.pt", "--like", "many"
     )
-    assert find("more").card.data_schema == find("many").card.data_schema
+    assert find_build("more").card.data_schema == find_build("many").card.data_schema
 
 
 def test_molecules_of_one_scaffold_are_in_one_part(home, tmp_path):
@@ -150,7 +150,7 @@ def test_molecules_of_one_scaffold_are_in_one_part(home, tmp_path):
     expect_success(*words)
     # A finished build has the scaffolds, so that the rule needs no file.
     (tmp_path / "mol.csv").write_text("")
-    name = ensure_split(find("mol"), {"split_rule": "scaffold"})
+    name = ensure_split(find_build("mol"), {"split_rule": "scaffold"})
     dataset = {
         part: kmip_data.open("mol", split=part, split_name=name)
         for part in ("train", "val", "test")
@@ -212,7 +212,7 @@ def test_a_column_of_parts_may_have_any_name(home, tmp_path, column):
     expect_success(*words, "parted", "--set", "label=y")
     expect_success(*words, "again", "--like", "parted")
     for name in ("parted", "again"):
-        build = find(name)
+        build = find_build(name)
         assert [entry.rule for entry in build.card.splits.values()] == ["given"]
         counts = [len(kmip_data.open(name, part)) for part in ("train", "val", "test")]
         assert counts == [4, 2, 2]

@@ -15,7 +15,7 @@ from kmip_data.builds.added_columns import read_added_column_card
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.errors import KmipDataError
 from kmip_data.models.training.run.finished_run import open_run
-from kmip_data.pipelines.find import obtain
+from kmip_data.pipelines.find_builds import find_or_build
 from kmip_data.reading.dataset import ShardedDataset
 
 
@@ -245,8 +245,8 @@ def _build(user: Path) -> Build:
         (lambda user: ShardedDataset(_build(user), columns=["rwse20"]), "encode assay rwse20"),
         (lambda user: ShardedDataset(_build(user), "zzzz", split_name="zzzz"), "info"),
         (lambda user: read_added_column_card(_build(user), "zzzz"), "encode assay --help"),
-        (lambda user: obtain("cora", {"zzzz": 1}), "info cora"),
-        (lambda user: obtain("cora", zzzz=1), "build cora --help"),
+        (lambda user: find_or_build("cora", {"zzzz": 1}), "info cora"),
+        (lambda user: find_or_build("cora", zzzz=1), "build cora --help"),
         (lambda user: open_run("zzzz"), "runs"),
     ],
 )

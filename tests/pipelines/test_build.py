@@ -31,7 +31,7 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine import repair as repair_module
 from kmip_data.pipelines.engine.plan import BuildPlan, build_key
 from kmip_data.pipelines.engine.repair import repair_build
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 
 class Toy:
@@ -179,7 +179,7 @@ def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("kmip_data.pipelines.engine.run.finish_build", stop)
+        patch.setattr("kmip_data.pipelines.engine.resumable_build.finish_build", stop)
         with pytest.raises(KeyboardInterrupt):
             repair_build(build.path, home=toy.home)
     count = len(build.card.shards)
@@ -226,7 +226,7 @@ def test_a_build_of_a_newer_version_is_left_alone(toy: Toy) -> None:
         assert digests(build.path) == newer
     assert list_builds(toy.home) == []
     with pytest.raises(UsageError, match="'toy'"):
-        find("toy", home=toy.home)
+        find_build("toy", home=toy.home)
     assert toy.build(parameters={"k": 3}).card.parameters["k"] == 3
     assert digests(build.path) == newer
 

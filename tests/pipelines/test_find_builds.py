@@ -11,7 +11,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.targets import BUILD
 from kmip_data.errors import IncompleteBuildWarning, UsageError
-from kmip_data.pipelines.find import obtain
+from kmip_data.pipelines.find_builds import find_or_build
 
 S3DIS = {"knn_rule": "exact", "short_graphs": None}
 
@@ -120,20 +120,20 @@ def test_several_builds_of_a_published_dataset_are_listed(home):
 
 def test_obtaining_without_building_names_the_command(home):
     where = Home.locate(home)
-    assert obtain("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
+    assert find_or_build("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
     built = home / "built"
     with pytest.raises(UsageError) as error:
-        obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
+        find_or_build("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
     message = str(error.value)
     assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
     assert "s3dis-k32" in error.value.found
     step = "use s3dis-sample instead, or kmip-data build s3dis --k 5 --sample"  # no real data
     assert error.value.next == step
     with pytest.raises(UsageError) as error:
-        obtain("helsinki", home=where, build=False)
+        find_or_build("helsinki", home=where, build=False)
     assert f"There is no finished build of helsinki under {built}." in str(error.value)
     with pytest.raises(UsageError, match="'jobs'"):
-        obtain("s3dis", home=where, job=2)
+        find_or_build("s3dis", home=where, job=2)
 
 
 def test_a_folder_must_have_the_values_given(home):

@@ -15,7 +15,7 @@ from support.cli import expect_refusal, expect_success
 from kmip_data import GeomGCN
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.datasets.geom_gcn import EDGE_FILE, NODE_FILE
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 COMPLETE_BY_COUNTS = "complete by counts, bytes not pinned"
@@ -48,7 +48,7 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, for
     assert not list((tmp_path / "home").rglob("members-*"))
 
     assert "published files" not in expect_success(*forged, "--unpinned").out
-    build = find("texas", home=tmp_path / "home")
+    build = find_build("texas", home=tmp_path / "home")
     assert not build.card.pinned
     if not build.card.complete:
         return  # the counts tell, too

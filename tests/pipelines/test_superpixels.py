@@ -32,7 +32,7 @@ from kmip_data.pipelines.datasets.superpixels.mask_colours import (
 from kmip_data.pipelines.datasets.superpixels.mask_files import find_masks, pair_with_masks
 from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
 from kmip_data.pipelines.engine import run
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -415,7 +415,7 @@ def test_colour_masks_are_read_by_a_legend(pictures, home):
     assert done.code == 0, done.err
     assert "masks          read by class_dict.csv" in done.out
     assert "\n  split          split\n" in done.out
-    in_colour = find("own", home=home)
+    in_colour = find_build("own", home=home)
     assert in_colour.card.class_names == ["street", "house"]
     shutil.copytree(pictures / "labels", pictures / "masks")
     for path in (pictures / "masks").iterdir():

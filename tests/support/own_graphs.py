@@ -77,7 +77,7 @@ def build_in_memory(
     params = pipeline.resolve(pipeline.Params(**parameters), raw)
     with tempfile.TemporaryDirectory() as work:
         prepared = pipeline.prepare(raw, params, Path(work))
-        params = pipeline.complete(params, prepared)
+        params = pipeline.with_inferred(params, prepared)
         records: list[Any] = []
         for unit in pipeline.units(prepared, params):
             records += pipeline.records(prepared, unit, params)

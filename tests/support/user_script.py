@@ -10,13 +10,13 @@ import kmip_data
 from kmip_data import S3DIS, GraphLoader
 from kmip_data.builds.home import Build
 from kmip_data.models import KMIPAttention, KMIPMultiheadAttention, kmip_attention, load_preset
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 dataset = S3DIS(split="train", k=32, sample=True)
 assert_type(dataset[0], Data)
 assert_type(dataset[:10], S3DIS)
 assert_type(kmip_data.open("helsinki")[0], Data)
-assert_type(find("s3dis"), Build)
+assert_type(find_build("s3dis"), Build)
 for item in dataset:
     assert_type(item, Data)
 layer = KMIPAttention(9, heads=3, key_dim=16, k=10)

@@ -189,7 +189,7 @@ def _encode_queries(
         length = np.sqrt(square)
         step = largest / length / _MAX_CODE
         inverse = _MAX_CODE / largest
-        whole = 1 / length
+        inverse_length = 1 / length
         total = 0.0
         square = 0.0
         for c in range(dim):
@@ -197,7 +197,7 @@ def _encode_queries(
             code = np.floor(value * inverse + 0.5)
             signed[i * width + c] = np.int8(code)
             total += code
-            square += (value * whole - code * step) ** 2
+            square += (value * inverse_length - code * step) ** 2
         byte_block.error[i] = np.sqrt(square) * _ROUNDING_FACTOR
         byte_block.step[i] = step
         byte_block.bias[i] = 128 * np.int64(total)

@@ -148,7 +148,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     if network_type == "GPSModel":
         has_budget = "model.auto_satisfy_param_budget" in file.values
         is_graphgps = not has_budget and file.values.get("dataset.format") not in _PAPER_FORMATS
-        base = _follow_upstream_code(
+        base = _adapt_to_upstream(
             base, str(passing), has_budget=has_budget, is_graphgps=is_graphgps
         )
     seed = file.get("seed", 0)
@@ -191,7 +191,7 @@ def _datasets_by_format() -> dict[str, dict[str, str]]:
     return formats
 
 
-def _follow_upstream_code(
+def _adapt_to_upstream(
     base: RunConfig, passing: str, *, has_budget: bool, is_graphgps: bool
 ) -> RunConfig:
     """Adapt a GPSModel's preset to the code that a file was written for.

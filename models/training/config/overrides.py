@@ -23,7 +23,7 @@ from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_k
 from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
-from kmip_data.pipelines.find import parameter_names
+from kmip_data.pipelines.find_builds import parameter_names
 from kmip_data.registry import PLUGIN_OBJECTS
 from kmip_data.text import is_likely_typo, nearest_name
 

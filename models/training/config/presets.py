@@ -25,7 +25,7 @@ from kmip_data.models.training.config.own_defaults import (
     has_own_defaults,
 )
 from kmip_data.models.training.config.run_config import RunConfig, without_none
-from kmip_data.pipelines.find import find, shipped_schema
+from kmip_data.pipelines.find_builds import find_build, shipped_schema
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
 
@@ -355,7 +355,7 @@ def load_preset(
     if preset_owner(dataset) is not None:
         return _preset_config(dataset, model or BASE_MODEL, variant, dataset)
     if dataset not in dataset_names():
-        find(dataset, home=home)  # raises for an unknown name
+        find_build(dataset, home=home)  # raises for an unknown name
     return config_for_data(dataset, model, variant, home=home)
 
 
@@ -470,7 +470,7 @@ def adapt_config_to_data(
     # A shipped dataset may not be built yet, but its schema is known.
     if data.dataset in dataset_names():
         return fit_to_columns(config, shipped_schema(data.dataset, data.parameters), data.dataset)
-    card = find(data.dataset, data.parameters, home=home, sample=data.sample).card
+    card = find_build(data.dataset, data.parameters, home=home, sample=data.sample).card
     return fit_to_columns(config, card.schema_, card.dataset)
 
 

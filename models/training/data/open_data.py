@@ -34,7 +34,7 @@ from kmip_data.models.training.data.run_data import (
     uses_page_locked_memory,
 )
 from kmip_data.models.training.tasks import Task
-from kmip_data.pipelines.find import ensure_columns, ensure_split, obtain
+from kmip_data.pipelines.find_builds import ensure_columns, ensure_split, find_or_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.text import count_with_noun
@@ -344,7 +344,7 @@ def open_build_and_split(
     # A city is a single graph: raise before building it.
     if dataset_family(data.dataset) == "city":
         _check_processes(config)
-    opened = obtain(
+    opened = find_or_build(
         target,
         data.parameters,
         data.split,
@@ -374,7 +374,7 @@ def open_data(
     without any, the build needs no split.
     ``split_name`` names a split of the build to use instead of ``config.data.split``. With the ``task``
     of a finished run, the build needs no targets. Other arguments as for
-    :func:`kmip_data.pipelines.find.obtain`. Raises ``UsageError`` for an unknown dataset, split or
+    :func:`kmip_data.pipelines.find_builds.find_or_build`. Raises ``UsageError`` for an unknown dataset, split or
     view, an empty part, or data that cannot be trained on.
     """
     opened, name = open_build_and_split(

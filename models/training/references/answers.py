@@ -107,8 +107,8 @@ def _fit(data: RunData, metric: str) -> References:
     with threadpool_limits(1), torch.inference_mode():
         parts = read_parts(data)
         answers: dict[ReferenceName, Reference | None] = {
-            "linear": linear_answer(data.task, metric, parts, "own"),
-            "linear-neighbors": linear_answer(data.task, metric, parts, "neighbors"),
+            "linear": linear_answer(data.task, metric, parts, "features"),
+            "linear-neighbors": linear_answer(data.task, metric, parts, "with_neighbors"),
             "label-propagation": propagation_answer(data, metric),
         }
     return {name: answer for name, answer in answers.items() if answer is not None}

@@ -30,8 +30,8 @@ MAX_CATEGORIES = 64
 class PartRows(NamedTuple):
     """Rows of a part with a known target."""
 
-    own: F64  #: (N, c) own features
-    neighbors: F64  #: (N, d) own features and means over one and two hops
+    features: F64  #: (N, c) own features
+    with_neighbors: F64  #: (N, d) own features and means over one and two hops
     targets: Tensor  #: (N,) classes, or (N, T) labels or numbers
 
 
@@ -90,8 +90,8 @@ def row_features(graphs: Data, x: F64, edge_attr: F64 | None, *, of_graphs: bool
     nodes = len(x)
     source, target = graphs.edge_index.numpy()
     hop = averaging(target, source, (nodes, nodes))
-    one = hop @ x
-    hops = [one, hop @ one]
+    first_hop = hop @ x
+    hops = [first_hop, hop @ first_hop]
     edges = np.arange(len(target))
     degree = np.bincount(target, minlength=nodes)[:, None].astype(float)
     if not of_graphs:
@@ -104,10 +104,10 @@ def row_features(graphs: Data, x: F64, edge_attr: F64 | None, *, of_graphs: bool
     count = graphs.num_graphs
     pool = averaging(graph, np.arange(nodes), (count, nodes))
     sizes = np.bincount(graph, minlength=count)[:, None].astype(float)
-    own = [pool @ x, sizes * (pool @ x), sizes, sizes * (pool @ degree)]
+    features = [pool @ x, sizes * (pool @ x), sizes, sizes * (pool @ degree)]
     if edge_attr is not None:
-        own.append(averaging(graph[target], edges, (count, len(edges))) @ edge_attr)
-    return [np.hstack(own), pool @ np.hstack(hops)]
+        features.append(averaging(graph[target], edges, (count, len(edges))) @ edge_attr)
+    return [np.hstack(features), pool @ np.hstack(hops)]
 
 
 def read_parts(data: RunData) -> dict[str, PartRows]:
@@ -121,10 +121,10 @@ def read_parts(data: RunData) -> dict[str, PartRows]:
     parts = {}
     for part in data.parts:
         blocks = list(_blocks_of_part(data, part, columns))
-        own, neighbors, targets = zip(*blocks, strict=True)
-        own_features = np.concatenate(own)
-        features = np.hstack([own_features, np.concatenate(neighbors)])
-        parts[part] = PartRows(own_features, features, torch.cat(targets))
+        features, neighbors, targets = zip(*blocks, strict=True)
+        own_features = np.concatenate(features)
+        with_neighbors = np.hstack([own_features, np.concatenate(neighbors)])
+        parts[part] = PartRows(own_features, with_neighbors, torch.cat(targets))
     return parts
 
 
@@ -134,16 +134,16 @@ def _blocks_of_part(
     for graphs in _batches(data, part):
         values = {name: column.transform(_rows(graphs, name)) for name, column in columns.items()}
         of_graphs = data.task.level == "graph"
-        own, neighbors = row_features(
+        features, neighbors = row_features(
             graphs, values["x"], values.get("edge_attr"), of_graphs=of_graphs
         )
-        targets = data.task.targets(graphs).reshape(len(own), -1)
+        targets = data.task.targets(graphs).reshape(len(features), -1)
         selected = is_known(targets).any(dim=1)
         if f"{part}_mask" in graphs:
             selected &= graphs[f"{part}_mask"]
         if data.task.target_type == "classification":
             targets = targets[:, 0]
-        yield own[selected.numpy()], neighbors[selected.numpy()], targets[selected]
+        yield features[selected.numpy()], neighbors[selected.numpy()], targets[selected]
 
 
 def _train_rows(data: RunData, attribute: str) -> Iterator[Tensor]:

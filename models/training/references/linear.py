@@ -25,7 +25,10 @@ MISSING_CLASS = -1e30  #: score of a class that train lacks
 
 
 def linear_answer(
-    task: Task, metric: str, parts: Mapping[str, PartRows], features: Literal["own", "neighbors"]
+    task: Task,
+    metric: str,
+    parts: Mapping[str, PartRows],
+    features: Literal["features", "with_neighbors"],
 ) -> Reference | None:
     """Return the metric of a linear model on own features, or also those of the neighbourhood.
 
@@ -37,7 +40,7 @@ def linear_answer(
 
 
 def linear_fits(
-    task: Task, parts: Mapping[str, PartRows], features: Literal["own", "neighbors"]
+    task: Task, parts: Mapping[str, PartRows], features: Literal["features", "with_neighbors"]
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Yield a note and the outputs (N, C) on each evaluated part for each strength of the penalty.
 

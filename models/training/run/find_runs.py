@@ -17,7 +17,7 @@ from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
-from kmip_data.pipelines.find import complete_parameters, parameter_names
+from kmip_data.pipelines.find_builds import parameter_names, parameters_with_defaults
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
 
@@ -151,7 +151,7 @@ def remedy_for_moved_build(config: RunConfig, home: Home) -> str:
     return f"{move}; or {command_of_own_build(name, config.data.parameters)}"
 
 
-def archive_of_build(build: Build, home: Home) -> str:
+def raw_folder_of_build(build: Build, home: Home) -> str:
     """Return the folder with the raw files of a build, or ``FILE`` if the home has none."""
     for copy in list_copies(home.raw / build.card.dataset):
         if copy.content_digest == build.card.content_digest:
@@ -167,7 +167,7 @@ def command_of_own_build(name: str, parameters: Mapping[str, object], archive: s
     for recipe in dataset_names():
         if not load_manifest(recipe).recipe or not {*parameters} <= parameter_names(recipe)[0]:
             continue
-        defaults = complete_parameters(recipe, {})
+        defaults = parameters_with_defaults(recipe, {})
         changed = {key: value for key, value in parameters.items() if value != defaults[key]}
         options = parameters_as_options(changed)
         command = (

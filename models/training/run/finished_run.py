@@ -33,17 +33,17 @@ from kmip_data.models.training.memory_estimate import (
 from kmip_data.models.training.run import run_folder
 from kmip_data.models.training.run.checkpoint import load_weights
 from kmip_data.models.training.run.find_runs import (
-    archive_of_build,
     build_of_result,
     config_with_build_folder,
     find_run,
     newest_results,
+    raw_folder_of_build,
     remedy_for_moved_build,
 )
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.training_module import TrainingModule
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.text import count_with_noun
 
@@ -133,7 +133,7 @@ def open_run(
     except UsageError as error:
         if dataset is None:
             raise
-        other = find(dataset, home=home, sample=sample)
+        other = find_build(dataset, home=home, sample=sample)
         if difference := _describe_other_targets(dataset, other.card, result):
             raise UsageError(
                 f"The run {folder.name!r} learned {difference}.",
@@ -196,7 +196,7 @@ def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
         return _fitting_run_remedy(build, "features and classes", result, home)
 
     # 1. Rebuild the same files like the run's build.
-    archive = archive_of_build(build, home)
+    archive = raw_folder_of_build(build, home)
     existing_columns = {(role.level, role.column) for role in described.columns}
     required_columns = {
         (role.level, role.column)

@@ -509,7 +509,9 @@ class Loop:
         #    nothing may draw from them before the next batch.
         saved = state["processes"]
         if batch:
-            self._unfinished = self._select_measurements([each["unfinished"] for each in saved])
+            self._unfinished = self._select_measurements(
+                [process["unfinished"] for process in saved]
+            )
         if rank() < len(saved):
             checkpoint.set_random_state(saved[rank()]["random"])
         else:

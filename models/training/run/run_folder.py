@@ -21,7 +21,7 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
-from kmip_data.pipelines.find import parameter_names
+from kmip_data.pipelines.find_builds import parameter_names
 from kmip_data.text import count_with_noun, dataset_name_from
 
 if TYPE_CHECKING:

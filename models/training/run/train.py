@@ -85,7 +85,7 @@ def train(
         Name of the run folder (a prefix with folds or several seeds); a timestamp if ``None``.
         An existing run with this name and configuration is resumed, or returned if finished.
     build_options
-        Options of :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
+        Options of :func:`kmip_data.pipelines.find_builds.find_or_build` (``archives``, ``offline``, ``jobs`` …).
 
     Raises
     ------

@@ -140,7 +140,7 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         np.savez(workdir / _ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
         return Prepared(workdir, facts)
 
-    def complete(self, params: GraphLandParams, prepared: Prepared) -> GraphLandParams:
+    def with_inferred(self, params: GraphLandParams, prepared: Prepared) -> GraphLandParams:
         """Return the parameters with the column names of x."""
         completed = params.model_copy()
         completed._feature_names = tuple(prepared.facts["feature_names"])  # noqa: SLF001

@@ -49,8 +49,8 @@ from kmip_data.pipelines.datasets.graphs.inference import (
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import (
-    CompletedGraphParams,
     GraphParams,
+    InferredGraphParams,
     InferredGraphs,
 )
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
@@ -82,7 +82,7 @@ _OGB_PATTERNS = ("raw/edge.csv*", "raw/*", "split/*/*")  #: files of OGB in seve
 _MASKS_FILE = "masks.npy"  #: part of each node, if the files of a single graph give parts
 
 
-class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
+class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
     """Pipeline of ``graphs``, for datasets of any name."""
 
     version = 9
@@ -93,15 +93,15 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
     SplitParams = GraphSplitParams
     divides_nodes = True
 
-    def schema(self, params: CompletedGraphParams) -> Schema:
+    def schema(self, params: InferredGraphParams) -> Schema:
         """Return the schema inferred from the files."""
         return params.inferred.record_schema
 
-    def class_names(self, params: CompletedGraphParams) -> tuple[str, ...]:
+    def class_names(self, params: InferredGraphParams) -> tuple[str, ...]:
         """Return the class names that are given, in the files, or labels."""
         return params.inferred.class_names
 
-    def import_files(
+    def store_raw_files(
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
     ) -> tuple[RawCopy, bool]:
         """Copy or unpack the files into the home folder."""
@@ -184,13 +184,13 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         """Return the use of boolean masks in the attributes of this many graphs."""
         return "split" if graphs == 1 else "flags"
 
-    def complete(self, params: GraphParams, prepared: Prepared) -> CompletedGraphParams:
+    def with_inferred(self, params: GraphParams, prepared: Prepared) -> InferredGraphParams:
         """Return the parameters with the schema and everything else inferred from the files."""
         inferred = InferredGraphs.model_validate_json(json.dumps(prepared.facts["inferred"]))
         masks = None
         if (prepared.path / _MASKS_FILE).exists():
             masks = np.load(prepared.path / _MASKS_FILE, allow_pickle=False)
-        return CompletedGraphParams.from_params(params, inferred=inferred, masks=masks)
+        return InferredGraphParams.from_params(params, inferred=inferred, masks=masks)
 
     def _infer(
         self,
@@ -257,7 +257,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             summary=summarise_files(edge_summary, warnings, findings, schema.columns),
         )
 
-    def card_additions(self, prepared: Prepared, params: CompletedGraphParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: InferredGraphParams) -> CardAdditions:
         """Return the summary of the files for the card, its warnings as notes, and given splits."""
         inferred = params.inferred
         given_parts = {} if params.masks is None else {MASK_SPLIT: params.masks}
@@ -266,13 +266,13 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
         statistics = {"files": {**inferred.summary, "columns": columns}, "kinds": kinds}
         return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 
-    def units(self, prepared: Prepared, params: CompletedGraphParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: InferredGraphParams) -> list[Unit]:
         """Return a unit for each shard of about 64 MiB."""
         positions = params.positions_to_build(params.inferred.counts[0])
         return units_of_rows(positions, graphs_per_shard(params.inferred), "graphs")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: CompletedGraphParams
+        self, prepared: Prepared, unit: Unit, params: InferredGraphParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of one unit, with molecules made from SMILES."""
         inferred = params.inferred
@@ -293,7 +293,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
                 yield molecule
 
     def _blocks(
-        self, prepared: Prepared, unit: Unit, params: CompletedGraphParams
+        self, prepared: Prepared, unit: Unit, params: InferredGraphParams
     ) -> Iterator[GraphBlock]:
         """Yield the graphs of one unit, whose columns have the level in their key."""
         rules = params.inferred.attributes
@@ -303,7 +303,7 @@ class OwnGraphsPipeline(OwnPipeline[CompletedGraphParams]):
             block = key_columns_by_level(spooled, rules, ReadOptions(params), findings)
             yield add_reverses_to_block(block)[0] if params.undirected else block
 
-    def default_splits(self, params: CompletedGraphParams) -> list[OwnSplitParams]:
+    def default_splits(self, params: InferredGraphParams) -> list[OwnSplitParams]:
         """Return a split for each fold of the masks; masks are not stored, so add all splits now.
 
         With groups there are none: a split by them is random, and refused if the files give parts.

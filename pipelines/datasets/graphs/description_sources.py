@@ -20,7 +20,7 @@ from kmip_data.format.schema import Column, FieldKind, Schema
 from kmip_data.format.targets import target_type_of
 from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 
 def description_in_folder(
@@ -39,7 +39,7 @@ def description_for_like(like: str | ColumnRoles, home: Home) -> ColumnRoles:
     path = Path(like).expanduser()
     if path.is_file():
         return read_column_roles(path)
-    build = find(like, home=home)
+    build = find_build(like, home=home)
     described = column_roles_on_card(build.card.statistics)
     if described is None:
         raise UsageError(

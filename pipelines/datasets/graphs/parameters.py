@@ -96,7 +96,7 @@ class GraphParams(OwnTextParams):
         return self
 
 
-class CompletedGraphParams(GraphParams):
+class InferredGraphParams(GraphParams):
     """Parameters, with what was inferred from the files."""
 
     inferred: InstanceOf[InferredGraphs] = Field(exclude=True)

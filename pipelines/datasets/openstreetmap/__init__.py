@@ -29,7 +29,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     stores_osm_ids = True
     Source = CitySource
 
-    def import_files(
+    def store_raw_files(
         self,
         source: CitySource,
         params: OpenStreetMapParams,
@@ -39,12 +39,12 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         quiet: bool,
     ) -> tuple[RawCopy, bool]:
         """Copy or download the source of a city; return the copy and True if it is new."""
-        from kmip_data.pipelines.datasets.openstreetmap.sources import import_city
+        from kmip_data.pipelines.datasets.openstreetmap.sources import store_raw_city
 
         check_source(source, params.model_dump(include=params.model_fields_set))
         if not quiet:
             show_license(self.manifest)
-        return import_city(
+        return store_raw_city(
             self.manifest,
             source,
             home,

@@ -26,7 +26,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
     VOCABULARY_FILE,
     CitySource,
 )
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.own_pipeline import existing_file
 from kmip_data.pipelines.raw.copies import (
     copy_problems,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 
-def import_city(
+def store_raw_city(
     manifest: Manifest,
     source: CitySource,
     home: Home,
@@ -118,7 +118,7 @@ def _file_receipt(path: Path, origin: str) -> Receipt:
 
 def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     """Return the vocabulary from the card of a build."""
-    build = find(name, home=home)
+    build = find_build(name, home=home)
     try:
         return Vocabulary.model_validate_json(json.dumps(build.card.vocabulary))
     except ValueError as error:

@@ -98,8 +98,8 @@ class PointSource(DescribedSource):
             self.path, "--archive", CLOUD_SUFFIXES, {*LABEL_SUFFIXES, *COMPANION_SUFFIXES}
         )
         if self.path is not None:
-            beside, reasons = companions_beside(self.path, [*find_clouds(files).files])
-            files = {**beside, **files}
+            companions, reasons = companions_beside(self.path, [*find_clouds(files).files])
+            files = {**companions, **files}
             self._ignored_files |= reasons
         if any(name.lower().endswith(LIDAR_SUFFIXES) for name in files):
             require_extra("lidar", "A LAS or LAZ file")
@@ -213,20 +213,20 @@ class OwnPointParams(KnnParams, OwnTextParams):
         return CloudOptions(self.position_columns, self.header, names, self.encoding, self.decimal)
 
 
-class CompletedPointParams(OwnPointParams):
+class InferredPointParams(OwnPointParams):
     """Parameters completed with the columns and classes of the files."""
 
     inferred: InstanceOf[InferredPoints] = Field(exclude=True)
 
 
-class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
+class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
     """Pipeline of ``points``, for datasets of any name."""
 
     version = 2
     Params = OwnPointParams
     Source = PointSource
 
-    def schema(self, params: CompletedPointParams) -> Schema:
+    def schema(self, params: InferredPointParams) -> Schema:
         """Return the columns of positions and features, and of labels if any."""
         inferred = params.inferred
         doc = "position from the lowest corner of the cloud"
@@ -254,7 +254,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
             key_length=KEY_LENGTH,
         )
 
-    def class_names(self, params: CompletedPointParams) -> tuple[str, ...]:
+    def class_names(self, params: InferredPointParams) -> tuple[str, ...]:
         """Return the given class names, or labels that are not consecutive integers from 0."""
         classes = params.inferred.classes or ()
         if params.inferred.class_names and not params.class_name:
@@ -322,7 +322,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         inferred = inferred.model_copy(
             update={
                 "label_level": "node" if labels is None else "graph",
-                "folds": len(folder.areas),
+                "folds": len(folder.annotated_areas),
                 "split_columns": tuple(for_split),
                 "missing": tuple(name for name in params.feature if name in survey.missing),
             }
@@ -358,12 +358,12 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         }
         return Prepared(workdir, facts)
 
-    def complete(self, params: OwnPointParams, prepared: Prepared) -> CompletedPointParams:
+    def with_inferred(self, params: OwnPointParams, prepared: Prepared) -> InferredPointParams:
         """Return the parameters with the label column and classes of the files."""
         inferred = InferredPoints.model_validate_json(json.dumps(prepared.facts["inferred"]))
-        return CompletedPointParams.from_params(params, inferred=inferred)
+        return InferredPointParams.from_params(params, inferred=inferred)
 
-    def card_additions(self, prepared: Prepared, params: CompletedPointParams) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: InferredPointParams) -> CardAdditions:
         """Return the unused data of the files, and warnings."""
         summary = params.inferred.summary
         kinds = {"node/x": [kind for _, kind in _fields_of_points(params)]}
@@ -377,14 +377,14 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         files = {**summary, "parameters": parameters}
         return CardAdditions({"files": files, "kinds": kinds}, summary.get("warnings", []))
 
-    def units(self, prepared: Prepared, params: CompletedPointParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: InferredPointParams) -> list[Unit]:
         """Return one unit per cloud; a limit counts clouds."""
         clouds = prepared.facts["clouds"]
         rows = params.positions_to_build(len(clouds))
         return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(rows)]
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: CompletedPointParams
+        self, prepared: Prepared, unit: Unit, params: InferredPointParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graph of a cloud, or of each of its blocks."""
         name = unit.selection["cloud"]
@@ -411,7 +411,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
             yield self.stop_or_skip(key, error, params)
 
     def _cloud_graphs(
-        self, key: str, cloud: Cloud, params: CompletedPointParams
+        self, key: str, cloud: Cloud, params: InferredPointParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         inferred = params.inferred
         size = params.block
@@ -453,7 +453,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         key: str,
         x: F32,
         y: Array,
-        params: CompletedPointParams,
+        params: InferredPointParams,
     ) -> GraphRecord | SkippedRecord:
         schema = self.schema(params)
         columns: dict[str, Array] = {"node/x": x}
@@ -472,14 +472,14 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
         """Return the name of a record's cloud, of which blocks overlap by half."""
         return re.sub(r"/\d{6}$", "", key)
 
-    def default_splits(self, params: CompletedPointParams) -> list[OwnSplitParams]:
+    def default_splits(self, params: InferredPointParams) -> list[OwnSplitParams]:
         """Return a split for each area of annotated rooms, which is its test part, else one split."""
         folds = params.inferred.folds
         if not folds:
             return [OwnSplitParams()]
         return [OwnSplitParams(split_rule=FOLDER_RULE, fold=fold) for fold in range(folds)]
 
-    def folder_name_pieces(self, params: CompletedPointParams) -> list[str]:
+    def folder_name_pieces(self, params: InferredPointParams) -> list[str]:
         """Return folder name parts for the neighbours and the block width."""
         block = [] if params.block is None else [f"block{params.block:g}"]
         return [*params.folder_name_pieces, *block, *super().folder_name_pieces(params)]
@@ -488,7 +488,7 @@ class OwnPointPipeline(DescribedPipeline[CompletedPointParams]):
 PIPELINE = OwnPointPipeline
 
 
-def _fields_of_points(params: CompletedPointParams) -> list[tuple[str, FieldKind]]:
+def _fields_of_points(params: InferredPointParams) -> list[tuple[str, FieldKind]]:
     """Return name and kind of each field of the features of points."""
     fields: list[tuple[str, FieldKind]] = []
     fields += [(f"{axis} [unit of the file]", "position") for axis in "xyz"]

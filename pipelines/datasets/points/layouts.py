@@ -27,7 +27,7 @@ class CloudFolder:
     ignored: Mapping[str, str]  #: file -> reason
 
     @property
-    def areas(self) -> list[str]:
+    def annotated_areas(self) -> list[str]:
         """First folders of annotated rooms, which are folds if there are several."""
         rooms = [name for name, files in self.files.items() if is_annotation(files[0])]
         if len(rooms) < len(self.files):

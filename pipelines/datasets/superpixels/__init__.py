@@ -49,8 +49,8 @@ from kmip_data.pipelines.datasets.superpixels.mask_files import (
     pair_with_masks,
 )
 from kmip_data.pipelines.datasets.superpixels.parameters import (
-    CompletedSuperpixelParams,
     InferredPictures,
+    InferredSuperpixelParams,
     OwnSuperpixelParams,
     infer_pictures,
 )
@@ -105,12 +105,12 @@ class SuperpixelSource(DescribedSource):
             for name in find_masks(files):
                 files[name.replace(IMAGE_FOLDER, MASK_FOLDER, 1)] = files.pop(name)
         pictures = [name for name in files if name.startswith(f"{IMAGE_FOLDER}/")]
-        beside: dict[str, Path] = {}
+        companions: dict[str, Path] = {}
         for folder in filter(None, folders.values()):
-            found, reasons = companions_beside(folder, pictures)
-            beside = found | beside
+            of_folder, reasons = companions_beside(folder, pictures)
+            companions = of_folder | companions
             self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": reasons[name] for name in reasons}
-        return files | {f"{BESIDE_FOLDER}/{name}": beside[name] for name in sorted(beside)}
+        return files | {f"{BESIDE_FOLDER}/{name}": companions[name] for name in sorted(companions)}
 
     @property
     def origin(self) -> str:
@@ -141,7 +141,7 @@ class DecodedPicture(NamedTuple):
         return cls(pixels, block.columns["classes"].reshape(size))
 
 
-class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
+class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
     """Pipeline of ``superpixels``, for datasets of any name."""
 
     version = 5
@@ -153,10 +153,10 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
     #: folder of the raw copy -> name of the user's folder
     folder_names: Mapping[str, str] = {}
 
-    def import_files(
+    def store_raw_files(
         self,
         source: SuperpixelSource,
-        params: CompletedSuperpixelParams,
+        params: InferredSuperpixelParams,
         home: Home,
         **options: Any,
     ) -> tuple[RawCopy, bool]:
@@ -165,7 +165,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         self.folder_names = {
             name: folder.resolve().name for name, folder in folders.items() if folder is not None
         }
-        return super().import_files(source, params, home, **options)
+        return super().store_raw_files(source, params, home, **options)
 
     def _shown(self, name: str) -> str:
         """Return the name of a file in the raw copy as the user knows it."""
@@ -190,7 +190,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         companions.leave_out(params.ignore, pictures)
         return companions
 
-    def schema(self, params: CompletedSuperpixelParams) -> Schema:
+    def schema(self, params: InferredSuperpixelParams) -> Schema:
         """Return LRGB's columns: 14 features, edge features of the rule, and the class."""
         inferred = params.inferred
         boundary = ("mean edge strength", "boundary [pixels]")
@@ -243,12 +243,12 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             return params.model_copy(update={"classes": classes, "class_name": names})
         return params
 
-    def complete(
+    def with_inferred(
         self, params: OwnSuperpixelParams, prepared: Prepared
-    ) -> CompletedSuperpixelParams:
+    ) -> InferredSuperpixelParams:
         """Return the parameters with the labels of the pictures."""
         inferred = InferredPictures.model_validate_json(json.dumps(prepared.facts["inferred"]))
-        return CompletedSuperpixelParams.from_params(params, inferred=inferred)
+        return InferredSuperpixelParams.from_params(params, inferred=inferred)
 
     def prepare(self, raw: RawCopy, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Decode pictures and masks once into a spool of arrays, before any picture is segmented.
@@ -374,9 +374,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             unused_columns.pop(legend, None)
         return {**ignored_files, **companions.ignored, **unused_columns, **self.ignored_files}
 
-    def card_additions(
-        self, prepared: Prepared, params: CompletedSuperpixelParams
-    ) -> CardAdditions:
+    def card_additions(self, prepared: Prepared, params: InferredSuperpixelParams) -> CardAdditions:
         """Return the ignored files and the kinds of features: measurements and positions."""
         inferred = params.inferred
         names = None if inferred.has_masks else self.class_names(params) or None
@@ -387,7 +385,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         kinds = kinds_of_measurements(self.schema(params))
         return CardAdditions({"files": files, "kinds": kinds}, inferred.summary.get("warnings", []))
 
-    def class_names(self, params: CompletedSuperpixelParams) -> tuple[str, ...]:
+    def class_names(self, params: InferredSuperpixelParams) -> tuple[str, ...]:
         """Return the given class names, or the listed mask values, or the labels of pictures."""
         inferred = params.inferred
         if not inferred.has_masks:
@@ -396,14 +394,14 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
             )
         return params.class_name or tuple(map(str, parse_class_values(params.classes)))
 
-    def units(self, prepared: Prepared, params: CompletedSuperpixelParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: InferredSuperpixelParams) -> list[Unit]:
         """Assign pictures in name order, in units small enough for every process to have work."""
         rows = params.positions_to_build(len(prepared.facts["pictures"]))
         size = min(max(-(-len(rows) // MIN_UNITS), 1), MAX_PICTURES_PER_UNIT)
         return units_of_rows(rows, size, "pictures")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: CompletedSuperpixelParams
+        self, prepared: Prepared, unit: Unit, params: InferredSuperpixelParams
     ) -> Iterator[GraphRecord | SkippedRecord]:
         """Yield the graphs of a unit's pictures."""
         spool = SpooledGraphs(prepared.path / _SPOOL_FOLDER)
@@ -428,7 +426,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
         key: str,
         picture: DecodedPicture,
         values: Mapping[str, Any],
-        params: CompletedSuperpixelParams,
+        params: InferredSuperpixelParams,
     ) -> GraphRecord:
         """Return the graph of one picture; ``DamagedInput`` if its values have no place in it.
 
@@ -514,7 +512,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[CompletedSuperpixelParams]):
                     pictures[key] = picture_graphs.paint_borders(picture, segments)
         return pictures
 
-    def folder_name_pieces(self, params: CompletedSuperpixelParams) -> list[str]:
+    def folder_name_pieces(self, params: InferredSuperpixelParams) -> list[str]:
         """Return folder name parts for the edges and non-default values."""
         parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
         if params.superpixels != 500:

@@ -40,9 +40,9 @@ class MaskColours(NamedTuple):
         if unknown:
             colours = [(number >> 16, number >> 8 & 255, number & 255) for number in unknown]
             shown = ", ".join(map(str, colours[:_MAX_SHOWN]))
-            place = f"{self.legend} does not have" if self.legend else "is no class of Pascal VOC"
+            fault = f"{self.legend} does not have" if self.legend else "is no class of Pascal VOC"
             error = UnknownColours(
-                f"{name} has the colour {shown}, which {place}.",
+                f"{name} has the colour {shown}, which {fault}.",
                 next="save masks with the class of each pixel as its value",
             )
             error.colours = colours

@@ -110,7 +110,7 @@ class InferredPictures(InferredLabels):
     has_masks: bool = True
 
 
-class CompletedSuperpixelParams(OwnSuperpixelParams):
+class InferredSuperpixelParams(OwnSuperpixelParams):
     """Parameters completed with the labels of the pictures."""
 
     inferred: InstanceOf[InferredPictures] = Field(exclude=True)

@@ -73,7 +73,7 @@ class Questions(NamedTuple):
 
     values: I64  #: (P, leaves) values from 1 in each permutation
     permutation: I64  #: (T,) row of ``values`` of each tree, train before val
-    asked: I64  #: (T,) position of the leaf whose key the root has
+    leaf: I64  #: (T,) position of the leaf whose key the root has
     train: int  #: number of train trees
 
     @classmethod
@@ -95,8 +95,8 @@ class Questions(NamedTuple):
         # 2. Divide the trees by their target, the value of the asked leaf.
         train = int(TRAIN_FRACTION * values.size)
         parts = draw_stratified(values.flatten(), values.size - train, generator)
-        permutation, asked = np.divmod(np.concatenate(parts), leaves)
-        return cls(values, permutation, asked, train)
+        permutation, leaf = np.divmod(np.concatenate(parts), leaves)
+        return cls(values, permutation, leaf, train)
 
 
 class TreeNeighborsMatchPipeline(Pipeline[TreeParams, PublishedSplitParams]):
@@ -129,7 +129,7 @@ class TreeNeighborsMatchPipeline(Pipeline[TreeParams, PublishedSplitParams]):
 
     def units(self, prepared: Prepared, params: TreeParams) -> list[Unit]:
         """Assign the train trees, then the val trees, each in the authors' order."""
-        trees = len(Questions.of_depth(params.depth).asked)
+        trees = len(Questions.of_depth(params.depth).leaf)
         return units_of_rows(params.positions_to_build(trees), TREES_PER_UNIT, "trees")
 
     def records(self, prepared: Prepared, unit: Unit, params: TreeParams) -> Iterator[GraphRecord]:
@@ -142,16 +142,16 @@ class TreeNeighborsMatchPipeline(Pipeline[TreeParams, PublishedSplitParams]):
         target_dtype = schema.columns[1].stored
         for row in unit.selection["rows"]:
             values = questions.values[questions.permutation[row]]
-            asked = questions.asked[row]
+            leaf = questions.leaf[row]
             x = np.zeros((2 * len(keys) - 1, 2), np.int16)
             x[tree.leaves, 0] = keys
             x[tree.leaves, 1] = values
-            x[0, 0] = keys[asked]
+            x[0, 0] = keys[leaf]
             part = "train" if row < questions.train else "val"
             yield GraphRecord(
                 key=f"{part}/{row:06d}",
                 num_nodes=len(x),
-                columns={"node/x": x, "graph/y": values[asked].astype(target_dtype)},
+                columns={"node/x": x, "graph/y": values[leaf].astype(target_dtype)},
                 edge_index=edge_index,
             )
 

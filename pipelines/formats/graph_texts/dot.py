@@ -97,15 +97,15 @@ class _Reader:
         self._advance()
         return kind
 
-    def _expect(self, kind: str, place: str) -> None:
+    def _expect(self, kind: str, context: str) -> None:
         if not self._accept(kind):
-            raise self._error(f"{kind} is missing {place}")
+            raise self._error(f"{kind} is missing {context}")
 
-    def _read_id(self, place: str = "") -> str:
+    def _read_id(self, context: str = "") -> str:
         """Read a name, a number or a text."""
         text = self._token
         if not self._accept("id"):
-            raise self._error(f"a name is missing {place}")
+            raise self._error(f"a name is missing {context}")
         return text
 
     def read_graph(self) -> Any:

@@ -27,7 +27,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"kmip_data.pipelines.engine.run.{where}", stop)
+            patch.setattr(f"kmip_data.pipelines.engine.resumable_build.{where}", stop)
             assert kmip(*build(top / name)).code == 130
         return top / name
 

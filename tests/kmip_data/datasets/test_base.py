@@ -12,12 +12,11 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.find import find, obtain
+from kmip_data.pipelines.find_builds import find_build, find_or_build
 
 OPTIONS = [field.name for field in fields(ExecutionOptions)]
 CLASSES = sorted(
-    {load_manifest(name).dataset_class for name in dataset_names()}
-    & set(kmip_data.__all__) - {"ShardedDataset"}
+    {load_manifest(name).dataset_class for name in dataset_names()} & set(kmip_data.__all__)
 )
 
 
@@ -62,14 +61,14 @@ def test_root_and_home_name_the_same_folder(tmp_path):
     by_root = kmip_data.S3DIS(root=tmp_path, **arguments)
     by_home = kmip_data.S3DIS(home=Home(tmp_path), build=False, **arguments)
     assert by_home.build.path == by_root.build.path
-    assert find("s3dis", {"limit": 2}, root=tmp_path, sample=True).path == by_root.build.path
+    assert find_build("s3dis", {"limit": 2}, root=tmp_path, sample=True).path == by_root.build.path
     opened = kmip_data.open("s3dis", root=tmp_path, sample=True, limit=2)
     assert opened.build.path == by_root.build.path
 
     calls = {
         kmip_data.open: "s3dis",
-        find: "s3dis",
-        obtain: "s3dis",
+        find_build: "s3dis",
+        find_or_build: "s3dis",
         build_dataset: "s3dis",
         kmip_data.CityNetwork: "rome",
         kmip_data.GeomGCN: "texas",

@@ -160,7 +160,8 @@ WITHOUT_COUNTERPART = sorted(
     {
         name
         for name in {load_manifest(dataset).dataset_class for dataset in shipped_datasets()}
-        if issubclass(getattr(kmip_data, name), base.BuiltDataset)
+        if name
+        and issubclass(getattr(kmip_data, name), base.BuiltDataset)
         and name not in {*dir(pyg), *THEIRS, *OTHER_ORDER}
     }
 )

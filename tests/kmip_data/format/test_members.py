@@ -20,7 +20,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
 from kmip_data.format.reader import Shard
-from kmip_data.pipelines.find import ensure_columns
+from kmip_data.pipelines.find_builds import ensure_columns
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.pipelines.find import ensure_columns
+from kmip_data.pipelines.find_builds import ensure_columns
 
 
 @pytest.fixture(scope="session")

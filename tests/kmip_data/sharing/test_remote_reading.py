@@ -22,7 +22,7 @@ from kmip_data import GraphLoader
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.small_files import sealed_json
 from kmip_data.format.card import CARD_NAME
-from kmip_data.pipelines.find import ensure_columns
+from kmip_data.pipelines.find_builds import ensure_columns
 from kmip_data.sharing.push_metadata import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
 from kmip_data.sharing.remote import Remote
 

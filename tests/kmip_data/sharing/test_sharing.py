@@ -36,7 +36,7 @@ from kmip_data.files.atomic_writes import create_marked_folder
 from kmip_data.files.small_files import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.find import ensure_columns
+from kmip_data.pipelines.find_builds import ensure_columns
 from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull

@@ -27,7 +27,7 @@ from kmip_data.models.reports.shipped_results import read_leaderboards
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.models.training.run.summary import RunSummary, mean_std
-from kmip_data.pipelines.find import complete_parameters
+from kmip_data.pipelines.find_builds import parameters_with_defaults
 
 VALUES = [0.93, 0.94, 0.92]
 
@@ -339,7 +339,7 @@ def test_rows_name_what_differs(tmp_path):
         home, dataset = tmp_path / str(number), options.get("dataset", "malnet-tiny")
         if "build_parameters" in options:
             options["build_parameters"] = (
-                complete_parameters(dataset, {}) | options["build_parameters"]
+                parameters_with_defaults(dataset, {}) | options["build_parameters"]
             )
         if "split" in options:
             options["split"] = {

@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.find import ensure_split
+from kmip_data.pipelines.find_builds import ensure_split
 
 OPTIONS = {"jobs": 1, "quiet": True}
 

@@ -12,7 +12,7 @@ from kmip_data.files.small_files import sealed_json
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, config_to_toml
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.pipelines.find import complete_parameters
+from kmip_data.pipelines.find_builds import parameters_with_defaults
 
 
 def write_run(
@@ -39,7 +39,7 @@ def write_run(
     shipped = dataset in dataset_names()
     splits = load_manifest(dataset).expected.splits if shipped else {}
     split = next(iter(splits), "saved")
-    parameters = complete_parameters(dataset, config.data.parameters) if shipped else {}
+    parameters = parameters_with_defaults(dataset, config.data.parameters) if shipped else {}
     number = len(list(home.glob("runs/*/*/*")))
     folder = home / "runs" / dataset / model / (name or f"run-{number:03d}-seed{seed}")
     folder.mkdir(parents=True)

@@ -29,7 +29,7 @@ from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.run.training_module import TrainingModule, evaluate_parts
 from kmip_data.models.training.schedules import ScheduleOptions, cosine_with_warmup
-from kmip_data.pipelines.find import obtain
+from kmip_data.pipelines.find_builds import find_or_build
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
     home, keys = Home(tmp_path), ["model.layers=1", "model.hidden_dim=8", "training.epochs=2"]
     keys += ["system.device=cpu", "training.neighbors=[3,2]", "training.batch_size=20"]
     keys += ["training.eval_neighbors=[4]", "model.parameter_budget=none"]
-    city = obtain("paris", {"limit": 300}, home=home, sample=True, quiet=True)
+    city = find_or_build("paris", {"limit": 300}, home=home, sample=True, quiet=True)
     config = apply_overrides(config_for_data(str(city.path), "gcn"), keys)
     mapped, loaded = (open_data(config, home=home) for _ in range(2))
     whole = loaded.graph

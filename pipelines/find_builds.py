@@ -4,15 +4,15 @@ A word names, in this order, the build in a folder, the build in a folder below 
 dataset has this name, or the build of a dataset that has the parameters. If several builds match, your
 own data mean the newest, and a shipped dataset is an error.
 
-===================  ====================================  ======================================
-function             arguments                             if there is no such build
-===================  ====================================  ======================================
-``obtain``           folder or name, parameters and split  builds a shipped dataset, adds a split
-``find``             folder or name, and parameters        error with the command that builds it
-``build_of_folder``  folder, or its name below ``built/``  ``None``
-``list_builds``      name, or nothing for all builds       empty list
-``matching_builds``  builds of a dataset, and parameters   empty list; the newest build is first
-===================  ====================================  ======================================
+====================  ====================================  ======================================
+function              arguments                             if there is no such build
+====================  ====================================  ======================================
+``find_or_build``     folder or name, parameters and split  builds a shipped dataset, adds a split
+``find_build``        folder or name, and parameters        error with the command that builds it
+``build_of_folder``   folder, or its name below ``built/``  ``None``
+``list_builds``       name, or nothing for all builds       empty list
+``matching_builds``   builds of a dataset, and parameters   empty list; the newest build is first
+====================  ====================================  ======================================
 
 The last three are in :mod:`kmip_data.builds.home`.
 
@@ -43,7 +43,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.text import parameters_as_options
 
 
-def find(
+def find_build(
     name: str | os.PathLike[str],
     parameters: Mapping[str, object] | None = None,
     *,
@@ -75,7 +75,7 @@ def find(
     return build
 
 
-def obtain(
+def find_or_build(
     name: str | os.PathLike[str],
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
@@ -90,7 +90,7 @@ def obtain(
     """Return the build ``name`` with the given split, building what is missing.
 
     The name of a shipped dataset takes precedence over a folder; anything else is looked up by
-    :func:`find`, which has the same arguments. A missing split is added even if ``build`` is false.
+    :func:`find_build`, which has the same arguments. A missing split is added even if ``build`` is false.
     ``options`` are fields of :class:`~kmip_data.builds.execution_options.ExecutionOptions`.
 
     Raises ``UsageError`` if a name or value is wrong, if several builds match, or if none matches
@@ -101,7 +101,7 @@ def obtain(
     ExecutionOptions.from_arguments(dataset_name, options)  # check even if nothing is built
     # Only shipped datasets are built here.
     if dataset_name not in dataset_names():
-        existing = find(
+        existing = find_build(
             name,
             parameters,
             home=home,
@@ -153,8 +153,8 @@ def parameter_names(name: str) -> tuple[set[str], set[str]]:
     return set(pipeline.Params.model_fields), set(pipeline.SplitParams.model_fields)
 
 
-def complete_parameters(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return the card's form of all parameters of a dataset, validated and completed by defaults.
+def parameters_with_defaults(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return the card's form of all parameters of a dataset, validated and with defaults.
 
     Raises ``UsageError`` if a name is unknown (suggesting the nearest) or a value is out of range.
     """
@@ -166,7 +166,7 @@ def complete_parameters(name: str, parameters: Mapping[str, object]) -> dict[str
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
-    """Return the schema of a shipped dataset; raise as :func:`complete_parameters`."""
+    """Return the schema of a shipped dataset; raise as :func:`parameters_with_defaults`."""
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.parameters import check_params
 
@@ -183,7 +183,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
         manifest_name = builds[0].card.manifest  # your own dataset has parameters of its recipe
     defaults = {}
     if manifest_name in dataset_names():
-        defaults = complete_parameters(manifest_name, {})
+        defaults = parameters_with_defaults(manifest_name, {})
     values = _validated_parameters(manifest_name, parameters)
     # Parameters of your own data that are not given may have any value.
     requested = {**defaults, **values} if is_shipped else values
@@ -279,5 +279,5 @@ def _validated_parameters(
         values[name] = list(value) if isinstance(value, tuple) else value
     if manifest_name not in dataset_names():
         return values
-    checked = complete_parameters(manifest_name, values)
+    checked = parameters_with_defaults(manifest_name, values)
     return {name: value for name, value in checked.items() if name in values}

@@ -85,7 +85,7 @@ def run_build(
     The bytes on disk depend only on pipeline, parameters and raw files, not on the number of jobs,
     the order in which units finish, or earlier runs that were killed. A finished build is returned
     unchanged unless ``rebuild``; an unfinished one is resumed. ``splits_to_write`` returns the
-    splits for completed parameters; each is written once, and the first is the default.
+    splits for parameters with inferred values; each is written once, and the first is the default.
 
     Raises ``OutOfResources`` if disk or memory runs out (the next run resumes), ``DamagedInput``
     with unit and record if a record cannot be built, and ``KeyboardInterrupt`` or ``SystemExit`` if
@@ -98,11 +98,11 @@ def run_build(
         remove_work(folder)
         return existing_card
 
-    with _Run.open(plan) as run:
-        prepared = run.run_passes()
-        params = plan.pipeline.complete(plan.params, prepared)
-        run.plan = plan = replace(plan, params=params)
-        results = run.build_units(prepared)
+    with _ResumableBuild.open(plan) as build:
+        prepared = build.run_passes()
+        params = plan.pipeline.with_inferred(plan.params, prepared)
+        build.plan = plan = replace(plan, params=params)
+        results = build.build_units(prepared)
         additions = plan.pipeline.card_additions(prepared, params)
     card = finish_build(plan, splits_to_write(params), results, additions)
     remove_work(folder)
@@ -115,8 +115,8 @@ def run_build(
 
 
 @dataclass
-class _Run:
-    """One run of the engine over a build folder."""
+class _ResumableBuild:
+    """Build whose finished steps and shards are reused after an interruption."""
 
     plan: BuildPlan
     jobs: int
