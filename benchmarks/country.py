@@ -313,11 +313,11 @@ if __name__ == "__main__":
     if sys.argv[1] == "build":
         import benchmarks.country as this_module  # noqa: PLW0406 -- this one is __main__
         from kmip_data.cli.main import main
-        from kmip_data.pipelines.engine import run
+        from kmip_data.pipelines.engine import resumable_build
 
         # Workers receive functions by module name.
-        run.run_pass = this_module.run_pass
-        run.build_unit = this_module.build_unit  # type: ignore[assignment]
+        resumable_build.run_pass = this_module.run_pass
+        resumable_build.build_unit = this_module.build_unit  # type: ignore[assignment]
         main()
     else:
         measure_country(1_000, commands=False)  # compiles the kernels

@@ -26,7 +26,7 @@ from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.graphs import inference
-from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.engine import resumable_build
 
 CLASSES = 3
 SHARDS = 19  #: shards of the tables that are built in many
@@ -106,7 +106,7 @@ def build(source: Path, home: Path, shard_bytes: int = inference.MAX_SHARD_BYTES
 def build_again(source: Path, home: Path) -> None:
     """Build our dataset, or find its finished build."""
     parameters = {"label": "none"} if source.suffix == ".csv" else {}
-    with mock.patch.object(run, "needs_no_worker", return_value=True):
+    with mock.patch.object(resumable_build, "needs_no_worker", return_value=True):
         build_own(
             "graphs",
             "measured",

@@ -43,15 +43,15 @@ def _light() -> Iterator[dict[str, Any]]:
     light: dict[str, Any] = {}
     if "kmip_data" in sys.modules:
         from kmip_data import plugins
-        from kmip_data.pipelines.engine import run
+        from kmip_data.pipelines.engine import resumable_build
 
         light["kmip_data.cli.build._add_picture"] = lambda *_, **__: None
         light["kmip_data.pipelines.engine.pool.gc_frozen"] = contextlib.nullcontext
         entry_points = plugins._entry_points
         of_path = functools.lru_cache(lambda _, group: entry_points(group))
         light["kmip_data.plugins._entry_points"] = lambda group: of_path(tuple(sys.path), group)
-        executor_for = run.executor_for
-        for module in ("run", "encode"):
+        executor_for = resumable_build.executor_for
+        for module in ("resumable_build", "encode"):
             light[f"kmip_data.pipelines.engine.{module}.executor_for"] = (
                 lambda *arguments, **options: executor_for(
                     *arguments, **{**options, "in_process": True}

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,7 +61,10 @@ home_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
 )
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Do not print progress on stderr.")
+_quiet = partial(
+    click.option, "--quiet", "-q", is_flag=True, help="Do not print progress on stderr."
+)
+quiet_option = _quiet()
 sample_option = click.option(
     "--sample",
     is_flag=True,
@@ -112,9 +116,7 @@ trained_model_options = combined_options(
     ),
     device_option("as in training"),
     plugin_option,
-    click.option(
-        "--quiet", "-q", is_flag=True, expose_value=False, help="Do not print progress on stderr."
-    ),
+    _quiet(expose_value=False),
 )  # fmt: skip
 archive_options = combined_options(
     click.option(

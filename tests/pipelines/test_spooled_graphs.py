@@ -21,7 +21,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline, file_formats, inference
 from kmip_data.pipelines.datasets.points import first_pass
-from kmip_data.pipelines.engine import pool, run
+from kmip_data.pipelines.engine import pool, resumable_build
 from kmip_data.pipelines.graph_arrays import spooled_graphs
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.reading.dataset import ShardedDataset
@@ -90,7 +90,7 @@ def parsed(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(file_formats, "read_graphs", counted)
     monkeypatch.setattr(inference, "MAX_SHARD_BYTES", 700)
-    monkeypatch.setattr(run, "needs_no_worker", lambda *_: True)
+    monkeypatch.setattr(resumable_build, "needs_no_worker", lambda *_: True)
     return calls
 
 
@@ -284,7 +284,7 @@ def test_each_cloud_is_read_once(tmp_path, monkeypatch):
         return read_point_columns(path, *arguments)
 
     monkeypatch.setattr(first_pass, "read_point_columns", counted)
-    monkeypatch.setattr(run, "needs_no_worker", lambda *_: True)
+    monkeypatch.setattr(resumable_build, "needs_no_worker", lambda *_: True)
     parameters = {"k": 2, "feature": ("size",), "on_error": "skip"}
     for _ in range(2):
         built = build_own(

@@ -31,7 +31,7 @@ from kmip_data.pipelines.datasets.superpixels.mask_colours import (
 )
 from kmip_data.pipelines.datasets.superpixels.mask_files import find_masks, pair_with_masks
 from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
-from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.engine import resumable_build
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs
 from kmip_data.reading.dataset import ShardedDataset
@@ -76,7 +76,7 @@ def decoded(monkeypatch) -> list[str]:
         return open_picture(path, name)
 
     monkeypatch.setattr(ours, "_open_picture", counted)
-    monkeypatch.setattr(run, "needs_no_worker", lambda *_: True)
+    monkeypatch.setattr(resumable_build, "needs_no_worker", lambda *_: True)
     return names
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
 from support.cases import flip_bit
 
-from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.engine import resumable_build
 from kmip_data.pipelines.engine.unfinished_builds import StepResults
 
 
@@ -44,7 +44,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "finish_build", interrupt)
+        patch.setattr(resumable_build, "finish_build", interrupt)
         with pytest.raises(KeyboardInterrupt):
             build_toy(tmp_path, jobs=1, quiet=True)
     (folder,) = (tmp_path / "built").glob("toy-*")

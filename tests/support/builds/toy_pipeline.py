@@ -36,7 +36,7 @@ from kmip_data.pipelines.base import (
     Unit,
     needs_no_worker,
 )
-from kmip_data.pipelines.engine import run
+from kmip_data.pipelines.engine import resumable_build
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.runtime import parallel
 
@@ -149,7 +149,7 @@ def _is_small(pipeline: Pipeline[Any, Any], raw: RawCopy) -> bool:
     return all(len(line.split()) == 2 for text in texts for line in text.splitlines())
 
 
-run.needs_no_worker = _is_small
+resumable_build.needs_no_worker = _is_small
 
 
 def _obey(order: str) -> None:
