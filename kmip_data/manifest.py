@@ -133,6 +133,15 @@ class Source(StrictModel):
         return any(mirror.url.startswith(PACKAGE_PREFIX) for mirror in self.mirrors)
 
 
+class Publisher(StrictModel):
+    """Publisher of addresses, for docs/sources.md; of several, the one with the longest beginning."""
+
+    begins: str  #: beginning of the addresses
+    by: str
+    named: str  #: public repository or thread that names the address
+    since: str = ""  #: day from which it does
+
+
 class ExpectedCounts(StrictModel):
     """Counts of the complete published set; a build with the same counts is complete."""
 
@@ -213,6 +222,7 @@ class Manifest(StrictModel):
     #: True if records are computed from parameters, without sources and content
     generated: bool = False
     sources: tuple[Source, ...] = ()  #: empty if raw data must be passed with ``--archive``
+    publishers: tuple[Publisher, ...] = ()  #: of addresses in ``sources``, also of other datasets
     #: ``[content]``, or the content of all sources together
     content: Content = Field(default=NO_CONTENT, validate_default=True)
     expected: ExpectedCounts = ExpectedCounts()

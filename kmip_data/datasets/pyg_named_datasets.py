@@ -40,8 +40,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     UsageError
         The name is unknown.
     """
-    arguments |= {"root": root, "split": split}
-    return _open_by_name("LRGBDataset", name, steps, arguments)
+    return _open_by_name("LRGBDataset", name, steps, root=root, split=split, **arguments)
 
 
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -51,8 +50,7 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
 
     Arguments and errors as for :func:`LRGBDataset`.
     """
-    arguments |= {"root": root, "split": split}
-    return _open_by_name("GNNBenchmarkDataset", name, steps, arguments)
+    return _open_by_name("GNNBenchmarkDataset", name, steps, root=root, split=split, **arguments)
 
 
 def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
@@ -73,10 +71,7 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
 
 
 def _open_by_name(
-    pyg_class: str,
-    name: str,
-    steps: tuple[object, ...],
-    arguments: dict[str, Any],
+    pyg_class: str, name: str, steps: tuple[object, ...], **arguments: Any
 ) -> BuiltDataset:
     """Open the dataset ``name`` of a class of PyTorch Geometric.
 

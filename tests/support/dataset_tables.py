@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from support.shared import ROOT
 
-from kmip_data.manifest import Manifest, Mirror, Source, describe_digests, load_manifest
-from kmip_data.strict_model import read_shipped, shipped_datasets
+from kmip_data.manifest import Manifest, Mirror, Publisher, Source, describe_digests, load_manifest
+from kmip_data.strict_model import shipped_datasets
 
 MARK = "<!-- datasets: written by `make docs-tables` -->\n"
 DIGESTS = MARK.replace("datasets:", "digests:", 1)
@@ -64,26 +64,19 @@ def datasets_table() -> str:
 
 
 @functools.cache
-def publishers() -> list[dict[str, str]]:
-    """The rows of ``tables/addresses.toml``."""
-    tables = read_shipped("tables", "addresses")
-    assert [*tables] == ["address"], f"addresses.toml: its tables are {[*tables]}, not [[address]]"
-    needed = {"begins", "by", "named"}
-    for row in tables["address"]:
-        assert needed <= row.keys() <= needed | {"since"}, (
-            f"addresses.toml: a row has the keys {[*row]}, not begins, by, named and perhaps since"
-        )
-    return tables["address"]
+def publishers() -> list[Publisher]:
+    """The publishers in all manifests."""
+    return [row for manifest in manifests() for row in manifest.publishers]
 
 
-def publisher_of(mirror: Mirror) -> dict[str, str]:
-    """The row of ``tables/addresses.toml`` with the longest beginning of an address."""
-    rows = [row for row in publishers() if mirror.url.startswith(row["begins"])]
+def publisher_of(mirror: Mirror) -> Publisher:
+    """The publisher with the longest beginning of an address."""
+    rows = [row for row in publishers() if mirror.url.startswith(row.begins)]
     assert rows, (
-        f"{mirror.url}: say in manifests/tables/addresses.toml who published it, by an [[address]] "
-        "with its beginning"
+        f"{mirror.url}: say in [[publishers]] of its dataset.toml who published it, with the "
+        "beginning of the address"
     )
-    return max(rows, key=lambda row: len(row["begins"]))
+    return max(rows, key=lambda row: len(row.begins))
 
 
 def pins_of(manifest: Manifest, source: Source, mirror: Mirror) -> dict[str, str]:
@@ -111,7 +104,7 @@ def mirrors_table() -> str:
             for mirror in source.mirrors:
                 pins = pins_of(manifest, source, mirror)
                 host = urlsplit(mirror.url).netloc or mirror.url.partition("/")[0]
-                key = host, publisher_of(mirror)["by"], ", ".join(pins) or "none"
+                key = host, publisher_of(mirror).by, ", ".join(pins) or "none"
                 alike.setdefault(key, []).append((source.name, pins))
         for (host, publisher, kinds), files in alike.items():
             name, pins = files[0]
@@ -146,8 +139,8 @@ def paper_table() -> str:
         for source in manifest.sources:
             for mirror in source.mirrors:
                 row = publisher_of(mirror)
-                since = f", since {row['since']}" if "since" in row else ""
-                publishers.append(f"{row['by']} ({row['named']}{since})")
+                since = f", since {row.since}" if row.since else ""
+                publishers.append(f"{row.by} ({row.named}{since})")
         text = f"{'; '.join(dict.fromkeys(publishers))} | {manifest.tested_on}"
         rows.setdefault(text, []).append(f"`{manifest.name}`")
     lines = ["| dataset | addresses published by | read here from a real copy |", "|---" * 3 + "|"]
