@@ -33,8 +33,8 @@ def test_questions_equal_the_authors(depth: int) -> None:
     train, val, digest = AUTHORS[depth]
     questions = Questions.of_depth(depth)
     values = questions.values[questions.permutation]
-    target = np.take_along_axis(values, questions.asked[:, None], axis=1)
-    rows = np.hstack([questions.asked[:, None] + 1, target, values]).astype(np.int64)
+    target = np.take_along_axis(values, questions.leaf[:, None], axis=1)
+    rows = np.hstack([questions.leaf[:, None] + 1, target, values]).astype(np.int64)
     assert (questions.train, len(rows) - questions.train) == (train, val)
     assert hashlib.sha256(rows.tobytes()).hexdigest() == digest
 

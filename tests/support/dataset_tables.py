@@ -1,4 +1,4 @@
-"""Tables of datasets in docs/datasets.md and docs/sources.md, and digests on pages, from manifests."""
+"""Pages, tables and the stub of public classes that follow from manifests of datasets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ MARK = "<!-- datasets: written by `make docs-tables` -->\n"
 DIGESTS = MARK.replace("datasets:", "digests:", 1)
 MIRRORS = MARK.replace("datasets:", "mirrors:", 1)
 PAPER = MARK.replace("datasets:", "paper:", 1)
+FAMILIES = MARK.replace("datasets:", "families:", 1)
+CLASSES = MARK.replace("datasets:", "classes:", 1)
 
 
 def manifests() -> list[Manifest]:
@@ -148,6 +150,63 @@ def paper_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def families_table() -> str:
+    """The page, datasets and tasks of each family."""
+    datasets: dict[Path, list[Manifest]] = {}
+    for manifest in manifests():
+        page = page_of(manifest.name)
+        if page is not None and not manifest.recipe:
+            datasets.setdefault(page, []).append(manifest)
+    lines = ["| page | datasets | tasks |", "|---|---|---|"]
+    for page, members in sorted(datasets.items()):
+        title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        names = ", ".join(f"`{manifest.name}`" for manifest in members)
+        tasks = dict.fromkeys(re.split(r",| \(", manifest.task)[0] for manifest in members)
+        lines.append(f"| [{title}](docs/datasets/{page.name}) | {names} | {', '.join(tasks)} |")
+    return "\n".join(lines) + "\n"
+
+
+def dataset_classes() -> dict[str, str]:
+    """The module in kmip_data/datasets of each public class of a dataset."""
+    modules = {}
+    for path in sorted((ROOT / "kmip_data/datasets").glob("*.py")):
+        for name in re.findall(r"^class (\w+)\(", path.read_text("utf-8"), re.MULTILINE):
+            modules[name] = path.stem
+    classes = {}
+    for manifest in manifests():
+        title = manifest.dataset_class
+        if title:
+            assert title in modules, (
+                f"add a class {title} to a module of kmip_data/datasets, or leave out `dataset_class` "
+                f"in the manifest of {manifest.name}"
+            )
+            classes[title] = modules[title]
+    return classes
+
+
+def classes_table(page: str) -> str:
+    """The mark of each class of a dataset that no other row of docs/api.md names."""
+    before, _, after = page.partition(CLASSES)
+    others = before + after.lstrip("\n").partition("\n\n")[2]
+    names = [f"`{title}`" for title in sorted(dataset_classes()) if f"`{title}`" not in others]
+    row = f"| `kmip_data` | provisional | {', '.join(names)} |"
+    return f"| module | mark | classes of datasets |\n|---|---|---|\n{row}\n"
+
+
+def public_stub(text: str) -> str:
+    """The text of ``kmip_data/__init__.pyi`` with an import of the class of every dataset."""
+    header, *lines = text.splitlines()
+    imports, _, rest = "\n".join(lines).partition("\n\n")
+    names = {line.split(" as ")[1].split()[0]: line for line in imports.splitlines()}
+    for title, module in dataset_classes().items():
+        names[title] = f"from .datasets.{module} import {title} as {title}"
+
+    def order(name: str) -> tuple[str, bool, str]:
+        return names[name].split()[1], not name.isupper(), name
+
+    return "\n".join([header, *(names[name] for name in sorted(names, key=order)), "", rest, ""])
+
+
 def with_table(text: str, mark: str, table: str) -> str:
     """A page with the table that follows a mark replaced."""
     before, found, after = text.partition(mark)
@@ -171,11 +230,18 @@ def with_digests(page: Path) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The pages with tables of datasets and mirrors, and those with digests, as they should be."""
+    """The files that ``make docs-tables`` writes from manifests, as they should be."""
     pages = {page: with_digests(page) for page in (ROOT / "docs/datasets").glob("*.md")}
     page = ROOT / "docs/datasets.md"
     pages[page] = with_table(page.read_text("utf-8"), MARK, datasets_table())
     page = ROOT / "docs/sources.md"
     text = with_table(page.read_text("utf-8"), PAPER, paper_table())
     pages[page] = with_table(text, MIRRORS, mirrors_table())
+    page = ROOT / "README.md"
+    pages[page] = with_table(page.read_text("utf-8"), FAMILIES, families_table())
+    page = ROOT / "docs/api.md"
+    text = page.read_text("utf-8")
+    pages[page] = with_table(text, CLASSES, classes_table(text))
+    page = ROOT / "kmip_data/__init__.pyi"
+    pages[page] = public_stub(page.read_text("utf-8"))
     return pages
