@@ -89,15 +89,15 @@ def test_val_chooses_the_strength_and_large_trains_are_drawn(monkeypatch) -> Non
     y = rows[:, :1] + rng.normal(size=(200, 1))
     test = PartRows(others, others, torch.from_numpy(others[:, :1]))
     parts = {"train": PartRows(rows, rows, torch.from_numpy(y)), "val": test, "test": test}
-    answer = linear_answer(task_of("regression"), "mae", parts, "own")
+    answer = linear_answer(task_of("regression"), "mae", parts, "features")
     assert answer.note in {"strength 1", "strength 0.1"}
     assert answer.val == answer.test < np.abs(others[:, 0]).mean()
     monkeypatch.setattr("kmip_data.models.training.references.linear.MAX_NUMBERS", 1500)
-    drawn = linear_answer(task_of("regression"), "mae", parts, "own")
+    drawn = linear_answer(task_of("regression"), "mae", parts, "features")
     assert drawn.note.endswith(", fitted on 50 drawn of 200 train nodes")
-    assert drawn == linear_answer(task_of("regression"), "mae", parts, "own")
+    assert drawn == linear_answer(task_of("regression"), "mae", parts, "features")
     parts["train"] = PartRows(rows, rows, torch.ones(200, dtype=torch.int64))
-    assert linear_answer(task_of("classification", 2), "accuracy", parts, "own") is None
+    assert linear_answer(task_of("classification", 2), "accuracy", parts, "features") is None
 
 
 def test_rows_have_means_over_one_and_two_hops_and_pooled_features() -> None:
