@@ -39,7 +39,7 @@ PICTURE = "long-range.png"
 )  # fmt: skip
 @json_option
 def command(folder: str) -> None:
-    """Show what k-MIP attention is for: offline, in about a minute on two cores.
+    """Show offline, in about a minute on two cores, what k-MIP attention is for.
 
     1. Trains four networks on a task whose answer lies at a distant node. 2. Draws the streets
     of Helsinki and an interactive page, if the extra demo is installed. 3. Compares the time of

@@ -42,7 +42,7 @@ COMPLETION_VARIABLE = "_KMIP_DATA_COMPLETE"
 
 #: Command -> one sentence for the list of commands.
 COMMANDS = {
-    "demo": "Show what k-MIP attention is for: offline, in about a minute on two cores.",
+    "demo": "Show offline, in about a minute on two cores, what k-MIP attention is for.",
     "list": "List your builds and runs with sizes and dates; with --all, list all datasets instead.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download and verify the raw files of a dataset.",

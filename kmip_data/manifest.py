@@ -288,7 +288,7 @@ def describe_digests(manifest: Manifest) -> str:
     pinned = "no raw file is pinned"
     if pins:
         pinned = f"{len(pins)} of {num_files} raw files are pinned, by {algorithms}"
-    return f"{pinned}; builds are checked by structure and counts only"
+    return f"{pinned}; builds check only structure and counts"
 
 
 def dataset_names() -> list[str]:
