@@ -110,6 +110,11 @@ personal = "None."
 limitations = "Small molecules alone."
 impact = "Low."
 
+[[publishers]]
+begins = "https://example.com/"
+by = "the authors of QM9"
+named = "its page"
+
 [[sources]]
 name = "qm9.txt"
 container = "file"
@@ -239,7 +244,9 @@ def worst(sums: RegressionSums) -> Tensor:
     return (sums.absolute / sums.rows).max()
 
 
-METRICS["worst"] = Metric(worst, "worst MAE", "regression", higher_is_better=False)
+METRICS["worst"] = Metric(
+    worst, "worst MAE", "regression", higher_is_better=False, constant="median"
+)
 '''
 LOSS = """
 LOSSES["five"] = Loss(lambda logits, target: 5 + 0 * (logits - target).mean(), "regression")
@@ -293,7 +300,6 @@ TRIALS: dict[str, dict[str, str]] = {
         "manifests/datasets/qm9/dataset.toml": MANIFEST,
         "manifests/datasets/qm9/gps-kmip.toml": PRESET,
         "kmip_data/datasets/molecules.py": CLASS,
-        "kmip_data/__init__.pyi": "from .datasets.molecules import QM9 as QM9\n",
         "docs/datasets/qm9.md": "# QM9\n\nMolecules.\n",
     },
     "an attention": {
@@ -350,7 +356,7 @@ ENUMERATE = (
 )
 #: A program: the first tests write, all must then pass, and a network with every part trains.
 PROGRAM = """
-import ast, os, pytest, sys
+import ast, importlib, os, pytest, sys
 import kmip_data
 from kmip_data.cli.main import run_command_line
 assert kmip_data.__file__.startswith(sys.argv[1])
@@ -358,6 +364,7 @@ write, enumerate, train = map(ast.literal_eval, sys.argv[2:])
 os.environ["KMIP_DATA_WRITE_DOCS"] = "1"
 pytest.main(["-q", *write])
 del os.environ["KMIP_DATA_WRITE_DOCS"]
+importlib.reload(kmip_data)  # the stub names the new class now
 sys.exit(pytest.main(["-q", "-x", *write, *enumerate]) or run_command_line(train))
 """
 TRAIN = (
@@ -415,5 +422,6 @@ def test_all_parts_inside(tmp_path, monkeypatch):
 
     result = json.loads(output[output.rindex("\n{") :])
     assert result["metrics"]["val"].keys() >= {"worst", "mae"}
+    assert result["references"]["constant"]["test"] > 0
     assert result["metrics"]["val"]["loss"] == 5
     assert metrics_columns(Path(result["run"]))["lr"] == [(1, 0.5 * 0.25)]

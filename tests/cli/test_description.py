@@ -243,7 +243,7 @@ def test_a_trained_model_predicts_new_data(old, tmp_path, home):
     expect_success(*shlex.split(commands[2]))
     archive = write(tmp_path / "bare", table.drop(columns="group"))
     build("bare", archive, "--like", "old")
-    expect_success("predict", run.parent, "--dataset", "bare", "--output", tmp_path / "p.csv")
+    expect_success("predict", run.parent, "--dataset", "bare", "--output", tmp_path / "p.csv", "-q")
     predicted = pd.read_csv(tmp_path / "p.csv")
     assert len(predicted) == 12
     assert {"logit x", "logit y", "logit z"} <= {*predicted.columns}
