@@ -10,7 +10,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
@@ -104,6 +105,40 @@ def _compiled_once() -> Iterator[None]:
 
     with _patched({"numba.core.dispatcher.Dispatcher.compile": compile_alone}):
         yield
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a sweep are trained in this process; a new one imports PyTorch first, for 5 s."""
+    from support.cli import kmip
+
+    from kmip_data.models.sweeps import running
+
+    def start(arguments: list[str], output: IO[bytes], **options: object) -> SimpleNamespace:
+        outcome = kmip(*arguments)
+        output.write((outcome.out + outcome.err).encode())
+        return SimpleNamespace(poll=lambda: outcome.code)
+
+    monkeypatch.setattr(running, "start_process", start)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wheel and sdist of this tree."""
+    from support.wheel import build_copy
+
+    return build_copy(tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture(scope="session")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, installed into a folder of its own."""
+    from support.cli import python
+
+    target = tmp_path_factory.mktemp("target")
+    wheel = next(built.glob("*.whl"))
+    python("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", target, wheel)
+    return target
 
 
 @contextlib.contextmanager

@@ -344,8 +344,6 @@ ENUMERATE = (
     "tests/models/training/test_memory_estimate.py::test_the_formula_is_near_a_measured_step[peptides-func/gcn-mean]",
     "tests/models/training/config/test_run_config.py::test_every_choice_has_its_implementation",
     "tests/models/training/config/test_run_config.py::test_every_key_is_documented",
-    "tests/models/training/config/test_presets.py::test_every_variant_loads",
-    "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_metrics.py::test_metrics_of_numbers_are_not_printed_in_percent",
     "tests/models/training/test_tasks.py::test_targets_decide_task_loss_metric_and_head[value]",
     "tests/kmip_data/datasets/test_shipped_datasets.py::test_every_dataset_has_a_public_class_with_the_arguments_of_its_pipeline",

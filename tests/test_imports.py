@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.builds.written import numbered_build
 from support.cli import python
 from support.shared import ROOT
 
@@ -45,7 +46,7 @@ def test_modules_named_by_messages_are_available_at_once():
     assert fork.exitcode == 0
 
 
-def test_modules_load_only_what_they_need():
+def test_modules_load_only_what_they_need_and_an_iterator_in_use_at_exit_is_silent(tmp_path):
     """One process imports in this order; each assertion also forbids the modules to all imports before it."""
     code = """
 import sys
@@ -56,6 +57,8 @@ import kmip_data.graphs.knn
 assert not {"numba", "torch"} & set(sys.modules)
 import kmip_data.models.search, torch
 assert not {"numba", "pykeops"} & set(sys.modules)
+import kmip_data.models.training.self_check
+assert "torch._dynamo" not in sys.modules  # takes longer than PyTorch, and doctor has processes
 from kmip_data.models.attention import torch_kernels, kmip, operators
 assert operators.triton_or_torch_kernels(torch.ones(1)) is torch_kernels
 assert not [name for name in sys.modules if "attention.gpu" in name]
@@ -63,8 +66,12 @@ import kmip_data.reading.loader
 assert "lightning" not in sys.modules
 import kmip_data.cli.main, kmip_data.models.training.run.train, kmip_data.pipelines.datasets.s3dis
 assert not {"osmnx", "osmium", "shapely"} & set(sys.modules)
+iterator = iter(kmip_data.GraphLoader(kmip_data.ShardedDataset(sys.argv[1]), 2))
+print(next(iterator).num_graphs)
 """
-    run(code)
+    numbered_build(tmp_path / "numbers", 50)
+    done = python("-c", code, tmp_path / "numbers")
+    assert (done.out, done.err) == ("2\n", "")
 
 
 def test_pipelines_load_no_torch():

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 from support.cli import python
 from support.shared import ROOT
+from support.wheel import CODE, build_copy
 
 import kmip_data
 
-CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 LINKS = {"src/kmip_data": "../kmip_data"} | {f"kmip_data/{name}": f"../{name}" for name in CODE[1:]}
 IMPORTED_AS = {
     "torch-geometric": "torch_geometric",
@@ -105,44 +103,6 @@ def test_every_import_is_declared():
                     assert name.split(".")[0] in known, f"{path.relative_to(ROOT)} imports {name}"
 
 
-def build_copy(copy: Path, *, date: int | None = None) -> Path:
-    """Make wheel and sdist from a copy of the tree, so that nothing is left in it.
-
-    Return their folder.
-
-    With a ``date`` all files have it, and no other user may read them.
-    """
-    pytest.importorskip("build")
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in (*CODE, "src", "docs", ".github", "conda"):
-        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignore)
-    (copy / "tests").mkdir()
-    (copy / "tests" / "test_x.py").write_text("")
-    for path in ROOT.iterdir():
-        if path.is_file() and path.name != ".git":
-            shutil.copy(path, copy)
-    for path in copy.rglob("*") if date is not None else ():
-        path.chmod(path.stat().st_mode & 0o700)
-        os.utime(path, (date, date))
-    python("-m", "build", "--no-isolation", "--outdir", copy / "dist", copy)
-    return copy / "dist"
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Wheel and sdist."""
-    return build_copy(tmp_path_factory.mktemp("copy"))
-
-
-@pytest.fixture(scope="module")
-def installed(built, tmp_path_factory):
-    """The wheel, installed into a folder of its own."""
-    target = tmp_path_factory.mktemp("target")
-    wheel = next(built.glob("*.whl"))
-    python("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", target, wheel)
-    return target
-
-
 @pytest.mark.slow
 def test_wheel_holds_the_code_the_data_and_nothing_else(built):
     names = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
@@ -193,11 +153,14 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
     def run(*args: str) -> str:
         return python(*args, cwd=tmp_path, **environment).out
 
-    where = (
-        "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
+    code = (
+        "import kmip_data.models, kmip_data.cli.main as commands\n"
+        "print(kmip_data.__file__, kmip_data.models.__file__, commands.__file__)\n"
+        "commands.run_command_line(['list', '--all', '--json'])"
     )
-    assert run("-c", where).count(str(installed)) == 2
-    assert '"shapenet-part"' in run("-m", "kmip_data", "list", "--all", "--json")
+    printed = run("-c", code)
+    assert printed.count(str(installed)) == 3
+    assert '"shapenet-part"' in printed
     line = "-m kmip_data build malnet-tiny --sample --limit 2 -q --json"  # compiles nothing
     assert str(tmp_path / "home") in run(*line.split())
     entries = next(installed.glob("*.dist-info/entry_points.txt")).read_text()

@@ -49,8 +49,11 @@ SHORTER = {
             'train(apply_overrides(load_preset("campus", "gcn"), ["training.epochs=1"]))'
         )
     },
-    # test_pages_run.py runs all four.
+    # test_pages_run.py runs all four, each in a new process.
     "docs/reproduce.md": {
+        'subprocess.run(["kmip-data", "sweep", "mine.toml", "--jobs", "2", "-q"], check=True)': (
+            'from support.cli import expect_success\nexpect_success("sweep", "mine.toml", "-q")'
+        ),
         '"0..1"': '"0..0"',
         '[[changes]]\nname = "k50"\nset = ["model.attention.k=50"]\n': "",
     },
@@ -118,6 +121,7 @@ def _chosen(page: str) -> Any:
 
 
 @pytest.mark.parametrize("page", [_chosen(page) for page in sorted(WITH_SNIPPETS)])
+@pytest.mark.usefixtures("in_process")
 def test_snippets_of_the_pages_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

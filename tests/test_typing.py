@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import site
 import subprocess
 import sys
@@ -44,23 +43,16 @@ def check(folder: Path, tool: str, interpreter: Path) -> list[tuple[str, int]]:
     return positions
 
 
-@pytest.fixture(scope="module")
-def from_wheel(tmp_path_factory) -> Path:
+@pytest.fixture
+def from_wheel(installed: Path, tmp_path: Path) -> Path:
     """The interpreter of an environment with the wheel, and all other packages of this one."""
-    folder = tmp_path_factory.mktemp("environment")
-    copy = folder / "copy"
-    ignore = shutil.ignore_patterns(".*", "build", "dist", "tests", "docs", "*.egg-info")
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=ignore)
-    (copy / "docs").mkdir()
-    python("-m", "build", "--no-isolation", "--wheel", "--outdir", folder, copy)
-
-    python("-m", "venv", "--without-pip", folder / "venv")
-    packages = next((folder / "venv").glob("lib/python*/site-packages"))
-    wheel = next(folder.glob("*.whl"))
-    python("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", packages, wheel)
+    python("-m", "venv", "--without-pip", tmp_path / "venv")
+    packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
     others = [entry for entry in [*site.getsitepackages(), *sys.path] if "packages" in entry]
-    (packages / "others.pth").write_text("\n".join(dict.fromkeys(others)))
-    return folder / "venv" / "bin" / "python"
+    (packages / "others.pth").write_text(
+        "\n".join(map(str, {installed: 0, **dict.fromkeys(others)}))
+    )
+    return tmp_path / "venv" / "bin" / "python"
 
 
 @pytest.mark.slow

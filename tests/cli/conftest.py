@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO
 
 import pytest
 from support.builds.written import s3dis_records, s3dis_schema, write_build
-from support.cli import expect_success, kmip
+from support.cli import expect_success
 from support.runs import sweeps
 from support.type_advice import TINY, work_in_copy, write_assay
 
@@ -60,18 +58,6 @@ def home_of_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sample(home_of_sample: Path) -> Path:
     """The build folder itself."""
     return next((home_of_sample / "built").glob("s3dis-sample-*"))
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of a sweep are trained in this process; a new one imports PyTorch first, for 5 s."""
-
-    def start(arguments: list[str], output: IO[bytes], **options: object) -> SimpleNamespace:
-        outcome = kmip(*arguments)
-        output.write((outcome.out + outcome.err).encode())
-        return SimpleNamespace(poll=lambda: outcome.code)
-
-    monkeypatch.setattr(running, "start_process", start)
 
 
 @pytest.fixture

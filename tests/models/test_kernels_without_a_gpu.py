@@ -1,18 +1,12 @@
-"""Triton's kernels: on a GPU, or interpreted in one process, and compiled for absent GPUs in another."""
+"""Triton's kernels: on a GPU, or interpreted in another process, and compiled for absent GPUs in this one."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from support.kernels.interpreted import (
-    count_passed_tests,
-    needs_interpreter,
-    needs_triton,
-    run_python,
-)
+from support.kernels.interpreted import count_passed_tests, needs_interpreter, needs_triton
 
 NAMES = (
     "attention/kernels_interpreted.py",
@@ -45,10 +39,9 @@ def test_layer_kernels_pass_their_tests_on_a_gpu() -> None:
 @pytest.mark.parametrize("length", ["brief", pytest.param("long", marks=pytest.mark.torture)])
 def test_kernels_compile_without_a_gpu_and_hardly_spill(length: str) -> None:
     """Attention's kernels spill nothing by the compiler of Triton 3.9, 8 bytes by that of 3.6 for sm_90."""
-    # Safe: the folders next to the program are no packages.
-    kernels = json.loads(
-        run_python("-P", str(Path(__file__).with_name("compiled_kernels.py")), length)
-    )
+    from support.kernels.compiled_kernels import resources_of_kernels
+
+    kernels = resources_of_kernels(brief=length == "brief")
     assert len(kernels) >= (9 if length == "brief" else 140)
     for name, taken in kernels.items():
         pairs = any(each in name for each in ("_rows,", "_segments,"))  # of attention

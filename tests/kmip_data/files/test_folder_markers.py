@@ -58,7 +58,7 @@ def test_a_folder_for_something_else_is_refused(tmp_path: Path, name: str, conte
 def test_every_prediction_of_a_run_counts_as_an_output(tmp_path: Path) -> None:
     """Also beyond 64 KiB of digests; 16 MiB are more files than a folder should have."""
     create_marked_folder(tmp_path, "run")
-    names = [f"predictions-{number:0100d}.npz" for number in range(500)]
+    names = [f"predictions-{number:0200d}.npz" for number in range(260)]
     for name in names:
         write_output(tmp_path / name, name.encode())
     assert (tmp_path / MARKER_NAME).stat().st_size > 2**16

@@ -2,8 +2,6 @@
 
 import itertools
 import pickle
-import subprocess
-import sys
 import threading
 import weakref
 
@@ -452,19 +450,6 @@ def test_fabric_divides_by_its_sampler(numbers):
     ):  # these are left to the loader
         loader = GraphLoader(numbers, **options)
         assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
-
-
-def test_an_iterator_in_use_at_exit_is_silent(tmp_path):
-    numbered_build(tmp_path / "numbers", 50)
-    program = (
-        "from kmip_data import GraphLoader, ShardedDataset\n"
-        f"loader = GraphLoader(ShardedDataset({str(tmp_path / 'numbers')!r}), 2)\n"
-        "it = iter(loader)\nprint(next(it).num_graphs)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True
-    )
-    assert (done.stdout, done.stderr) == ("2\n", "")
 
 
 def test_samplers_of_pyg_draw_the_same_batches(dataset, numbers):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -108,14 +105,6 @@ def test_the_search_compiles_within_one_graph() -> None:
         for a, b in zip(result, expected, strict=True):
             assert a.dtype == b.dtype
             assert torch.equal(a, b)
-
-
-def test_the_search_alone_does_not_load_the_compiler() -> None:
-    """Importing it takes longer than importing PyTorch, and ``doctor`` does it for each backend."""
-    code = (
-        "import sys, kmip_data.models.training.self_check; sys.exit('torch._dynamo' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_transforms_are_refused_and_the_remedy_gives_the_same_gradients() -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +97,10 @@ class Cluster:
             wait_until(lambda: all(client.run(rests).values()))
 
 
-@contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    started = Cluster(folder)
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two workers, whose scheduler the last of its tests kills."""
+    started = Cluster(tmp_path_factory.mktemp("dask"))
     try:
         yield started
     finally:
@@ -111,24 +111,23 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 @pytest.mark.slow
 def test_a_worker_killed_in_the_middle_loses_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dask: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_raw(tmp_path / "raw", GRAPHS, orders={1: f"die-once={tmp_path / 'died'}"})
-    with cluster(tmp_path) as dask:
-        build = build_toy(tmp_path, engine="dask", scheduler=str(dask.file))
-        assert [worker.poll() for worker in dask.workers].count(-signal.SIGKILL) == 1
-        assert "dashboard http" in capsys.readouterr().err
-        # The first unit, the first work of a worker, began twice, no other.
-        assert sorted(built_units(tmp_path)) == [0, 0, 1, 2, 3, 4, 5]
-        dask.add_worker()  # one that joins later
-        encode_build(build, ENCODINGS, engine="dask", scheduler=str(dask.file), quiet=True)
+    build = build_toy(tmp_path, engine="dask", scheduler=str(dask.file))
+    assert [worker.poll() for worker in dask.workers].count(-signal.SIGKILL) == 1
+    assert "dashboard http" in capsys.readouterr().err
+    # The first unit, the first work of a worker, began twice, no other.
+    assert sorted(built_units(tmp_path)) == [0, 0, 1, 2, 3, 4, 5]
+    dask.add_worker()  # one that joins later
+    encode_build(build, ENCODINGS, engine="dask", scheduler=str(dask.file), quiet=True)
     alone = build_toy(tmp_path, jobs=1, quiet=True, output=tmp_path / "alone")
     encode_build(alone, ENCODINGS, jobs=1, quiet=True)
     assert digests(build.path) == digests(alone.path)
 
 
 def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
-    tmp_path: Path,
+    dask: Cluster, tmp_path: Path
 ) -> None:
     """All units but the first two are held until the build is stopped."""
     write_raw(
@@ -154,29 +153,28 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
     def build() -> None:
         build_toy(tmp_path, engine="dask", scheduler=str(dask.file), quiet=True)
 
-    with cluster(tmp_path) as dask:
-        # In the fifth shard of six: others are finished when it fails.
-        write_raw(tmp_path / "bad/raw", GRAPHS, orders={13: "fail=on-purpose"})
-        with pytest.raises(DamagedInput, match=r"graphs 12.*on-purpose") as failed:
-            build_toy(tmp_path / "bad", engine="dask", scheduler=str(dask.file), quiet=True)
-        assert "stay" in str(failed.value.left)
-        thread = after(3, lambda: os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            build()
-        thread.join()
-        # A unit that was sent before the interrupt may begin after it; counted as one of the
-        # next build, it would have the scheduler killed before that build has connected.
-        dask.wait_for_rest()
-        begun = built_units(tmp_path)
-        assert len(begun) < 6
-        assert not list(tmp_path.rglob("card.json"))
-        finished = len(list(tmp_path.rglob("shards/*.h5")))
-        thread = after(len(begun) + 1, dask.processes[0].kill)
-        with pytest.raises(SourceUnavailable, match="scheduler") as caught:
-            build()
-        thread.join()
-        assert "stay" in str(caught.value.left)
-        assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
+    # In the fifth shard of six: others are finished when it fails.
+    write_raw(tmp_path / "bad/raw", GRAPHS, orders={13: "fail=on-purpose"})
+    with pytest.raises(DamagedInput, match=r"graphs 12.*on-purpose") as failed:
+        build_toy(tmp_path / "bad", engine="dask", scheduler=str(dask.file), quiet=True)
+    assert "stay" in str(failed.value.left)
+    thread = after(3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        build()
+    thread.join()
+    # A unit that was sent before the interrupt may begin after it; counted as one of the
+    # next build, it would have the scheduler killed before that build has connected.
+    dask.wait_for_rest()
+    begun = built_units(tmp_path)
+    assert len(begun) < 6
+    assert not list(tmp_path.rglob("card.json"))
+    finished = len(list(tmp_path.rglob("shards/*.h5")))
+    thread = after(len(begun) + 1, dask.processes[0].kill)
+    with pytest.raises(SourceUnavailable, match="scheduler") as caught:
+        build()
+    thread.join()
+    assert "stay" in str(caught.value.left)
+    assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
     (tmp_path / "go").touch()
     resumed, whole = (
         build_toy(tmp_path, jobs=1, quiet=True, home=tmp_path / home) for home in ("", "other")

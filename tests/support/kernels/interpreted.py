@@ -38,15 +38,7 @@ def count_passed_tests(files: Iterable[Path], which: str, **variables: str) -> i
     """
     options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
     options += ["-o", "addopts=--import-mode=importlib", *map(str, files)]
-    output = run_python("-m", "pytest", *options, **variables)
-    return int(re.findall(r"(\d+) passed", output)[0])
-
-
-def run_python(*command: str, **variables: str) -> str:
-    """Return what Python prints, with this tree's packages and tests.
-
-    Interpreted only if asked for.
-    """
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     usual = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
-    return python(*command, **usual | variables).out
+    output = python("-m", "pytest", *options, **usual | variables).out
+    return int(re.findall(r"(\d+) passed", output)[0])

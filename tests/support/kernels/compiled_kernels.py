@@ -1,16 +1,10 @@
-"""Compile Triton's kernels for GPUs that are not there: ``python compiled_kernels.py [brief]``.
-
-Prints JSON: what each kernel takes by its name. It cannot run in a process in which Triton
-interprets.
-"""
+"""Compile Triton's kernels for GPUs that are not there, in a process in which Triton does not interpret."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -135,11 +129,10 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     return compiled
 
 
-if __name__ == "__main__":
-    short = "brief" in sys.argv
-    taken = {
-        f"sm_{target} {name}": each
-        for target, of in itertools.product((90,) if short else (80, 90), (of_attention, of_layers))
-        for name, each in of(target, brief=short).items()
+def resources_of_kernels(*, brief: bool) -> dict[str, dict[str, int]]:
+    """Resources of each kernel by GPU and name; ``brief``: a few sizes for one GPU."""
+    return {
+        f"sm_{target} {name}": resources
+        for target, of in itertools.product((90,) if brief else (80, 90), (of_attention, of_layers))
+        for name, resources in of(target, brief=brief).items()
     }
-    print(json.dumps(taken))  # noqa: T201 -- its output
