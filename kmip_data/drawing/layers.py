@@ -21,7 +21,7 @@ from kmip_data.drawing.style import (
 from kmip_data.format.split_files import PART_CODES
 
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
-MIN_LOG_RATIO = 100  #: smallest ratio of the ends of a logarithmic scale
+MIN_LOG_RATIO = 20  #: smallest ratio of the ends of a logarithmic scale
 CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
 CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
@@ -54,7 +54,8 @@ def limits_of_scale(values: Array, center: float | None = None) -> Limits:
     One per cent is clipped at either end: without, one long street would leave a single colour for
     all others. With a ``center``, the scale is symmetric about it: 0 for differences, or 1 for ratios,
     which reach at least from 1/2 to 2 so that nearly equal ones look equal. Otherwise it is
-    logarithmic if values that are not negative span two decades and crowd at the lower end. Without
+    logarithmic if values that are not negative span a ratio of :data:`MIN_LOG_RATIO` and crowd at the
+    lower end. Without
     finite values, all limits are 0.
     """
     finite = np.sort(values[np.isfinite(values)].astype(np.float64))

@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.builds.home import Build
-from kmip_data.drawing.layers import Layer, Scale, part_layer
+from kmip_data.drawing.layers import Layer, part_layer
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
     MAX_DETOUR,
@@ -140,21 +140,14 @@ def graph_of_record(
         layers.append(parts)
     if record.own_colors is not None:
         layers.append(record.own_colors)
-    is_one_way = record.has_no_reverse()
-    incoming, outgoing = record.degrees()
-    if is_one_way.any():
-        layers.append(_degree_layer("outgoing edges", outgoing))
-        layers.append(_degree_layer("incoming edges", incoming))
-    else:
-        layers.append(_degree_layer("edges of a node", outgoing))
-    layers = [*layers_of_runs(truth, runs, parts), *layers]
+    layers = [*layers_of_runs(truth, runs, parts), *layers, *record.degree_layers()]
 
     # 2. Draw one line per pair of nodes, however many edges join them; an arrow if all go one way.
     pairs = np.sort(record.edge_index, axis=0)
     lines, first = np.unique(pairs, axis=1, return_index=True)
     is_pair = lines[0] != lines[1]
     first = first[is_pair]
-    is_one_way = is_one_way[first]
+    is_one_way = record.has_no_reverse()[first]
     lines = np.where(is_one_way, record.edge_index[:, first], lines[:, is_pair])
 
     # 3. Build the header.
@@ -185,10 +178,6 @@ def graph_of_record(
         header=header,
         packer=packer,
     )
-
-
-def _degree_layer(name: str, degrees: I64) -> Scale:
-    return Scale(name, degrees.astype(np.float32), "", "parallel edges and loops count")
 
 
 def _graph_size_text(record: PlottableRecord, lines: int) -> str:

@@ -85,7 +85,7 @@ class ArrayPacker:
 
     def to_base64(self) -> str:
         """Return all arrays as compressed base64; equal arrays give equal strings."""
-        data = gzip.compress(self._data, compresslevel=6, mtime=0)
+        data = gzip.compress(self._data, compresslevel=9, mtime=0)
         return base64.b64encode(data).decode()
 
 

@@ -76,19 +76,23 @@ def plot_records(
         layer = record.truth_layer(names)
         if isinstance(layer, Scale):  # all rows have the same limits
             layer = replace(layer, limit_values=np.concatenate(values))
+        degrees = record.degree_layers()[0]
+        shown = layer or record.own_colors or degrees
         if record.bonds is not None and record.y is None:  # a formula shows everything
             _draw_molecule(figure.add_subplot(grid[row, :2]), record)
         elif len(record.pos) < MAX_SHARED_PANEL_NODES and record.picture is None:
             panel = figure.add_subplot(grid[row, :2], **projection)
-            _draw_graph(panel, record, layer or record.own_colors, up)
+            _draw_graph(panel, record, shown, up)
         else:
             panel = figure.add_subplot(grid[row, 0], **projection)
-            _draw_points(panel, record, record.own_colors or layer, up)
-            _draw_edges(figure.add_subplot(grid[row, 1], **projection), record, layer, up)
+            _draw_points(panel, record, record.own_colors or layer or degrees, up)
+            edges = figure.add_subplot(grid[row, 1], **projection)
+            _draw_edges(edges, record, layer or degrees, up)
         has_label = layer is not None or bool(record.label)
         cell = grid[row, 2] if has_label else grid[row, 2:]
         panel = _add_panel(figure, cell, "degrees", shared)
-        _draw_degrees(panel, record, bins, log=least_share > 0)
+        is_legend = shown is degrees
+        _draw_degrees(panel, record, bins, is_legend=is_legend, log=least_share > 0)
         if isinstance(layer, Categories):
             panel = _add_panel(figure, grid[row, 3], "classes", shared)
             _draw_classes(panel, layer)
@@ -376,15 +380,22 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
     return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, least_share
 
 
-def _draw_degrees(axes: Axes, record: PlottableRecord, bins: F64, *, log: bool) -> None:
+def _draw_degrees(
+    axes: Axes, record: PlottableRecord, bins: F64, *, is_legend: bool, log: bool
+) -> None:
+    """Draw a histogram of the degrees, with the colours of nodes if it is their legend."""
     incoming, outgoing = record.degrees()
     color = current_style().palette[0]
     weights = np.full(len(outgoing), 1 / max(1, len(outgoing)))
     style = {"bins": bins, "log": log, "weights": weights}
-    if np.array_equal(incoming, outgoing):
-        axes.hist(outgoing, color=color, label="in- and out-degree", **style)
-    else:
-        axes.hist(outgoing, color=color, label="out-degree", **style)
+    is_equal = np.array_equal(incoming, outgoing)
+    label = "in- and out-degree" if is_equal else "out-degree"
+    _, _, bars = axes.hist(outgoing, color=color, label=label, **style)
+    if is_legend:
+        centres = Scale("", (bins[:-1] + bins[1:]) / 2, limit_values=outgoing)
+        for bar, bar_color in zip(bars, node_colors(centres, len(bars)), strict=True):
+            bar.set_facecolor(bar_color)
+    if not is_equal:
         outline = {"color": current_style().text_color, "linewidth": 1.2}
         if incoming.min() == incoming.max():
             axes.axvline(incoming[0], label=f"in-degree (all {incoming[0]})", **outline)
@@ -481,7 +492,7 @@ def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], coun
     is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
     colors = np.where(is_label, current_style().palette[0], current_style().line_color)
     _draw_bars(axes, names, counts, colors)
-    _set_title(axes, "labels of all graphs; coloured: this graph")
+    _set_title(axes, "labels of all graphs", "coloured: this graph")
     axes.set_xlabel("graphs")
     _label_whole_numbers(axes.xaxis, bins=4)
 

@@ -62,6 +62,17 @@ class PlottableRecord:
             return Scale("target", self.values, self.unit, "stored targets of the nodes")
         return None
 
+    def degree_layers(self) -> list[Layer]:
+        """Return the layer of the edges of nodes, or two of outgoing and incoming edges."""
+        incoming, outgoing = self.degrees()
+        named = {"outgoing edges": outgoing, "incoming edges": incoming}
+        if not self.is_directed:
+            named = {"edges of a node": outgoing}
+        note = "parallel edges and loops count"
+        return [
+            Scale(name, degrees.astype(np.float32), "", note) for name, degrees in named.items()
+        ]
+
     @property
     def is_directed(self) -> bool:
         """True if an edge has no reverse."""

@@ -225,7 +225,7 @@ function drawSymbols(pen) {
   const { diameter, node: held } = state;
   const layer = layers.find(({ name }) => name === "element");
   if (!layer || diameter < 9) return;
-  const size = Math.min(0.72 * diameter, 14);
+  const size = Math.min(0.72 * diameter, 18);
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle", fillStyle: ink("ground") });
   for (let node = 0; node < x.length; node++) {
     const symbol = layer.labels[layer.codes[node]];

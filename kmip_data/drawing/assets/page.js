@@ -1,6 +1,7 @@
 // The page around the graph: what it is coloured by, and the columns of a node.
 
 const REACH = 24; // CSS pixels from which a node is pointed at
+const BOND = 90; // CSS pixels of a bond at most, where all of a molecule is seen
 const DIMMED = 0.22; // strength of what is not around the held node
 const canvas = $("canvas");
 
@@ -58,7 +59,8 @@ async function startPage() {
     const right = phone || state.panes > 1 ? 0 : buttons.offsetWidth;
     return [right, Math.max(above, 0), Math.max($("credit").offsetHeight + 20 - margin, 0), margin];
   };
-  view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered });
+  const closest = () => (header.bonds ? BOND / usual : Infinity);
+  view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered, closest });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
   if (header.bonds) usual = meanLength(); // a chain leaves most of its box empty
   if (turning) turning.turn(0, 0);
@@ -216,7 +218,7 @@ function drawNow() {
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
   const apart = (z ? 0.9 : header.bonds ? 0.42 : 0.35) * usual * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), 18);
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 30 : 18);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
   // An edge is a fifth of a node wide, a street two fifths; the wider the edges, the darker they are.

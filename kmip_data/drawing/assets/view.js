@@ -1,15 +1,16 @@
 // The part of the graph that is seen, and how pointer, wheel, fingers and keys change it.
 
 // `size` gives width and height of one pane, `bounds` the least and largest x and y, `covered` what texts and buttons
-// take on the right, above and below, and the margin; `turn` turns what is in space by a drag of so many pixels.
-function makeView(size, bounds, onChange, { turn, covered }) {
+// take on the right, above and below, and the margin, `closest` how many pixels a metre has at most where all is seen;
+// `turn` turns what is in space by a drag of so many pixels.
+function makeView(size, bounds, onChange, { turn, covered, closest }) {
   const view = { center: [0, 0], metre: 1, moved: false, corner: [0, 0] }; // middle in metres, CSS pixels a metre
   const middle = () => size().map((side) => side / 2);
   const whole = () => {
     const [[west, east], [south, north]] = bounds();
     const [right, above, below, margin] = covered();
     const [width, height] = middle().map((half, i) => 2 * (half - margin) - (i ? above + below : right));
-    return Math.max(Math.min(width / Math.max(east - west, 1), height / Math.max(north - south, 1)), 1e-6);
+    return Math.max(Math.min(width / Math.max(east - west, 1), height / Math.max(north - south, 1), closest()), 1e-6);
   };
   const move = (center, metre, moved = true) => {
     Object.assign(view, { center, metre, moved });
