@@ -1,15 +1,18 @@
 """Draw the pictures of the pages again: ``python docs/site/pictures.py``, which ``make docs`` does.
 
 The commands come from ``docs/gallery.md``, in a home of their own that is removed. Pictures become PNG of
-few colours, 1,000 pixels wide and 1,300 high at most, for all of them stay in the repository.
+few colours, 1,000 pixels wide and 1,300 high at most, for all of them stay in the repository; pages are
+photographed by chromium, without which their pictures stay as they are. ``NAME-dark`` is for a dark page.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,11 +23,26 @@ from influence import draw_influence
 from PIL import Image
 
 from kmip_data.builds.home import Home
+from kmip_data.drawing.style import using_style
+from kmip_data.models.analysis.explanations import MetricByDistance, draw_metric_by_distance
 
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "pictures"
 WIDEST, HIGHEST, COLOURS = 1000, 1300, 64
-MAX_BYTES = 440_000  #: bytes of all pictures together
+PHOTOGRAPH, QUALITY = 880, 50  #: width and quality of a photograph
+#: bytes of all pictures together; a third of them are the dark variants, without which a white sheet
+#: glares from a dark page
+MAX_BYTES = 720_000
+#: Names and state of the explorer for each of its pictures.
+EXPLORED = {
+    "explorer-city": ("helsinki/gcn/influence helsinki/gps-kmip/influence", ""),
+    "explorer-points": ("s3dis --sample --record 2", "by=class"),
+}
+BROWSER = [
+    "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader", "--hide-scrollbars", "--no-first-run", "--virtual-time-budget=20000",
+]  # fmt: skip
+STYLES = {"light": "", "dark": "-dark"}  #: suffix of a picture by style
 
 
 def commands(page: str) -> list[list[str]]:
@@ -34,8 +52,8 @@ def commands(page: str) -> list[list[str]]:
     ]
 
 
-def run(words: list[str], folder: Path) -> None:
-    """Run one of them, quietly unless it fails."""
+def run(words: list[str], folder: Path) -> str:
+    """Run one of them, quietly unless it fails, and return what it prints."""
     environment = {**os.environ, "KMIP_DATA_HOME": str(folder / "home")}
     done = subprocess.run(
         [sys.executable, "-m", "kmip_data", *words],
@@ -43,17 +61,58 @@ def run(words: list[str], folder: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"kmip-data {shlex.join(words)}\n{done.stderr}")
+    return done.stdout
 
 
-def shrink(path: Path) -> bytes:
-    """The picture with as few pixels and colours as a page needs."""
+def shrink(path: Path, form: str) -> bytes:
+    """The picture with as few pixels and colours as a page needs, in the form PNG or WEBP."""
     picture = Image.open(path, formats=("PNG",)).convert("RGB")
     picture.thumbnail((WIDEST, HIGHEST), Image.Resampling.LANCZOS)
     # Of few colours those that differ most: a rare class keeps its own.
     few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     written = io.BytesIO()
-    few.save(written, format="PNG", optimize=True)
+    few.convert("RGB" if form == "WEBP" else "P").save(
+        written, format=form, optimize=True, lossless=True, quality=100, method=6
+    )
     return written.getvalue()
+
+
+def write_webp(path: Path, name: str, top: int = 0) -> None:
+    """Write a picture among those of the pages, without what is above ``top``."""
+    picture = Image.open(path, formats=("PNG",)).convert("RGB")
+    picture = picture.crop((0, top, picture.width, picture.height))
+    picture.thumbnail((PHOTOGRAPH, HIGHEST), Image.Resampling.LANCZOS)
+    picture.save(PICTURES / f"{name}.webp", quality=QUALITY, method=6)
+
+
+def photograph(
+    page: Path, name: str, size: tuple[int, int], *, state: str = "", top: int = 0
+) -> None:
+    """Write what chromium shows of a page below ``top`` in light and dark mode, if there is one."""
+    if shutil.which(BROWSER[0]) is None:
+        return
+    for number, suffix in enumerate(reversed(STYLES.values())):
+        with tempfile.TemporaryDirectory() as profile:
+            path = Path(profile, "page.png")
+            options = [
+                f"--blink-settings=preferredColorScheme={number}",  # 0 is dark
+                f"--user-data-dir={profile}",
+                f"--window-size={size[0]},{size[1]}",
+                f"--screenshot={path}",
+            ]
+            address = f"{page.absolute().as_uri()}#{state}"
+            subprocess.run([*BROWSER, *options, address], capture_output=True, check=True)
+            write_webp(path, name + suffix, top)
+
+
+def draw_demo(facts: dict[str, dict[str, dict[str, object]]], folder: Path) -> None:
+    """Draw the accuracy of the demo's models by distance."""
+    models = {model: MetricByDistance(**bands) for model, bands in facts["models"].items()}  # type: ignore[arg-type]
+    title = "Accuracy by the distance to the answer"
+    for style, suffix in STYLES.items():
+        with using_style(style):
+            draw_metric_by_distance(models, folder / "demo.png", title=title, chance=1 / 8)
+        write_webp(folder / "demo.png", f"demo{suffix}")
 
 
 def main() -> None:
@@ -62,11 +121,24 @@ def main() -> None:
     draw(PICTURES)
     page = (DOCS / "gallery.md").read_text("utf-8")
     with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         for words in commands(page):
-            run(words, Path(temporary))
-        for name in re.findall(r"\(pictures/(.+\.png)\)", page):
-            (PICTURES / name).write_bytes(shrink(Path(temporary, name)))
-        draw_influence(Home(Path(temporary, "home")), PICTURES / "influence.svg")
+            if words[0] == "demo":
+                draw_demo(json.loads(run([*words, "--json"], folder)), folder)
+            elif words[0] != "explore":
+                run(words, folder)
+            if words[0] == "preview":
+                run([*words[:-1], words[-1].replace(".png", "-dark.png"), "--style=dark"], folder)
+        for name, form in re.findall(r"pictures/([\w-]+)\.(png|webp)", page):
+            if (source := folder / f"{name}.png").exists() and name.removesuffix("-dark") != "demo":
+                (PICTURES / f"{name}.{form}").write_bytes(shrink(source, form.upper()))
+        draw_influence(Home(folder / "home"), PICTURES / "influence.svg")
+        for name, (names, state) in EXPLORED.items():
+            explorer = folder / f"{name}.html"
+            run(["explore", *names.split(), "--no-open", f"--output={explorer}"], folder)
+            photograph(explorer, name, (1160, 640), state=state)
+        # Not the heading, which names the folder.
+        photograph(folder / "report.html", "report", (1060, 836), top=160)
     size = sum(path.stat().st_size for path in PICTURES.iterdir())
     if size > MAX_BYTES:
         raise SystemExit(f"the pictures have {size:,} bytes together; at most {MAX_BYTES:,}")
