@@ -305,14 +305,12 @@ def _gather_candidates(
     first = n * leaf >> levels
     last = n * (leaf + 1) >> levels
 
-    # 1. Copy the points of the leaf itself, which are always candidates. Slices would be assigned
-    #    with a check of their shapes that takes 2 s to compile.
-    for i in range(last - first):
-        candidates.x[i] = tree.points[0, first + i]
-        candidates.y[i] = tree.points[1, first + i]
-        candidates.z[i] = tree.points[2, first + i]
-        candidates.indices[i] = tree.order[first + i]
+    # 1. Copy the points of the leaf itself, which are always candidates.
     count = np.uint64(last - first)
+    candidates.x[:count] = tree.points[0, first:last]
+    candidates.y[:count] = tree.points[1, first:last]
+    candidates.z[:count] = tree.points[2, first:last]
+    candidates.indices[:count] = tree.order[first:last]
 
     # 2. Descend from the root, skipping boxes whose nearest possible key exceeds the limit.
     stack = np.empty(64, np.int64)
@@ -432,10 +430,7 @@ def _sort_k_smallest_keys(work: Workspace, count: np.uint64) -> np.int64:
     k = len(work.nearest)
     keys = work.keys[:count]
     if count > np.uint64(MAX_RANKED_KEYS):
-        keys = np.sort(keys)  # np.partition takes 3 s more to compile
-        for i in range(k):
-            work.nearest[i] = keys[i]
-        return np.int64(keys[k - 1])
+        keys = np.partition(keys, k - 1)[:k]
 
     # The rank of a key is the number of smaller keys. All keys differ, because their indices do.
     rank = work.rank[: len(keys)]

@@ -25,6 +25,7 @@ FEW = ["peptides-struct", "paris"]
 OTHERS = sorted(set(PUBLISHED) - set(FEW))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", [FEW, pytest.param(OTHERS, marks=pytest.mark.torture)], ids=["few", "others"]
 )

@@ -243,6 +243,7 @@ def servers():
         yield running
 
 
+@pytest.mark.slow
 def test_a_place_is_downloaded_once(empty, servers):
     """OSMnx downloads streets and land use after one search; a second build needs no network."""
     source = {"place": "Kluuvi, Helsinki"}

@@ -302,6 +302,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
+@pytest.mark.slow
 def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
     """All in one process, which keeps the largest memory that one of them took."""
     for name in HEAVY:

@@ -116,6 +116,7 @@ SMALL = ["data.sample=true", "data.parameters.k=4", "data.parameters.limit=12", 
 SMALL += ["model.hidden_dim=8", "training.epochs=1", "training.batch_size=4", "system.device=cpu"]
 
 
+@pytest.mark.slow
 def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
     config = apply_overrides(load_preset("s3dis", variant="text"), SMALL)
     summary = train(config, home=sample, seeds=[0, 1], quiet=True)
