@@ -121,7 +121,7 @@ trained_model_options = combined_options(
 archive_options = combined_options(
     click.option(
         "--archive", "archives", multiple=True, metavar="PATH", type=click.Path(path_type=Path),
-        help="Local file, folder or archive to use instead of a download; may be repeated.",
+        help="File, folder or archive: your data, or a copy to use instead of a download; may be repeated.",
     ),
     click.option(
         "--accept-license", is_flag=True, default=None,

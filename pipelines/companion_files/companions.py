@@ -263,7 +263,7 @@ def _add_text(
         return ""
     if len(rows) > 1:
         companions.unmatched[text.name] = rows[:2]
-    if text.is_sheet or _has_no_points(rows, options):
+    if text.has_typed_columns or _has_no_points(rows, options):
         return str(table)
     return None
 
@@ -285,7 +285,7 @@ def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
         return None
     if not rows:
         return None
-    separator = "," if text.is_sheet else guess_separator(rows, may_be_mixed=True)
+    separator = "," if text.has_typed_columns else guess_separator(rows, may_be_mixed=True)
     cells = split_rows(rows, separator, strict=False)
     return [[cell.strip("\"' ") for cell in row] for row in cells]
 
@@ -341,7 +341,7 @@ def _item_table(
             continue
 
         # The first row has names of columns if it names no item.
-        has_header = text.is_sheet or not named[0]
+        has_header = text.has_typed_columns or not named[0]
         if not has_header and all(map(is_written_number, rows[0])):
             return reason
         is_pair = len(rows[0]) == 2

@@ -33,7 +33,7 @@ class TableText:
     csv: bytes | None = None  #: text of a sheet or frame
 
     @property
-    def is_sheet(self) -> bool:
+    def has_typed_columns(self) -> bool:
         """True if the columns have names and types in the file."""
         return self.csv is not None
 
@@ -54,7 +54,7 @@ class TableText:
         if self.path.stat().st_size > MAX_BYTES:
             return None, []
         data = self.read()
-        name = f"{self.name}.csv" if self.is_sheet else self.path.name
+        name = f"{self.name}.csv" if self.has_typed_columns else self.path.name
         colours = class_colours_of_text(data, name, encoding)
         return legend_of_text(data, name, encoding, self.title), colours
 

@@ -188,7 +188,7 @@ class _Download:
                 self._discard()
                 raise RequestFailed("now has another file", retry=True)
             if status == 200:
-                pieces = self._start(mirror, response, pieces)
+                pieces = self._start_new_file(mirror, response, pieces)
             elif status != 206 or not resumes:
                 raise http_client.failure_of_status(response)
             else:
@@ -209,7 +209,7 @@ class _Download:
         etag = _strong_etag(response)
         return etag == self.partial.etag or (etag is None and mirror.is_pinned)
 
-    def _start(
+    def _start_new_file(
         self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
     ) -> Iterator[bytes]:
         """Check size and first bytes of a new file, then discard the previous partial file."""
