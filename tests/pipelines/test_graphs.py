@@ -300,7 +300,7 @@ def test_many_graphs_are_cut_into_shards_of_a_size(tmp_path, monkeypatch):
         work.mkdir()
         params = PIPELINE.Params()
         prepared = PIPELINE.prepare(raw, params, work)
-        units = PIPELINE.units(prepared, PIPELINE.complete(params, prepared))
+        units = PIPELINE.units(prepared, PIPELINE.with_inferred(params, prepared))
         assert [len(unit.selection["rows"]) for unit in units] == sizes
 
 
