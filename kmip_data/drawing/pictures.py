@@ -392,8 +392,8 @@ def _draw_degrees(
     label = "in- and out-degree" if is_equal else "out-degree"
     _, _, bars = axes.hist(outgoing, color=color, label=label, **style)
     if is_legend:
-        centres = Scale("", (bins[:-1] + bins[1:]) / 2, limit_values=outgoing)
-        for bar, bar_color in zip(bars, node_colors(centres, len(bars)), strict=True):
+        least = Scale("", bins[:-1] + 0.5, limit_values=outgoing)  # degree of each bar
+        for bar, bar_color in zip(bars, node_colors(least, len(bars)), strict=True):
             bar.set_facecolor(bar_color)
     if not is_equal:
         outline = {"color": current_style().text_color, "linewidth": 1.2}

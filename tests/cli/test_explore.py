@@ -161,7 +161,12 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
           sides.push(across[a] * up[b] - up[a] * across[b]);
         }
         const lanes = drawn.filter((_, i) => i % 2).map((end) => end >>> 28);
-        return { sides, kinds, lanes: [...lanes], edges: streets.length / 2, facts: header.facts };""",
+        const sizes = { covered: () => [0, 0, 0, 0], closest: () => 5 };
+        const small = makeView(() => [800, 600], () => [[0, 1], [0, 1]], () => {}, sizes);
+        small.fit();
+        const bond = view.metre * meanLength();
+        return { closest: small.metre, bond, sides, kinds, lanes: [...lanes],
+                 edges: streets.length / 2, facts: header.facts };""",
         tmp_path,
     )
     build = next((home / "built").glob("peptides-func-sample*"))
@@ -170,6 +175,8 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     expected = Counter(record.edge_attr[one_way, 0].tolist())
     assert expected[1] > 0, "peptides have double bonds"
     assert Counter(shown["kinds"]) == expected
+    assert shown["closest"] == 5, "a small molecule does not fill the window"
+    assert 0 < shown["bond"] < 91
     assert len(shown["sides"]) == 6
     assert min(shown["sides"]) > 0, "dashes of aromatic bonds are inside their ring"
     lanes = Counter(shown["lanes"])

@@ -163,12 +163,14 @@ def test_a_histogram_of_targets_stands_on_its_colour_bar(draw):
     """Each bar has the colour below it, pointed ends included."""
     values = np.concatenate([np.linspace(10, 20, 500), [-90] * 3, [90] * 3])
     record = PlottableRecord("a", np.zeros((len(values), 2)), None, np.zeros((2, 0), np.int64))
-    for ends in (values, values[:503], np.full(4, 7.0)):
+    decades = np.append(np.logspace(-1, 4, 400), [0, 1e6])
+    for ends in (values, values[:503], np.full(4, 7.0), decades):
         one = replace(record, pos=record.pos[: len(ends)], values=ends)
         figure = draw("light", plot_records, [one], title="t", footer="f")
         histogram = figure.axes[2]
         (bar_axes,) = histogram.child_axes
         assert sum(bar.get_height() for bar in histogram.patches) == pytest.approx(1)
+        assert (histogram.get_xscale() == "log") == (ends is decades)
         for value in bar_axes.get_xlim():
             on_bar = bar_axes.transData.transform((value, 0))[0]
             on_histogram = histogram.transData.transform((value, 0))[0]
