@@ -126,6 +126,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     assert digests(build.path) == digests(alone.path)
 
 
+@pytest.mark.slow
 def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
     dask: Cluster, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
     assert digests(resumed.path) == digests(whole.path)
 
 
+@pytest.mark.slow
 def test_a_local_scheduler_is_started_by_default(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
     build = build_toy(tmp_path, engine="dask", jobs=2, quiet=True)
