@@ -301,7 +301,7 @@ class PluginNetwork(nn.Module):
         return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
 
 
-def _build_network(config: ModelConfig, **sizes: Any) -> nn.Module:
+def _instantiate_network(config: ModelConfig, **sizes: Any) -> nn.Module:
     network_class = GPSNetwork if plugin_network(config.name) is None else PluginNetwork
     return network_class(config, **sizes)
 
@@ -366,7 +366,7 @@ def fit_hidden_dim(
     def count(dim: int) -> int:
         # On the meta device, a network has shapes but no memory, and draws no random numbers.
         with torch.device("meta"):
-            return count_parameters(_build_network(with_rounded_dim(dim), **sizes))
+            return count_parameters(_instantiate_network(with_rounded_dim(dim), **sizes))
 
     dims = range(MIN_HIDDEN_DIM, MAX_HIDDEN_DIM + 1)
     fitting = bisect.bisect_right(dims, budget, key=count)  # the count grows with the width
@@ -410,4 +410,4 @@ def build_model(
     }
     if config.parameter_budget:
         config = fit_hidden_dim(config, **sizes)
-    return _build_network(config, **sizes)
+    return _instantiate_network(config, **sizes)

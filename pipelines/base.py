@@ -20,10 +20,11 @@ from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import Card, Receipt
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.manifest import Manifest, load_manifest, with_build_name
 from kmip_data.pipelines.parameters import (
     BaseSplitParams,

@@ -349,7 +349,7 @@ def _discard_build(plan: BuildPlan) -> None:
 
 
 def _check_name(name: str, home: Home) -> None:
-    """Refuse the name of a shipped dataset, and names that cannot be a folder."""
+    """Refuse the name of a published dataset, and names that cannot be a folder."""
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",

@@ -2,12 +2,12 @@
 
 A word names, in this order, the build in a folder, the build in a folder below ``built/`` if no
 dataset has this name, or the build of a dataset that has the parameters. If several builds match, your
-own data mean the newest, and a shipped dataset is an error.
+own data mean the newest, and a published dataset is an error.
 
 ====================  ====================================  ======================================
 function              arguments                             if there is no such build
 ====================  ====================================  ======================================
-``find_or_build``     folder or name, parameters and split  builds a shipped dataset, adds a split
+``find_or_build``     folder or name, parameters and split  builds a published dataset, adds a split
 ``find_build``        folder or name, and parameters        error with the command that builds it
 ``build_of_folder``   folder, or its name below ``built/``  ``None``
 ``list_builds``       name, or nothing for all builds       empty list
@@ -89,7 +89,7 @@ def find_or_build(
 ) -> Build:
     """Return the build ``name`` with the given split, building what is missing.
 
-    The name of a shipped dataset takes precedence over a folder; anything else is looked up by
+    The name of a published dataset takes precedence over a folder; anything else is looked up by
     :func:`find_build`, which has the same arguments. A missing split is added even if ``build`` is false.
     ``options`` are fields of :class:`~kmip_data.builds.execution_options.ExecutionOptions`.
 
@@ -99,7 +99,7 @@ def find_or_build(
     dataset_name = os.fspath(name)
     home = Home.locate(home, root)
     ExecutionOptions.from_arguments(dataset_name, options)  # check even if nothing is built
-    # Only shipped datasets are built here.
+    # Only published datasets are built here.
     if dataset_name not in dataset_names():
         existing = find_build(
             name,
@@ -166,7 +166,7 @@ def parameters_with_defaults(name: str, parameters: Mapping[str, object]) -> dic
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:
-    """Return the schema of a shipped dataset; raise as :func:`parameters_with_defaults`."""
+    """Return the schema of a published dataset; raise as :func:`parameters_with_defaults`."""
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.parameters import check_params
 

@@ -17,9 +17,9 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.columns.part_masks import part_codes_from_masks
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,

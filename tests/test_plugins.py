@@ -199,7 +199,7 @@ PLUGIN = {"attention": {"late": Late}}
 GRAPHS = """
 import numpy as np
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.base import Pipeline
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.units_and_splits import units_of_rows

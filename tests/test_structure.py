@@ -10,9 +10,9 @@ def test_a_room_above_its_bound_is_named_and_rooms_without_one():
     assert "a: 101 tokens, at most 100" in lines[1]
 
 
-def test_bounds_are_rounded_up_to_hundreds_and_only_fall():
-    lowered = structure.lower_bounds({"a": 101, "b": 950, "c": 5}, {"a": 100, "b": 2_000})
-    assert lowered == {"a": 100, "b": 1_000, "c": 100}
+def test_bounds_leave_room_for_parts_and_only_fall():
+    lowered = structure.lower_bounds({"a": 1_010, "b": 9_700, "c": 5}, {"a": 1_000, "b": 20_000})
+    assert lowered == {"a": 1_000, "b": 9_900, "c": 100}
 
 
 def test_rooms_hold_all_tokens():

@@ -9,9 +9,9 @@
   shape".
 - Rates stay within :data:`LIMITS`: tokens per line, but not lines, and some constructs.
 - The tokens of each room, a folder such as ``models/search``, stay within ``tools/rooms.toml``. These
-  bounds only fall: ``python -m tools.structure --lower`` writes the sizes of today where they are
-  smaller. A contribution that needs more raises its room by hand and says why in its commit; work on
-  mechanisms, which should pay for what it adds, says so in an ADR.
+  bounds only fall: ``python -m tools.structure --lower`` writes the sizes of today, with 2 % for new
+  parts, where they are smaller. A contribution that needs more raises its room by hand and says why
+  in its commit; work on mechanisms, which should pay for what it adds, says so in an ADR.
 - Words of docs, commands and options are printed with their change since :data:`BASE`, and fail 10 %
   above :data:`NOW`. This catches a drift of months without stopping a contribution by its size; then
   :data:`NOW` is measured again. Parameters of datasets, which are options of several commands, count
@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import sys
 import tomllib
@@ -55,11 +56,12 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "words of docs": 67_200,
+    "words of docs": 68_000,
     "commands": 25,
     "options": 168,
 }
 GROWTH = 0.1
+ROOM_FOR_PARTS = 0.02  #: share of a room that a new part, such as a metric or a dataset, may add
 ROOM_BOUNDS = ROOT / "tools" / "rooms.toml"  #: tokens of each room, at most
 #: Upper bounds. Rates are per 1,000 non-empty lines. Other figures are only printed.
 LIMITS = {
@@ -225,9 +227,11 @@ def exceeded_rooms(tokens: dict[str, int], bounds: dict[str, int]) -> Iterator[s
 
 
 def lower_bounds(tokens: dict[str, int], bounds: dict[str, int]) -> dict[str, int]:
-    """Return each room's size rounded up to hundreds, or its bound if that is lower."""
-    rounded = {room: -(-count // 100) * 100 for room, count in tokens.items()}
-    return {room: min(size, bounds.get(room, size)) for room, size in rounded.items()}
+    """Return each room's size and :data:`ROOM_FOR_PARTS`, or its bound if that is lower."""
+    sizes = {
+        room: math.ceil(count * (1 + ROOM_FOR_PARTS) / 100) * 100 for room, count in tokens.items()
+    }
+    return {room: min(size, bounds.get(room, size)) for room, size in sizes.items()}
 
 
 def exceeded_limits(size_by_name: dict[str, float]) -> Iterator[str]:
@@ -235,7 +239,10 @@ def exceeded_limits(size_by_name: dict[str, float]) -> Iterator[str]:
     for name, limit in LIMITS.items():
         size = size_by_name[name]
         if size > limit:
-            yield f"{name}: {size:,.4g}, at most {limit:,}"
+            yield (
+                f"{name}: {round(size, 2):,}, at most {limit:,}; shorten, or measure NOW again and "
+                "say why in the commit"
+            )
 
 
 def command_sizes() -> dict[str, int]:

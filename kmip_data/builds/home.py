@@ -251,7 +251,7 @@ def newest_match(
     """Return the build of a dataset that matches, or ``None``; see :func:`matching_builds`.
 
     Among several builds of the user's own data, the newest is used, and announced once on stderr.
-    Several builds of a shipped dataset raise ``UsageError`` with their folders.
+    Several builds of a published dataset raise ``UsageError`` with their folders.
     """
     matches = matching_builds(builds, parameters, sample=sample)
     if not matches:
@@ -315,7 +315,7 @@ def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:
 
 
 def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
-    """Return the error for several builds of a shipped dataset, the newest first."""
+    """Return the error for several builds of a published dataset, the newest first."""
     lines = []
     for build, difference in zip(builds, differences_of_builds(builds), strict=True):
         age = " (the newest)" if build is builds[0] else ""

@@ -11,8 +11,8 @@ from kmip_data.arrays import Array
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
 
 
 def conform_rows(rows: Array, column: Column, where: str) -> Array:

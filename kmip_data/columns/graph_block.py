@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kmip_data.arrays import I64, Array
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ _DEFAULTS: dict[str, object] = {
 
 
 class BuiltDataset(ShardedDataset):
-    """A shipped dataset, opened from the home folder or built there.
+    """A published dataset, opened from the home folder or built there.
 
     A subclass only has to set ``dataset_name``; it accepts the parameters of its pipeline as
     keywords. To document them with their defaults, it defines ``__init__`` and passes them to

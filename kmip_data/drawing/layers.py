@@ -30,7 +30,7 @@ PART_NAMES = (*PART_CODES, "no part")  #: names of the parts of a split by code
 
 
 @dataclass(frozen=True)
-class Limits:
+class ColorLimits:
     """Ends of a colour scale, and the range of its values."""
 
     low: float  #: value of the first colour
@@ -48,7 +48,7 @@ class Limits:
         return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
-def limits_of_scale(values: Array, center: float | None = None) -> Limits:
+def limits_of_scale(values: Array, center: float | None = None) -> ColorLimits:
     """Return the limits of a colour scale for values (n,).
 
     One per cent is clipped at either end: without, one long street would leave a single colour for
@@ -61,10 +61,10 @@ def limits_of_scale(values: Array, center: float | None = None) -> Limits:
     finite = np.sort(values[np.isfinite(values)].astype(np.float64))
     missing = len(values) - len(finite)
     if not len(finite):
-        return Limits(0, 0, 0, 0, missing, center)
+        return ColorLimits(0, 0, 0, 0, missing, center)
     least, most = finite[[0, -1]].tolist()
     low, high = _clipped_ends(finite)
-    limits = Limits(low, high, least, most, missing, center)
+    limits = ColorLimits(low, high, least, most, missing, center)
     if center == 0:
         farthest = max(abs(low), abs(high))
         return replace(limits, low=-farthest, high=farthest)
@@ -129,8 +129,8 @@ class Scale:
     center: float | None = None  #: value in the middle of the colours, if they diverge
 
     @property
-    def limits(self) -> Limits:
-        """Limits of the colour scale."""
+    def limits(self) -> ColorLimits:
+        """ColorLimits of the colour scale."""
         values = self.values if self.limit_values is None else self.limit_values
         return limits_of_scale(values, self.center)
 

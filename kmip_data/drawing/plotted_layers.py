@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import F64
-from kmip_data.drawing.layers import Categories, Layer, Limits, Scale
+from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     PLAIN_NUMBER,
@@ -43,7 +43,7 @@ def node_colors(layer: Layer | None, count: int) -> F64:
     return colors
 
 
-def _scalar_mappable(limits: Limits) -> Any:
+def _scalar_mappable(limits: ColorLimits) -> Any:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, LogNorm, Normalize
 

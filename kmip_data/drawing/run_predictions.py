@@ -45,7 +45,7 @@ def layers_of_runs(
     if isinstance(truth, Scale):
         comparison = _error_difference(truth, predictions, names)
     else:
-        comparison = _outcome_layer(_classes(truth), predictions, names, is_test)
+        comparison = _correctness_layer(_classes(truth), predictions, names, is_test)
     second = [replace(layer, name=f"{layer.name} ({names[1]})") for layer in by_run[1]]
     return [comparison, *by_run[0], *second]
 
@@ -137,7 +137,7 @@ def distinguishing_names(first: str, second: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _outcome_layer(
+def _correctness_layer(
     truth: Array, predicted: tuple[Array, Array], names: tuple[str, str], is_test: Array
 ) -> Layer:
     """Return a layer that shows which of two runs are right; its note counts test nodes."""

@@ -317,7 +317,7 @@ class Card(StrictModel, frozen=False):
 
     @property
     def sources(self) -> str:
-        """Your own files that it was built from, after ``from``; empty for a shipped dataset."""
+        """Your own files that it was built from, after ``from``; empty for a published dataset."""
         origins = list(dict.fromkeys(entry.origin for entry in self.receipts))
         if not origins or self.manifest in {"", self.dataset}:
             return ""
@@ -356,7 +356,7 @@ class Card(StrictModel, frozen=False):
         """Return the kind of each field of the column ``key``, such as ``node/x``; empty if unknown.
 
         Your own tables have kinds by the roles of their columns. The kinds of other columns follow
-        from their schema, if it bounds them by 0 and 1, or if they are integers of a shipped dataset.
+        from their schema, if it bounds them by 0 and 1, or if they are integers of a published dataset.
         """
         if kinds := self.statistics.get("kinds", {}).get(key):
             return tuple(kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import I64, Array, DType, Integers
+from kmip_data.arrays import I64, Array, DType
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import RunningDigests, canonical_json
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import (
     EDGE_INDEX,
     EDGE_PTR,
@@ -95,28 +96,6 @@ class SkippedRecord:
 
     key: str  #: upstream identity of the record
     reason: str  #: the problem, in one line
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphRecord:
-    """One graph as numpy arrays."""
-
-    key: str  #: upstream identity, such as ``Area_1_office_1/000016``: ASCII, unique in the dataset
-    num_nodes: int  #: number of nodes N
-    #: column key (``node/x``) -> array in the stored dtype: [N, …] for node columns, [E, …] for edge
-    #: columns, one row […] for graph columns
-    columns: Mapping[str, Array] = field(default_factory=dict)
-    #: [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``
-    neighbor: Integers | None = None
-    #: [2, E] integer, row 0 sources and row 1 targets; only with edge layout ``index``
-    edge_index: Integers | None = None
-
-    @property
-    def num_edges(self) -> int:
-        """Number of stored edges E."""
-        if self.neighbor is not None:
-            return int(self.neighbor.size)
-        return 0 if self.edge_index is None else int(self.edge_index.shape[1])
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from kmip_data.arrays import I64, Array
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
 
 BLOCK = 2**24  #: edge ends counted at a time
 MAX_BINS = 64  #: maximum number of histogram bins; up to this many distinct values keep a bin each

@@ -132,7 +132,7 @@ class _Output(NamedTuple):
 _Conversion = tuple[Array, Array]  #: output array, and array of the rows as stored
 
 
-class Assembler:
+class BatchAssembler:
     """Copy selected attributes of graphs from the shards.
 
     ``edges`` adds ``edge_index``; ``lengths`` computes ``edge_attr``, the float32 Euclidean length
@@ -199,11 +199,11 @@ class Assembler:
         self._max_row_bytes = max((field.row_bytes for field in self.fields), default=0)
         self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
-    def without_attributes(self, names: Sequence[str]) -> Assembler:
+    def without_attributes(self, names: Sequence[str]) -> BatchAssembler:
         """Return an assembler without the named attributes, as for PyG's ``exclude_keys``."""
         if not set(names) & set(self.names):
             return self
-        out = Assembler(
+        out = BatchAssembler(
             self.store,
             [field for field in self.fields if field.attribute not in names],
             edges=self.edges and "edge_index" not in names,

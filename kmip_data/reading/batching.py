@@ -16,7 +16,7 @@ from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.graphs.knn_and_radius_graphs import pointers_from_numbers
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler, ItemField
+from kmip_data.reading.assemble import BatchAssembler, ItemField
 
 if TYPE_CHECKING:
 
@@ -38,7 +38,7 @@ def collates_by_rows(fields: Sequence[ItemField]) -> bool:
     return not any(reserved in names for reserved in _SPECIAL_NAMES)
 
 
-def make_data(assembler: Assembler, graph: int) -> Data:
+def make_data(assembler: BatchAssembler, graph: int) -> Data:
     """Return one graph of the store as ``Data``."""
     values, nodes = assembler.gather_one(graph)
     data, mapping = _blank_data()
@@ -55,7 +55,7 @@ def make_data(assembler: Assembler, graph: int) -> Data:
 
 
 def make_batch(
-    assembler: Assembler,
+    assembler: BatchAssembler,
     graphs: I64,
     *,
     compact: bool = False,
@@ -65,7 +65,7 @@ def make_batch(
     """Return several graphs as a ``Batch`` equal to the result of ``Batch.from_data_list``.
 
     ``graphs`` (B,) are record numbers in source order, at least one. Attributes in ``follow`` get
-    ``<name>_batch`` and ``<name>_ptr``; for the other arguments see :meth:`Assembler.gather`.
+    ``<name>_batch`` and ``<name>_ptr``; for the other arguments see :meth:`BatchAssembler.gather`.
     """
     values, pointers = assembler.gather(graphs, compact=compact, batch_vector=True, pin=pin)
     size = len(graphs)
@@ -91,7 +91,7 @@ def make_batch(
             if name == "edge_index":
                 increment = slices["node"][:-1]
         elif name == "num_nodes" and field.level == "graph":
-            _count_nodes(store, pointers)
+            _set_node_counts(store, pointers)
             continue
         elif field.level == "graph":
             value, rows, increment = _collate_graph_column(
@@ -108,7 +108,7 @@ def make_batch(
             mapping[f"{name}_ptr"] = rows.clone()
 
     if assembler.adds_num_nodes:
-        _count_nodes(store, pointers)
+        _set_node_counts(store, pointers)
     mapping["batch"] = values["batch"]
     mapping["ptr"] = torch.from_numpy(pointers[gather.NODE].copy())
     store.__dict__.update(
@@ -226,7 +226,7 @@ def _empty_instance(data_class: type[object]) -> Any:
     return data_class()
 
 
-def _count_nodes(store: Any, pointers: I64) -> None:
+def _set_node_counts(store: Any, pointers: I64) -> None:
     store._num_nodes = np.diff(pointers[gather.NODE]).tolist()  # noqa: SLF001
     store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
 

@@ -28,7 +28,7 @@ from kmip_data.format.split_files import (
     part_name,
 )
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler, ItemField, item_fields
+from kmip_data.reading.assemble import BatchAssembler, ItemField, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
 from kmip_data.text import count_with_noun, is_likely_typo, nearest_name, replace_controls
@@ -139,7 +139,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         fields, edges = item_fields(self._store.schema, attributes, views)
         if edge_lengths and self._store.schema.edges == "none":
             raise UsageError(f"Edge lengths need edges, and {build.path} has none.")
-        self._assembler = Assembler(
+        self._assembler = BatchAssembler(
             self._store,
             fields,
             edges=edges,
@@ -301,8 +301,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return self._records[positions]
 
     @property
-    def assembler(self) -> Assembler | None:
-        """Assembler of whole batches; ``None`` if items must be read one by one.
+    def assembler(self) -> BatchAssembler | None:
+        """BatchAssembler of whole batches; ``None`` if items must be read one by one.
 
         That applies with a transform or masks, in a subclass that overrides ``get``, and if PyTorch
         Geometric has a special batching rule for the name of an attribute.
@@ -458,7 +458,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             raise AttributeError(message)
 
     def _values_of_all_records(self, field: ItemField) -> torch.Tensor:
-        assembler = Assembler(self._store, [field], edges=False, lengths=False)
+        assembler = BatchAssembler(self._store, [field], edges=False, lengths=False)
         values: torch.Tensor = make_batch(assembler, self.records)[field.attribute]
         return values
 

@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.arrays import I64
 from kmip_data.errors import UsageError, answer_unknown_keywords
-from kmip_data.reading.assemble import Assembler
+from kmip_data.reading.assemble import BatchAssembler
 from kmip_data.reading.batch_rule import BatchRule, Stretch, cut_by_nodes
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
@@ -244,7 +244,7 @@ class GraphLoader(DataLoader[Data]):
         """Return the dataset and the rule of its batches."""
         return f"GraphLoader({self.dataset!r}, {self.rule})"
 
-    def _batch_assembler(self) -> Assembler | None:
+    def _batch_assembler(self) -> BatchAssembler | None:
         """Return the assembler of whole batches; ``None`` if items must be read one by one."""
         assembler = self.dataset.assembler
         has_table = self.dataset.schema.edges == "neighbor"

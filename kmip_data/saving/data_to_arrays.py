@@ -12,8 +12,8 @@ from torch_geometric.data import Batch, Data
 from kmip_data.arrays import Array
 from kmip_data.columns.attribute_levels import check_attribute_name
 from kmip_data.errors import UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import ItemForm
-from kmip_data.format.writer import GraphRecord
 from kmip_data.text import count_with_noun
 
 _NUMBER_DTYPES: dict[str, type[np.generic]] = {

@@ -25,7 +25,7 @@ from kmip_data.format.split_files import PART_CODES
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.reading.assemble import Assembler, ItemField, item_fields
+from kmip_data.reading.assemble import BatchAssembler, ItemField, item_fields
 from kmip_data.reading.gather import LEVELS
 from kmip_data.reading.store import shared_store
 from kmip_data.saving.compared_blocks import EDGES, ComparedColumn
@@ -183,7 +183,7 @@ class _BuildSide:
     def __init__(self, build: Build, splits: Mapping[str, SplitEntry]) -> None:
         store = shared_store(build)
         fields, has_edges = item_fields(store.schema)
-        self._assembler = Assembler(store, fields, edges=has_edges, lengths=False)
+        self._assembler = BatchAssembler(store, fields, edges=has_edges, lengths=False)
         columns = {field.attribute: _compared_column(field) for field in fields}
         if has_edges:
             columns[EDGES] = ComparedColumn("edge", "[2, E]", np.dtype(np.int64), 2, is_text=False)

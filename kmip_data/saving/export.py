@@ -25,7 +25,7 @@ from kmip_data.format.croissant import build_croissant
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler, item_fields
+from kmip_data.reading.assemble import BatchAssembler, item_fields
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import shared_store
 from kmip_data.runtime.extras import require_extra
@@ -68,7 +68,7 @@ class _ArrowTables:
     def __init__(self, build: Build) -> None:
         self._store = shared_store(build)
         fields, edges = item_fields(self._store.schema)
-        self._assembler = Assembler(self._store, fields, edges=edges, lengths=False)
+        self._assembler = BatchAssembler(self._store, fields, edges=edges, lengths=False)
         self._fields = {field.attribute: field for field in fields}
         self._keys = self._store.keys()
         self._masks = {}

@@ -19,9 +19,9 @@ from kmip_data.columns.attribute_levels import MaskUse
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART, PART_CODES, part_name, parts_problem
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
@@ -44,7 +44,11 @@ from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     is_frame,
     with_index_columns,
 )
-from kmip_data.pipelines.formats.typed_tables.frames import FileFrame, array_as_list, typed
+from kmip_data.pipelines.formats.typed_tables.frames import (
+    FileFrame,
+    array_as_list,
+    with_typed_columns,
+)
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 
@@ -107,7 +111,9 @@ class InMemoryTables:
             for level in self._rows:
                 if (frame := source.get(f"{level}s")) is not None:
                     columns = with_index_columns(as_pandas(frame), may_have_ids=level != "edge")
-                    self._frames[level] = typed(FileFrame(f"{level}s", columns, "row", 0))
+                    self._frames[level] = with_typed_columns(
+                        FileFrame(f"{level}s", columns, "row", 0)
+                    )
         else:
             for number, graph in enumerate(source):
                 add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)

@@ -25,8 +25,8 @@ from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, NAME_RULE, is_path_component
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import ItemForm
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import License, dataset_names, load_manifest
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions

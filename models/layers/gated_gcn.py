@@ -1,6 +1,6 @@
 """GatedGCN: message passing in which a sigmoid of each edge's features gates its message.
 
-:meth:`GatedGCN._gate_by_operators` is the reference. :func:`_find_kernel` replaces it by a faster
+:meth:`GatedGCN._gate_with_torch_operators` is the reference. :func:`_find_kernel` replaces it by a faster
 kernel: numba on a CPU, Triton on a GPU. For the same seed, both kernels drop the same elements, but
 torch operations drop others.
 """
@@ -88,7 +88,7 @@ class GatedGCN(nn.Module):
         dropout = self.dropout if self.training else 0.0
         kernel = _find_kernel(batch, x, e, self)
         if kernel is None:
-            gathered, new_e = self._gate_by_operators(batch, x, e)
+            gathered, new_e = self._gate_with_torch_operators(batch, x, e)
         else:
             gathered, new_e = self._gate_by_kernel(kernel, batch, x, e, dropout)
         new_x = apply_norm_block(
@@ -110,7 +110,7 @@ class GatedGCN(nn.Module):
         e: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """Compute the result of :meth:`_gate_by_operators` with one fused kernel."""
+        """Compute the result of :meth:`_gate_with_torch_operators` with one fused kernel."""
         # A vector shared by all edges is projected once and added to the projection of the targets.
         shared = _is_shared(e, batch.edges)
         shift = self.C(e) if shared else self.C.bias
@@ -126,7 +126,9 @@ class GatedGCN(nn.Module):
         )
         return gathered, e if new_e is None else new_e
 
-    def _gate_by_operators(self, batch: GraphBatch, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    def _gate_with_torch_operators(
+        self, batch: GraphBatch, x: Tensor, e: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return Σ s · B x_j / (Σ s + 10⁻⁶) per node (N, d), and new edges, by torch operations."""
         edges = batch.edges
         # Edge tensors take most of the memory, so add in-place.

@@ -216,7 +216,7 @@ def time_unit(hours: float) -> tuple[str, float]:
 
 def row_colors(table: Table, colors: ModelColors) -> list[str]:
     """Return the colour of each row's curves as CSS for light and dark backgrounds."""
-    css = _colors_of_page()
+    css = _page_color_css()
     with using_style("light"):
         return [css[color] for color in colors.of_rows(table)]
 
@@ -385,7 +385,7 @@ def _draw_svg(draw: DrawFunction, table: Table, colors: ModelColors) -> str:
     file = StringIO()
     _write_svg(draw, table, colors, file)
     svg = file.getvalue()
-    css = _colors_of_page()
+    css = _page_color_css()
     svg = svg[svg.index("<svg") :]
     return re.sub(r"#[0-9a-f]{6}\b", lambda color: css.get(color[0], color[0]), svg)
 
@@ -401,7 +401,7 @@ def _write_svg(draw: DrawFunction, table: Table, colors: ModelColors, file: Stri
 
 
 @functools.cache
-def _colors_of_page() -> dict[str, str]:
+def _page_color_css() -> dict[str, str]:
     """Return CSS for light and dark backgrounds, by colour of the light style."""
     light = STYLES["light"]
     dark = STYLES["dark"]

@@ -18,8 +18,9 @@ from pydantic import Field
 
 from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import COORDINATE_ENCODING, Column, FieldKind, Schema, View
-from kmip_data.format.writer import GraphRecord, LazyColumn
+from kmip_data.format.writer import LazyColumn
 from kmip_data.graphs.city_columns import (
     coordinate_encoding_names,
     coordinate_range,

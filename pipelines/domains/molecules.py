@@ -16,9 +16,10 @@ from pydantic import Field
 
 from kmip_data.arrays import I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS, ATOM_SIZES, BOND_FIELDS, BOND_SIZES
 from kmip_data.pipelines.base import Pipeline, Prepared, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.common_columns import feature_column

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per_graph_node_edge
-from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
+from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.parameters import BuildParams
 

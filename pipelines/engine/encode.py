@@ -29,9 +29,9 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.format import writer
 from kmip_data.format.build_files import make_read_only
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.reader import Shard, check_shard_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import ConcatenatedGraphs, Encoding
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
 from kmip_data.pipelines.engine.pool import StopRequestedError, convert_unit_errors, count_jobs

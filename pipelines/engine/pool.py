@@ -20,7 +20,8 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import fsync_path
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS
 from kmip_data.format import writer
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.graph_record import GraphRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import AnyPipeline, Prepared, RawCopy, Unit
 from kmip_data.pipelines.engine.unfinished_builds import (

@@ -14,8 +14,8 @@ import numpy as np
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema, View
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import ColumnLayout, Layout, Manifest
 from kmip_data.pipelines.common_columns import class_column
 from kmip_data.pipelines.formats.npz import NpzFile

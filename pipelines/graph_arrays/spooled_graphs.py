@@ -18,7 +18,7 @@ import numpy as np
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.files.path_errors import require_disk_space
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs, write_graph_arrays
 
 _INDEX_FILE = "segments.json"

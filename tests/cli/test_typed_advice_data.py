@@ -244,7 +244,7 @@ def test_a_city_without_the_columns_of_a_map_is_shown_as_advised(user):
 PLUGIN = """
 import numpy as np
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import Pipeline
 from kmip_data.pipelines.common_columns import class_column, feature_column

@@ -11,7 +11,7 @@ from support.cli import kmip
 from support.graph_files import build_files, npz_bytes, write_files
 from support.own_graphs import number_folders, read_files
 
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs import edge_directions
 from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
     in_direction,

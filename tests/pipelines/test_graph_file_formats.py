@@ -24,7 +24,7 @@ from support.shared import ROOT
 
 import kmip_data
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.tables import known_columns

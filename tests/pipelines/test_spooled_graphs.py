@@ -17,7 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.columns.attribute_levels import AttributeLevels
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline, file_formats, inference
 from kmip_data.pipelines.datasets.points import first_pass

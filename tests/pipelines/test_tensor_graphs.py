@@ -20,9 +20,9 @@ from torch_geometric.utils import to_edge_index
 
 import kmip_data
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_type_of
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.pipelines.base import load_pipeline

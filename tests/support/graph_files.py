@@ -10,7 +10,8 @@ import numpy as np
 from support.cli import kmip
 from support.own_graphs import PIPELINE, build_in_memory, with_edges
 
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.graph_record import GraphRecord
+from kmip_data.format.writer import SkippedRecord
 
 
 def write_files(folder: Path, **files: str | bytes) -> Path:

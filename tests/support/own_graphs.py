@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.errors import KmipDataError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import AnyPipeline, RawCopy, load_pipeline
 

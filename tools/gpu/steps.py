@@ -136,8 +136,8 @@ def computed(way: Way, work: Work) -> Iterator[None]:
     if "network" in way.compiled:
         patches.append(patch.object(network, "read_batch", _read_batch))
     if "edges" in way.compiled:
-        function = _compiled(gated_gcn.GatedGCN._gate_by_operators, work)
-        patches.append(patch.object(gated_gcn.GatedGCN, "_gate_by_operators", function))
+        function = _compiled(gated_gcn.GatedGCN._gate_with_torch_operators, work)
+        patches.append(patch.object(gated_gcn.GatedGCN, "_gate_with_torch_operators", function))
     with contextlib.ExitStack() as stack:
         for patched in patches:
             stack.enter_context(patched)

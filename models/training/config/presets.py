@@ -467,7 +467,7 @@ def adapt_config_to_data(
     """
     data = config_for_data(data_name, BASE_MODEL, home=home).data
     config = config.model_copy(update={"data": data})
-    # A shipped dataset may not be built yet, but its schema is known.
+    # A published dataset may not be built yet, but its schema is known.
     if data.dataset in dataset_names():
         return fit_to_columns(config, shipped_schema(data.dataset, data.parameters), data.dataset)
     card = find_build(data.dataset, data.parameters, home=home, sample=data.sample).card

@@ -33,7 +33,7 @@ def default_scale(card: Card, target_type: TargetType) -> DataScale:
     return "both" if target_type == "regression" else "features"
 
 
-def build_network(model: ModelConfig, data: RunData) -> nn.Module:
+def build_scaled_network(model: ModelConfig, data: RunData) -> nn.Module:
     """Build the network of a configuration for ``data``, which scales what ``data.scale`` names."""
     network = build_model(model, **data.network_sizes)
     scale = data.config.data.scale

@@ -45,9 +45,9 @@ def _most_frequent_class(
     note = ""
     name = data.build.card.class_name(predicted)
     if len(tied) > 1:
-        rule = "the most frequent on val" if len(best_on_val) == 1 else "the lowest"
+        rule = "the most frequent of them on val" if len(best_on_val) == 1 else "the lowest of them"
         parts = "train" if len(best_on_val) in {1, len(tied)} else "train, and then on val"
-        note = f"class {name}, {rule} of {len(tied)} classes that tie on {parts}"
+        note = f"class {name}; {len(tied)} classes tie on {parts}, and it is {rule}"
     on_val = val[predicted] / sum(val) if sum(val) else None
     return Reference(val=on_val, test=test[predicted] / sum(test), note=note)
 

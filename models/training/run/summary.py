@@ -19,7 +19,7 @@ from kmip_data.models.training.metric_text import (
     metric_title,
     metrics_table,
 )
-from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_better
+from kmip_data.models.training.metrics import MetricsByPart, all_metrics, is_better, is_percent
 from kmip_data.models.training.references.reference import (
     TITLES,
     References,
@@ -90,8 +90,8 @@ class RunSummary:
         return mean_references([result.references for result in self.results])
 
     @property
-    def better_reference(self) -> str:
-        """Sentence that the network is not better than the best reference answer; empty if it is.
+    def reference_sentence(self) -> str:
+        """Sentence that the network is not better than the best reference answer; empty if it is, or is perfect.
 
         Results on a sample say nothing about a network.
         """
@@ -103,7 +103,8 @@ class RunSummary:
         mean, _ = mean_std([result.metrics for result in self.results])
         test = mean["test"][first.metric]
         reference = self.references[name].test
-        if reference is None or is_better(first.metric, test, reference):
+        is_perfect = is_percent(first.metric) and test == 1
+        if reference is None or is_perfect or is_better(first.metric, test, reference):
             return ""
         network = format_metric_with_unit(first.metric, test, self.spread["test"].get(first.metric))
         other = format_metric_with_unit(first.metric, reference)

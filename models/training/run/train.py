@@ -32,7 +32,7 @@ from kmip_data.models.training.config.paper_comparison import compare_with_paper
 from kmip_data.models.training.config.presets import config_for_data, preset_origin
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_build_and_split, open_data
-from kmip_data.models.training.data.scaled_columns import build_network
+from kmip_data.models.training.data.scaled_columns import build_scaled_network
 from kmip_data.models.training.devices import Device, check_precision, choose_device
 from kmip_data.models.training.loggers import check_logger
 from kmip_data.models.training.processes import (
@@ -203,7 +203,7 @@ def _train_one(
     weights = None
     if config.training.init_from:
         with torch.random.fork_rng(devices=[]):
-            model = build_network(config.model, data)
+            model = build_scaled_network(config.model, data)
         source = Path(config.training.init_from)
         refuse_edited(source)
         expected = read_result(source).files.get(WEIGHTS_NAME)

@@ -26,7 +26,7 @@ from kmip_data.models.training.data.run_data import (
     prefetch_to_device,
     with_task_defaults,
 )
-from kmip_data.models.training.data.scaled_columns import build_network
+from kmip_data.models.training.data.scaled_columns import build_scaled_network
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import map_large_blocks_separately, peak_host_memory
@@ -62,7 +62,7 @@ class TrainingModule(nn.Module):
         self.task = data.task
         self.quoted_build_path = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
-        self.model = build_network(model, data)
+        self.model = build_scaled_network(model, data)
         self.loss = all_losses()[str(self.config.training.loss)]
         self.metrics = PartMetrics(self.task, self.config.training.metric)
         self.meter = Meter(

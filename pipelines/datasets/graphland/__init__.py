@@ -20,9 +20,9 @@ from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.columns.part_masks import part_codes_from_masks
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import check_yaml, first_problem
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART, PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.elementary_functions import normal_quantile
 from kmip_data.pipelines.base import (
     CardAdditions,

@@ -24,8 +24,9 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.small_files import first_problem, sha256_file
 from kmip_data.format.card import Receipt
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,

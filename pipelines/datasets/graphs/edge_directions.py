@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, U64, Array, Bools
 from kmip_data.columns.graph_block import GraphBlock
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 
 #: Edges of a graph that are checked for reverse edges; larger graphs are sampled by node pair.
 _MAX_CHECKED_EDGES = 2**22

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kmip_data.columns.column_roles import DESCRIPTION_NAME
 from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
 from kmip_data.pipelines.datasets.graphs.listed_parts import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams

@@ -15,6 +15,7 @@ from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_roles import ColumnRole, ColumnRoles, Level
 from kmip_data.columns.labels import InferredTarget, TaskName, infer_target, targets_as_numbers
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import (
     GROUP_DOC,
     NODE_ID,
@@ -23,7 +24,7 @@ from kmip_data.format.schema import (
     ItemForm,
     bytes_per_graph_node_edge,
 )
-from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
+from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import NODE_ID
 from kmip_data.format.split_files import NO_PART
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES
 from kmip_data.pipelines.companion_files.part_lists import (
     ItemNames,

@@ -19,8 +19,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
 from kmip_data.arrays import F64, I64, Array
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from kmip_data.arrays import F32, F64, I8
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import CardAdditions, Pipeline, Prepared, Unit
 from kmip_data.pipelines.datasets.lrim_generated.cluster_sampler import (
     BondTables,

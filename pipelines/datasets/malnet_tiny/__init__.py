@@ -18,9 +18,9 @@ from pydantic import Field
 
 from kmip_data.arrays import I32
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,

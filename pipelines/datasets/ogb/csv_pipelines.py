@@ -12,9 +12,9 @@ from pydantic import Field
 
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawCopy, RecordTable, Split, Unit, require_raw

@@ -19,9 +19,10 @@ from pydantic import Field
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import NO_PART
-from kmip_data.format.writer import GraphRecord, LazyColumn
+from kmip_data.format.writer import LazyColumn
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawCopy, RecordTable, Split, Unit, require_raw
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBNodesParams, read_part_lists

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from kmip_data.arrays import I64
 from kmip_data.files.atomic_writes import remove_tree
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawCopy
 from kmip_data.pipelines.domains.molecules import (
     MoleculeParams,

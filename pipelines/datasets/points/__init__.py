@@ -22,8 +22,9 @@ from kmip_data.columns.labels import (
     stored_labels,
 )
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import FieldKind, Schema
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.companion_files.companions import (

@@ -15,7 +15,7 @@ from kmip_data.arrays import F32, F64, Array
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import mask_changed_by_float32
 from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     comparable_name,

@@ -21,8 +21,8 @@ from pydantic import Field
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import count_of_fraction, grouped_split, shuffled_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawCopy, RecordTable, Split, Unit
 from kmip_data.pipelines.domains.point_clouds import (

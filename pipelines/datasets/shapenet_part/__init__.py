@@ -18,9 +18,9 @@ from pydantic import Field, field_validator
 from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput, unknown_name_error
 from kmip_data.files.small_files import read_json
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,

@@ -23,8 +23,9 @@ from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import NO_CLASS, stored_labels
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.companion_files.companions import (

@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import I64
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.split_rules import draw_stratified
 from kmip_data.pipelines.base import Pipeline, Prepared, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column

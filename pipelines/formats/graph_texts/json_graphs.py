@@ -45,12 +45,12 @@ def parse_json_graphs(data: bytes) -> list[Any]:
     """
     value = json.loads(data.decode("utf-8-sig"))
     values = value if isinstance(value, list) else [value]
-    if values and all(map(_is_element, values)):
+    if values and all(map(_is_cytoscape_element, values)):
         values = [{"elements": values}]
     return [_build_graph(value) for value in values]
 
 
-def _is_element(value: Any) -> bool:
+def _is_cytoscape_element(value: Any) -> bool:
     """True for a node or an edge of Cytoscape."""
     return isinstance(value, dict) and "data" in value and "elements" not in value
 

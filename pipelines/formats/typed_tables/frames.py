@@ -85,14 +85,16 @@ def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> li
         frame = pd.DataFrame(_json_records(path, check_memory))
     if not len(frame.columns):
         raise DamagedInput(f"{path.name} is empty.", next="write a table into it")
-    return [typed(FileFrame(path.name, frame, row_word, first_number, numbers_without_row))]
+    return [
+        with_typed_columns(FileFrame(path.name, frame, row_word, first_number, numbers_without_row))
+    ]
 
 
 def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
     name = f"{path.name}{SHEET_MARK}{sheet.name}"
     frame, numbers = frame_of_sheet(sheet, name)
     warnings = [f"{name} is hidden, and is read like the others"] if sheet.is_hidden else []
-    return typed(FileFrame(name, frame, "row", 2, numbers, warnings))
+    return with_typed_columns(FileFrame(name, frame, "row", 2, numbers, warnings))
 
 
 def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:
@@ -150,7 +152,7 @@ def head_of_table(path: Path, memory: int | None) -> bytes:
     return decompressed_head(path)
 
 
-def typed(table: FileFrame) -> FileFrame:
+def with_typed_columns(table: FileFrame) -> FileFrame:
     """Return a table with the dtypes of tables read from text, and with its categories.
 
     Categories without a row count only if their dtype is ordered.

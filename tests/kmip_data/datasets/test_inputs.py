@@ -9,8 +9,8 @@ from support.builds.written import write_build
 
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_same_categories, network_inputs
 from kmip_data.errors import UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import COORDINATE_ENCODING, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.encodings.degree_profile import FIELDS
 

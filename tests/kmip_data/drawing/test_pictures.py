@@ -24,8 +24,8 @@ from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, read_plottable_record
 from kmip_data.drawing.style import current_style, using_style
 from kmip_data.errors import UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 

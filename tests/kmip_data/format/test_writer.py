@@ -27,6 +27,7 @@ from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import (
     FORMAT_NAME,
@@ -39,7 +40,6 @@ from kmip_data.format.schema import (
     bytes_per_graph_node_edge,
 )
 from kmip_data.format.writer import (
-    GraphRecord,
     ShardContent,
     file_bytes,
     open_memory_file,

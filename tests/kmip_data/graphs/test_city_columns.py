@@ -7,8 +7,8 @@ import pytest
 from support.builds.written import write_build
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import COORDINATE_ENCODING, Column, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import city_inputs
 
 

@@ -12,8 +12,8 @@ from support.builds.written import write_build
 import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import ConcatenatedGraphs, parse_encoding
 from kmip_data.graphs.encodings import expander as expanders
 from kmip_data.graphs.encodings.expander import Expander, expander_targets, second_eigenvalue

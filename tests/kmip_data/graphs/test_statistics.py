@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.builds.records import column_of
 
 from kmip_data.arrays import Integers
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.statistics import (
     MAX_BINS,
     UnitStatistics,

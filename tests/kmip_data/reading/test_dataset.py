@@ -24,8 +24,8 @@ from kmip_data import NeighborLoader
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import sealed_json
 from kmip_data.format.card import read_card
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema, View
-from kmip_data.format.writer import GraphRecord
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory

@@ -17,8 +17,8 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.run_config import RunConfig
 

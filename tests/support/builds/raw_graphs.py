@@ -15,7 +15,8 @@ import pytest
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord, SkippedRecord
+from kmip_data.format.graph_record import GraphRecord
+from kmip_data.format.writer import SkippedRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, Prepared, RawCopy, RecordTable, load_pipeline
 from kmip_data.pipelines.engine.pool import convert_unit_errors

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema, ShardStructure
-from kmip_data.format.writer import GraphRecord, write_shard
+from kmip_data.format.writer import write_shard
 
 
 def column_of(key: str, stored: str = "float32", presented: str = "", **more: Any) -> Column:

@@ -15,8 +15,8 @@ from support.builds.written import write_build
 
 from kmip_data.files.small_files import RunningDigests, sealed_json
 from kmip_data.format.card import CARD_NAME
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.encode import encode_build
 

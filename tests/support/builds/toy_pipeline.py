@@ -23,8 +23,8 @@ from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.card import Receipt
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Pipeline,

@@ -15,8 +15,8 @@ from kmip_data.builds.home import Build
 from kmip_data.files.atomic_writes import build_marker_content, write_file, write_marker
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import dataset_names
 
 

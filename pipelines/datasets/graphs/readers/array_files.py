@@ -20,7 +20,7 @@ from kmip_data.columns.labels import mask_changed_by_float32
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import (
     Attributes,

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, ElementTree, ParseError, fromstring, 
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import InflateError
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions

@@ -16,8 +16,8 @@ import pandas as pd
 from kmip_data.arrays import I64
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.split_files import PARTS, part_name
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.split_files import PARTS
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.findings import Findings, register_part_masks
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat

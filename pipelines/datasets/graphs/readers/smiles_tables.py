@@ -18,8 +18,8 @@ from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import MOLECULE_DOC, SCAFFOLD_DOC, Column, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, OpenQuestions
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.companion_files.legends import (
     LEGEND_SUFFIXES,
     MAX_LEGEND_ROWS,

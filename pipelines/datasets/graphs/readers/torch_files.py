@@ -11,8 +11,8 @@ import numpy as np
 from kmip_data.arrays import Array, shape_matches
 from kmip_data.columns.attribute_levels import check_attribute_name
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.split_files import PART_CODES, part_name
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import (
     Findings,
     Notices,

@@ -16,7 +16,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions

@@ -10,8 +10,8 @@ import numpy as np
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level, Numbering, Use
 from kmip_data.errors import DamagedInput
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import NODE_ID
-from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions

@@ -26,7 +26,7 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import copy_ahead
 from kmip_data.models.training.devices import Device
-from kmip_data.models.training.run import fit as run_file
+from kmip_data.models.training.run import fit as fit_file
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.memory import keeping_alive_for_capture
@@ -172,7 +172,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
         return Loop(module, data, device, **options)
 
     Loop = loop.Loop
-    monkeypatch.setattr(run_file, "Loop", capturing)
+    monkeypatch.setattr(fit_file, "Loop", capturing)
     monkeypatch.setattr(loop, "build_optimizer", build_fused_optimizer)
     config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]

@@ -9,9 +9,9 @@ from support.builds.written import write_build
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import read_split
-from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.data.open_data import open_data

@@ -28,11 +28,19 @@ def test_accuracy_is_of_the_most_frequent_train_class() -> None:
 @pytest.mark.parametrize(
     ("val", "predicted", "tie"),
     [
-        ([9, 1, 5, 2], 2, "class 2, the most frequent on val of 3 classes that tie on train"),
-        ([9, 4, 4, 2], 1, "class 1, the lowest of 3 classes that tie on train, and then on val"),
-        ([9, 4, 4, 4], 1, "class 1, the lowest of 3 classes that tie on train"),
-        (None, 1, "class 1, the lowest of 3 classes that tie on train"),
-        ([], 1, "class 1, the lowest of 3 classes that tie on train"),
+        (
+            [9, 1, 5, 2],
+            2,
+            "class 2; 3 classes tie on train, and it is the most frequent of them on val",
+        ),
+        (
+            [9, 4, 4, 2],
+            1,
+            "class 1; 3 classes tie on train, and then on val, and it is the lowest of them",
+        ),
+        ([9, 4, 4, 4], 1, "class 1; 3 classes tie on train, and it is the lowest of them"),
+        (None, 1, "class 1; 3 classes tie on train, and it is the lowest of them"),
+        ([], 1, "class 1; 3 classes tie on train, and it is the lowest of them"),
     ],
 )
 def test_a_tie_on_train_is_broken_by_val_and_then_by_number(

@@ -52,7 +52,7 @@ def test_own_data_have_answers_in_the_result_and_the_table(run, place) -> None:
     evaluation = evaluate(run.runs[0], home=Home(place))
     assert evaluation.standard_errors == errors
     assert "± on test" in evaluation.table()
-    assert "The network is not better than a linear model" in run.better_reference
+    assert "The network is not better than a linear model" in run.reference_sentence
 
 
 def test_they_change_no_weight_and_are_fitted_once(run, place, streets, monkeypatch) -> None:
@@ -60,7 +60,7 @@ def test_they_change_no_weight_and_are_fitted_once(run, place, streets, monkeypa
     plain = tiny_config(streets, training={"references": False, "epochs": 1})
     without = train(plain, home=Home(place), name="without", quiet=True)
     assert without.results[0].references.keys() == {"constant"}
-    assert "than a constant answer on test" in without.better_reference
+    assert "than a constant answer on test" in without.reference_sentence
     assert "reference answers" not in without.table()
     weights = [load_file(summary.runs[0] / "model.safetensors") for summary in (run, without)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -134,12 +134,12 @@ def test_the_sentence_stands_only_if_it_is_true(run, test, expected) -> None:
         "references": {"linear": linear},
     }
     result = run.results[0].model_copy(update=changes)
-    assert RunSummary(run.runs, [result]).better_reference == expected
+    assert RunSummary(run.runs, [result]).reference_sentence == expected
     if expected:  # the error of a single run stands in the sentence, and behind ± in its tables
         measured = result.model_copy(update={"standard_errors": {"mae": 0.4}})
         summary = RunSummary(run.runs, [measured])
-        assert f"({test:.4f} ± 0.4000 against" in summary.better_reference
+        assert f"({test:.4f} ± 0.4000 against" in summary.reference_sentence
     sample = result.model_copy(update={"sample": True})
-    assert RunSummary(run.runs, [sample]).better_reference == ""
-    twice = RunSummary(run.runs * 2, [result, result]).better_reference
+    assert RunSummary(run.runs, [sample]).reference_sentence == ""
+    twice = RunSummary(run.runs * 2, [result, result]).reference_sentence
     assert ("± 0.0000 against" in twice) == bool(expected)

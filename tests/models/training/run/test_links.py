@@ -11,7 +11,7 @@ from support.builds.learnable import learnable_build
 from support.cli import kmip
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.run import fit as run_file
+from kmip_data.models.training.run import fit as fit_file
 from kmip_data.models.training.run.loop import Loop
 
 MADE = (
@@ -60,7 +60,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
 
     assert kmip(*train("done")).code == 0
     begun, half = stopped("begun", Loop, "train_epoch"), stopped("half", Loop, "end_epoch")
-    saved = stopped("saved", run_file, "_evaluate_and_write")
+    saved = stopped("saved", fit_file, "_evaluate_and_write")
 
     def resume(run: Path) -> list[object]:
         return ["train", "--resume", run, "--home", home.path, "-q"]

@@ -19,8 +19,8 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.scaled_columns import default_scale

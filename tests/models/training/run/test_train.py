@@ -31,7 +31,7 @@ from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.losses import weighted_cross_entropy
-from kmip_data.models.training.run import fit as run_file
+from kmip_data.models.training.run import fit as fit_file
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import prepared_run as prepared_run_file
 from kmip_data.models.training.run.evaluate_run import evaluate
@@ -148,7 +148,7 @@ def test_the_loop_equals_the_papers_code(tmp_path, monkeypatch, per):
     Norms are those before clipping; a logger gets the rows of ``metrics.csv``.
     """
     logged = []
-    monkeypatch.setattr(run_file, "build_logger", lambda *_: lambda *row: logged.append(row))
+    monkeypatch.setattr(fit_file, "build_logger", lambda *_: lambda *row: logged.append(row))
     order = list(range(17))
     build = learnable_build(
         tmp_path / "build",
@@ -287,14 +287,14 @@ def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkey
 
 def test_a_metric_that_is_not_finite_is_named_with_its_part(build, tmp_path, monkeypatch):
     """The ROC-AUC of a part that lacks a class is one."""
-    measured = run_file.compute_metrics
+    measured = fit_file.compute_metrics
 
     def undefined(*arguments):
         metrics = measured(*arguments)
         metrics["test"]["f1"] = math.nan
         return metrics
 
-    monkeypatch.setattr(run_file, "compute_metrics", undefined)
+    monkeypatch.setattr(fit_file, "compute_metrics", undefined)
     with pytest.raises(CheckFailed, match=r"test part .*f1"):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 

@@ -173,10 +173,10 @@ def test_malformed_text_files_end_in_a_kmip_data_error(theirs, tmp_path, subtest
 def test_a_network_beyond_memory_is_refused_before_it_is_built(
     command, dim, copies, tmp_path, monkeypatch
 ):
-    def build_network(*_arguments, **_options):
+    def build_scaled_network(*_arguments, **_options):
         raise AssertionError("built")
 
-    monkeypatch.setattr(TrainingModule, "__init__", build_network)
+    monkeypatch.setattr(TrainingModule, "__init__", build_scaled_network)
     run = copies[command == "resume"]
     config = (run / CONFIG_NAME).read_text()
     assert "hidden_dim = 8\n" in config

@@ -97,7 +97,7 @@ def _join_tables_of_nodes(
 ) -> Sequence[Table]:
     """Return the tables; of two with the same ids, which the same ends have, the columns are joined."""
     pairs: dict[tuple[Table, EndColumns], SharedIds] = {}
-    for other in _pairs(tables, params, values):
+    for other in _edge_and_node_pairs(tables, params, values):
         ends = other.likeliest_ends()
         pair = pairs.setdefault((other.edges, ends), other)
         ids = values.of(pair.nodes, pair.id_column)
@@ -117,7 +117,9 @@ def _join_tables_of_nodes(
     return tables
 
 
-def _pairs(tables: Sequence[Table], params: GraphParams, values: ValuesOfTables) -> list[SharedIds]:
+def _edge_and_node_pairs(
+    tables: Sequence[Table], params: GraphParams, values: ValuesOfTables
+) -> list[SharedIds]:
     """Return the readings of two tables as edges and nodes by their values."""
     pairs: list[SharedIds] = []
     for edges in tables:
@@ -135,7 +137,7 @@ def _best_pair(
     tables: Sequence[Table], params: GraphParams, values: ValuesOfTables, notices: Notices
 ) -> SharedIds | None:
     """Return the tables of edges and nodes by their values; ask if other tables fit as well."""
-    pairs = _pairs(tables, params, values)
+    pairs = _edge_and_node_pairs(tables, params, values)
     best = max(pairs, key=_rank, default=None)
     for edges in tables:
         given_ends = (params.source, params.target)
