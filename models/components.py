@@ -130,7 +130,11 @@ class NoComponent(Component):
 
 
 class MultiHeadComponent(Component):
-    """Attention that splits the channels among its heads."""
+    """Attention that splits the channels among its heads.
+
+    The module that ``build`` returns scales its heads by ``apply_gate(build_gate(…), …)`` of
+    :mod:`kmip_data.models.attention.gate`.
+    """
 
     heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
     gate: Literal["none", "output"] = Field(

@@ -122,7 +122,7 @@ def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
     if is_own_data and records < len(PARTS):
         return f"add {unit} to the files: a split needs {len(PARTS)}"
     if card.parameters.get("limit"):
-        return "build it again without --limit"
+        return "leave out --limit, or use a larger one"
     if is_own_data and card.splits[split].rule == "given":
         donor = "" if part == "train" else "train "
         remedy = f"put some {donor}{unit} into {part} in the files"

@@ -9,7 +9,7 @@
   shape".
 - Rates stay within :data:`LIMITS`: tokens per line, but not lines, and some constructs.
 - The tokens of each room, a folder such as ``models/search``, stay within ``tools/rooms.toml``. These
-  bounds only fall: ``python -m tools.structure --lower`` writes the sizes of today, with 2 % for new
+  bounds only fall: ``python -m tools.structure --lower`` writes the sizes of today, with 3 % for new
   parts, where they are smaller. A contribution that needs more raises its room by hand and says why
   in its commit; work on mechanisms, which should pay for what it adds, says so in an ADR.
 - Words of docs, commands and options are printed with their change since :data:`BASE`, and fail 10 %
@@ -61,7 +61,7 @@ NOW = {
     "options": 168,
 }
 GROWTH = 0.1
-ROOM_FOR_PARTS = 0.02  #: share of a room that a new part, such as a metric or a dataset, may add
+ROOM_FOR_PARTS = 0.03  #: share of a room that a new part, such as a metric or a dataset, may add
 ROOM_BOUNDS = ROOT / "tools" / "rooms.toml"  #: tokens of each room, at most
 #: Upper bounds. Rates are per 1,000 non-empty lines. Other figures are only printed.
 LIMITS = {

@@ -99,11 +99,11 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
 
     across = np.zeros(nodes)
     for nodes_of_layer in members:
-        across[nodes_of_layer] = _spread(np.arange(len(nodes_of_layer)))
+        across[nodes_of_layer] = _space_apart(np.arange(len(nodes_of_layer)))
     for sweep in range(SWEEPS):
         for nodes_of_layer in members[:: -1 if sweep % 2 else 1]:
             wanted = _mean_of_neighbors(adjacency, across)[nodes_of_layer]
-            across[nodes_of_layer] = _spread(wanted)
+            across[nodes_of_layer] = _space_apart(wanted)
     gap = max(1.0, np.ptp(across) / (1.4 * len(members)))
     return np.column_stack([across, -gap * layers])
 
@@ -115,7 +115,7 @@ def _mean_of_neighbors(adjacency: csr_array, values: Array) -> F64:
     return np.where(counts > 0, sums / np.maximum(counts, 1), values)
 
 
-def _spread(wanted: Array) -> F64:
+def _space_apart(wanted: Array) -> F64:
     """Return places (n,) in the order of the wanted ones, at least one apart and about their mean."""
     order = np.argsort(wanted, kind="stable")
     places = np.empty(len(wanted))

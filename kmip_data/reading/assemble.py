@@ -56,7 +56,7 @@ def item_fields(
     """
     fields = {column.attribute: _field_of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):
-        fields[view.attribute] = _field_of_view(_field_of_column(schema.column(view.source)), view)
+        fields[view.attribute] = _view_field(_field_of_column(schema.column(view.source)), view)
     names = list(fields)
     if schema.edges != "none":
         names.append("edge_index")
@@ -99,7 +99,7 @@ def _field_of_column(column: Column) -> ItemField:
     )
 
 
-def _field_of_view(source: ItemField, view: View) -> ItemField:
+def _view_field(source: ItemField, view: View) -> ItemField:
     component_bytes = source.stored.itemsize * math.prod(source.shape[1:])
     count = view.stop - view.start
     return replace(

@@ -349,7 +349,7 @@ class GraphLoader(DataLoader[Data]):
         # before set_epoch().
         self._assembler = self._batch_assembler()  # the transform may have changed
         if self._has_user_sampler:
-            self._agree_on_epoch()
+            self._sync_epoch_with_sampler()
         progress = self._epoch_sampler.begin_epoch()
         epoch, start = progress
         positions = islice(self._positions(epoch), start, None)
@@ -368,7 +368,7 @@ class GraphLoader(DataLoader[Data]):
         if self._epoch_sampler.progress is progress:
             self._epoch_sampler.progress = None
 
-    def _agree_on_epoch(self) -> None:
+    def _sync_epoch_with_sampler(self) -> None:
         """Pass a newly set epoch on to the user's sampler, or else count from the sampler's epoch.
 
         The loader's state then has the epoch whose order the sampler yields.

@@ -30,7 +30,7 @@ class ComparedColumn(NamedTuple):
     is_text: bool  #: True for the UTF-8 bytes of a text, which zeros pad
 
 
-class Side(Protocol):
+class ComparedSide(Protocol):
     """Graphs of one side."""
 
     columns: Mapping[str, ComparedColumn]  #: by attribute, with ``edge_index`` if there are edges
@@ -40,7 +40,7 @@ class Side(Protocol):
         """Return the rows of graphs (n,), one after another, whose nodes are numbered over all."""
 
 
-def shared_columns(a: Side, b: Side) -> dict[str, ComparedColumn]:
+def shared_columns(a: ComparedSide, b: ComparedSide) -> dict[str, ComparedColumn]:
     """Return the columns that have the same level, and the same width or texts, on both sides.
 
     Their dtype and width hold the values of both.
@@ -88,7 +88,7 @@ class BlockReader:
     """Reader of blocks of one side."""
 
     def __init__(
-        self, side: Side, shared: Mapping[str, ComparedColumn], *, has_edges: bool
+        self, side: ComparedSide, shared: Mapping[str, ComparedColumn], *, has_edges: bool
     ) -> None:
         self._side = side
         self._shared = shared

@@ -13,11 +13,17 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 from kmip_data.reading.gather import EDGE, GRAPH, NODE
-from kmip_data.saving.compared_blocks import EDGES, BlockReader, Side, block_slices, shared_columns
+from kmip_data.saving.compared_blocks import (
+    EDGES,
+    BlockReader,
+    ComparedSide,
+    block_slices,
+    shared_columns,
+)
 from kmip_data.saving.tallies import MAX_EXAMPLES, Difference, EdgeTally, ValueTally, match
 
 
-def compare(a: Side, b: Side, equal: I64) -> Iterator[Difference]:
+def compare(a: ComparedSide, b: ComparedSide, equal: I64) -> Iterator[Difference]:
     """Yield the differences of two sides; graphs at the positions ``equal`` (n,) are not read.
 
     Graphs are paired if they are equal in every column; then if they are in all columns but one,
@@ -69,7 +75,7 @@ def compare(a: Side, b: Side, equal: I64) -> Iterator[Difference]:
         yield from tally.differences(name)
 
 
-def _column_differences(a: Side, b: Side) -> Iterator[Difference]:
+def _column_differences(a: ComparedSide, b: ComparedSide) -> Iterator[Difference]:
     """Yield the columns of one side only, and those of different shape or dtype."""
     for name in dict.fromkeys([*a.columns, *b.columns]):
         in_a = a.columns.get(name)

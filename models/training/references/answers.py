@@ -61,7 +61,7 @@ def reference_answers(
         log(f"reference answers: not fitted, as {features:,} features are over {MAX_FEATURES:,}")
         return references
     try:
-        fitted = _fit(data, metric)
+        fitted = _fit_methods(data, metric)
     except Exception as error:  # noqa: BLE001 -- hours of training must not be lost with them
         log(f"warning: no reference answers: {type(error).__name__}: {error}")
         return references
@@ -96,7 +96,7 @@ def _digest(data: RunData, config: RunConfig) -> str:
     )
 
 
-def _fit(data: RunData, metric: str) -> References:
+def _fit_methods(data: RunData, metric: str) -> References:
     """Fit every method on one thread, so that its answer does not depend on the number of cores."""
     from threadpoolctl import threadpool_limits
 

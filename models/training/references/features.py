@@ -27,7 +27,7 @@ ROWS_PER_READ = 2**18  #: nodes or edges whose features are aggregated at a time
 MAX_CATEGORIES = 64
 
 
-class PartRows(NamedTuple):
+class PartFeatures(NamedTuple):
     """Rows of a part with a known target."""
 
     features: F64  #: (N, c) own features
@@ -110,7 +110,7 @@ def row_features(graphs: Data, x: F64, edge_attr: F64 | None, *, of_graphs: bool
     return [np.hstack(features), pool @ np.hstack(hops)]
 
 
-def read_parts(data: RunData) -> dict[str, PartRows]:
+def read_parts(data: RunData) -> dict[str, PartFeatures]:
     """Return the labelled rows of each part."""
     attributes = ["x", *(["edge_attr"] if _has_edge_attr(data) else [])]
     columns: dict[str, ColumnValues] = {}
@@ -124,7 +124,7 @@ def read_parts(data: RunData) -> dict[str, PartRows]:
         features, neighbors, targets = zip(*blocks, strict=True)
         own_features = np.concatenate(features)
         with_neighbors = np.hstack([own_features, np.concatenate(neighbors)])
-        parts[part] = PartRows(own_features, with_neighbors, torch.cat(targets))
+        parts[part] = PartFeatures(own_features, with_neighbors, torch.cat(targets))
     return parts
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kmip_data.arrays import F64, Array
 from kmip_data.models.training.references.choice import EVALUATED_PARTS, choose_on_val
-from kmip_data.models.training.references.features import PartRows
+from kmip_data.models.training.references.features import PartFeatures
 from kmip_data.models.training.references.reference import Reference
 from kmip_data.models.training.tasks import Task
 
@@ -27,7 +27,7 @@ MISSING_CLASS = -1e30  #: score of a class that train lacks
 def linear_answer(
     task: Task,
     metric: str,
-    parts: Mapping[str, PartRows],
+    parts: Mapping[str, PartFeatures],
     features: Literal["features", "with_neighbors"],
 ) -> Reference | None:
     """Return the metric of a linear model on own features, or also those of the neighbourhood.
@@ -40,7 +40,7 @@ def linear_answer(
 
 
 def linear_fits(
-    task: Task, parts: Mapping[str, PartRows], features: Literal["features", "with_neighbors"]
+    task: Task, parts: Mapping[str, PartFeatures], features: Literal["features", "with_neighbors"]
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Yield a note and the outputs (N, C) on each evaluated part for each strength of the penalty.
 

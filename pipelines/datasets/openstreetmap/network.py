@@ -343,7 +343,9 @@ def street_nodes(graph: Ways | StreetGraph) -> StreetNodes:
     out_degree = np.zeros(graph.num_nodes, np.uint8)
     in_degree = np.zeros(graph.num_nodes, np.uint8)
     for segments in segment_batches(graph):
-        _collect_neighbours(*segments, neighbours, edge_to_neighbour, out_degree, in_degree)
+        _fill_neighbours_and_degrees(
+            *segments, neighbours, edge_to_neighbour, out_degree, in_degree
+        )
 
     degree = out_degree + in_degree
     two_neighbours = neighbours[:, 1] >= 0
@@ -353,7 +355,7 @@ def street_nodes(graph: Ways | StreetGraph) -> StreetNodes:
 
 
 @njit_nogil()
-def _collect_neighbours(
+def _fill_neighbours_and_degrees(
     source: I32,
     target: I32,
     edge: I32,

@@ -111,12 +111,12 @@ class Survey:
             codes = [
                 name
                 for name, values in columns.values.items()
-                if name.isdecimal() and name not in self.features and self._have_names(values)
+                if name.isdecimal() and name not in self.features and self._are_in_a_legend(values)
             ]
             self.column_of_codes = codes[0] if len(codes) == 1 else None
         return columns.find_column(self.column_of_codes or "")
 
-    def _have_names(self, values: Array) -> bool:
+    def _are_in_a_legend(self, values: Array) -> bool:
         """True if a legend has each of the values (N,), of which some may be missing."""
         distinct = {*values.tolist()} - {NO_CLASS}
         return any(distinct <= legend.keys() for legend in self.legends.values())

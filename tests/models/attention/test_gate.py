@@ -28,7 +28,8 @@ def test_a_seed_draws_the_same_weights_with_and_without_a_gate(kind: str) -> Non
 
     without, gated = weights_of("none"), weights_of("output")
     added = [f"{layer}.gate.{name}" for layer in range(2) for name in ("weight", "bias")]
-    assert sorted(gated) == sorted([*without, *added])
+    message = f"{kind} ignores its key gate: scale the heads by build_gate and apply_gate"
+    assert sorted(gated) == sorted([*without, *added]), message
     assert all(torch.equal(gated[name], value) for name, value in without.items())
     for name in added:
         start = 0.5 if name.endswith("bias") else 0.0

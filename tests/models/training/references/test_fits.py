@@ -10,7 +10,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.models.training.references.features import (
     MAX_CATEGORIES,
     ColumnValues,
-    PartRows,
+    PartFeatures,
     row_features,
 )
 from kmip_data.models.training.references.linear import fit_and_apply, linear_answer
@@ -87,8 +87,8 @@ def test_labels_of_one_value_do_not_stop_the_others() -> None:
 def test_val_chooses_the_strength_and_large_trains_are_drawn(monkeypatch) -> None:
     rows, others, rng = rows_and_others(200, 30)
     y = rows[:, :1] + rng.normal(size=(200, 1))
-    test = PartRows(others, others, torch.from_numpy(others[:, :1]))
-    parts = {"train": PartRows(rows, rows, torch.from_numpy(y)), "val": test, "test": test}
+    test = PartFeatures(others, others, torch.from_numpy(others[:, :1]))
+    parts = {"train": PartFeatures(rows, rows, torch.from_numpy(y)), "val": test, "test": test}
     answer = linear_answer(task_of("regression"), "mae", parts, "features")
     assert answer.note in {"strength 1", "strength 0.1"}
     assert answer.val == answer.test < np.abs(others[:, 0]).mean()
@@ -96,7 +96,7 @@ def test_val_chooses_the_strength_and_large_trains_are_drawn(monkeypatch) -> Non
     drawn = linear_answer(task_of("regression"), "mae", parts, "features")
     assert drawn.note.endswith(", fitted on 50 drawn of 200 train nodes")
     assert drawn == linear_answer(task_of("regression"), "mae", parts, "features")
-    parts["train"] = PartRows(rows, rows, torch.ones(200, dtype=torch.int64))
+    parts["train"] = PartFeatures(rows, rows, torch.ones(200, dtype=torch.int64))
     assert linear_answer(task_of("classification", 2), "accuracy", parts, "features") is None
 
 
