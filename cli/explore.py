@@ -226,7 +226,8 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
     from kmip_data.models.training.run.run_folder import metrics_columns
     from kmip_data.models.training.run.summary import answers_on_test
 
-    print_status(f"Measuring curves and influence of {'/'.join(run.folder.parts[-3:])}")
+    name = "/".join(run.folder.parts[-3:])
+    print_status(f"Measuring curves and influence of {name}")
     columns: Json = metrics_columns(run.folder)
     influence = influence_of(run, part, position)
     if influence is not None:
@@ -248,11 +249,11 @@ def _run_curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home
             points.append((int(first_distance), value))
         columns[f"{bands.metric} by distance"] = points
     return {
-        "name": "/".join(run.folder.parts[-3:]),
+        "name": name,
         "group": configuration_digest(run),
         "columns": columns,
         "percent": [name for name in columns if _is_percent(name)],
-        "answers": answers_on_test(run.result),
+        "answers": answers_on_test(run.result, name),
         "references": _reference_values(run.result),
         "errors": {f"test_{metric}": error for metric, error in run.result.standard_errors.items()},
         "best": run.result.best_epoch + 1,

@@ -167,15 +167,15 @@ class RunSummary:
         )
 
 
-def answers_on_test(result: RunResult) -> list[tuple[str, str]]:
-    """Return rows of names and values on test: the metric's title, the run, its reference answers."""
+def answers_on_test(result: RunResult, name: str) -> list[tuple[str, str]]:
+    """Return rows of names and values on test: the metric's title, the run ``name``, its reference answers."""
     metric = result.metric
     rows = [(metric_title(metric), "")]
     test = result.metrics.get("test", {}).get(metric)
     if test is not None:
         value = format_metric(metric, test, result.standard_errors.get(metric))
-        rows.append((f"{result.dataset}/{result.model}/{result.name}", value))
-    for name, reference in mean_references([result.references]).items():
+        rows.append((name, value))
+    for answer, reference in mean_references([result.references]).items():
         if reference.test is not None:
-            rows.append((short_title(name), format_metric(metric, reference.test, None)))
+            rows.append((short_title(answer), format_metric(metric, reference.test, None)))
     return rows
