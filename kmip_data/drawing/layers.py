@@ -181,16 +181,20 @@ def part_layer(title: str, split: str, codes: U8) -> Categories:
 
 
 def rgb_layer(columns: Mapping[str, Array]) -> Layer | None:
-    """Return the layer of the nodes' own colours if ``columns``, (N,) by name, have RGB values.
+    """Return the layer of the nodes' own colours if ``columns``, (N,) by name, have RGB values or greys.
 
     Values have 1, 8 or 16 bits.
     """
-    channels = []
-    for color in CHANNELS:
-        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
-        if not names:
-            return None
-        channels.append(columns[names[0]])
+    found = {}
+    for color in (*CHANNELS, "grey"):
+        for name in columns:
+            if name.removeprefix("mean ").startswith(color):
+                found.setdefault(color, columns[name])
+    channels = [found[color] for color in CHANNELS if color in found]
+    if not channels and "grey" in found:
+        channels = [found["grey"]] * len(CHANNELS)
+    if len(channels) < len(CHANNELS):
+        return None
 
     rgb = np.stack(channels, axis=1)
     largest = rgb.max(initial=0)

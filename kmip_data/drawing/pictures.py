@@ -34,6 +34,7 @@ AZIMUTH = -58.0
 HAZE = 0.55  #: fraction of the background mixed into the colours of the farthest nodes
 FIGURE_WIDTH = 16.0  #: inches of four panels
 ROW_HEIGHT = 4.1  #: inches
+MAX_POINT_AREA = 200  #: square points of a node
 MARGIN = 16  #: pixels around the picture of a molecule
 TITLE_WIDTH = 0.2  #: width of a title above one panel relative to the figure
 LABEL_DISTANCE = 6  #: points below a scale bar
@@ -137,20 +138,25 @@ def _crop_margins(record: PlottableRecord) -> U8:
 
 
 def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
-    """Draw nodes over edges, with arrows if an edge has no reverse."""
+    """Draw nodes over edges, with arrows if an edge has no reverse; paler below the nodes' own colours."""
     lines = _record_lines(record, edges=True)
     if record.y is not None:
         lines[-1] += f"; {_class_joining_text(record)}"
     _set_title(axes, *lines)
     _set_limits(axes, record.pos, up)
     width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
-    _add_lines(axes, record.pos[record.edge_index.T], current_style().secondary_color, width)
+    has_own_colors = layer is not None and layer is record.own_colors
+    style = current_style()
+    line_color = style.line_color if has_own_colors else style.secondary_color
+    _add_lines(axes, record.pos[record.edge_index.T], line_color, width)
     if record.is_directed and record.pos.shape[1] == 2:
-        _add_arrows(axes, record)
-    _add_points(axes, record, node_colors(layer, len(record.pos)), outline=0.6)
+        _add_arrows(axes, record, line_color)
+    colors = node_colors(layer, len(record.pos))
+    outline_color = style.secondary_color if has_own_colors else style.background_color
+    _add_points(axes, record, colors, outline=0.6, outline_color=outline_color)
 
 
-def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
+def _add_arrows(axes: Axes, record: PlottableRecord, color: str) -> None:
     """Add an arrowhead in the middle of each edge."""
     starts, ends = record.pos[record.edge_index]
     along = ends - starts
@@ -163,7 +169,7 @@ def _add_arrows(axes: Axes, record: PlottableRecord) -> None:
     axes.quiver(
         *middle.T,
         *direction.T,
-        color=current_style().secondary_color,
+        color=color,
         alpha=0.65,
         angles="xy",
         units="inches",
@@ -193,13 +199,20 @@ def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, up: s
         _add_metre_bar(axes, record)
 
 
-def _add_points(axes: Axes, record: PlottableRecord, colors: F64, *, outline: float = 0.0) -> None:
+def _add_points(
+    axes: Axes,
+    record: PlottableRecord,
+    colors: F64,
+    *,
+    outline: float = 0.0,
+    outline_color: str | None = None,
+) -> None:
     """Draw the nodes, larger if there are few, and in 3D paler with distance."""
     count = max(1, len(record.pos))
     style: dict[str, object] = {
-        "s": float(np.clip(14_000 / count, 3, 90)) * _relative_figure_size(axes) ** 2,
+        "s": float(np.clip(14_000 / count, 3, MAX_POINT_AREA)) * _relative_figure_size(axes) ** 2,
         "linewidths": outline * _relative_figure_size(axes),
-        "edgecolors": current_style().background_color,
+        "edgecolors": outline_color or current_style().background_color,
         "clip_on": False,
         "zorder": 3,
     }

@@ -26,6 +26,8 @@ def test_colours_match_the_features():
         assert colors == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)
         columns.pop(form.format("green"))
         assert rgb_layer(columns) is None
+        layer = rgb_layer({form.format("grey"): shades[:, 1] * top})
+        assert [layer.colors[code] for code in layer.codes[:3]] == ["#888888", "#ffffff", "#000000"]
 
 
 def test_atoms_are_coloured_by_element():
