@@ -185,7 +185,7 @@ def rgb_layer(columns: Mapping[str, Array]) -> Layer | None:
 
     Values have 1, 8 or 16 bits.
     """
-    found = {}
+    found = dict[str, Array]()
     for color in (*CHANNELS, "grey"):
         for name in columns:
             if name.removeprefix("mean ").startswith(color):

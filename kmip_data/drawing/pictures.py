@@ -38,6 +38,8 @@ MAX_POINT_AREA = 200  #: square points of a node
 MARGIN = 16  #: pixels around the picture of a molecule
 TITLE_WIDTH = 0.2  #: width of a title above one panel relative to the figure
 LABEL_DISTANCE = 6  #: points below a scale bar
+DEGREE_BINS = 40  #: bars of degrees
+DEGREE_TICKS = (0, 1, 3, *(factor * 10**power for power in range(1, 7) for factor in (1, 3)))
 VALUE_BINS = 20  #: bars of a histogram; a pointed end of a colour bar is as wide as one of 20
 PERCENTILES = (5, 50, 95)  #: percentiles of a target that are drawn
 
@@ -379,7 +381,8 @@ def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
 def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
     """Return the bins for the degrees of all records, and the lower end of a logarithmic axis.
 
-    Hubs need a logarithmic axis, which shows a single node; 0 stands for a linear axis.
+    Hubs need a logarithmic axis, which shows a single node; 0 stands for a linear axis. Bins hold
+    one degree each, or grow by a factor above :data:`DEGREE_BINS`.
     """
     max_degrees = []
     least_share = 0.0
@@ -389,8 +392,11 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
         if max_degrees[-1] > 10 * max(1, len(record.edge_index[0]) / max(1, len(record.pos))):
             least_share = 0.7 / max(len(other.pos) for other in records)
     max_degree = max(max_degrees)
-    step = -(-(max_degree + 1) // 40)
-    return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, least_share
+    bins = np.arange(max_degree + 2, dtype=np.float64)
+    if max_degree >= DEGREE_BINS:
+        bins = np.unique(np.rint(np.geomspace(1, max_degree + 1, DEGREE_BINS)))
+        bins = np.concatenate([[0], bins])
+    return bins - 0.5, least_share
 
 
 def _draw_degrees(
@@ -405,8 +411,8 @@ def _draw_degrees(
     label = "in- and out-degree" if is_equal else "out-degree"
     _, _, bars = axes.hist(outgoing, color=color, label=label, **style)
     if is_legend:
-        least = Scale("", bins[:-1] + 0.5, limit_values=outgoing)  # degree of each bar
-        for bar, bar_color in zip(bars, node_colors(least, len(bars)), strict=True):
+        middle = Scale("", (bins[:-1] + bins[1:]) / 2, limit_values=outgoing)  # degree of each bar
+        for bar, bar_color in zip(bars, node_colors(middle, len(bars)), strict=True):
             bar.set_facecolor(bar_color)
     if not is_equal:
         outline = {"color": current_style().text_color, "linewidth": 1.2}
@@ -417,7 +423,12 @@ def _draw_degrees(
     axes.set(xlabel="edges of a node", ylabel="share of nodes")
     # The legend stands in place of a title, above the bars.
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0)
-    _label_whole_numbers(axes.xaxis, bins=8)
+    if np.ptp(np.diff(bins)):  # an axis that is logarithmic and has 0
+        axes.set_xscale("function", functions=(lambda x: np.log(x + 1), lambda x: np.exp(x) - 1))
+        axes.set_xticks([tick for tick in DEGREE_TICKS if tick < bins[-1]])
+        axes.xaxis.set_major_formatter(PLAIN_NUMBER)
+    else:
+        _label_whole_numbers(axes.xaxis, bins=8)
     axes.yaxis.set_major_formatter(format_percent)
 
 
