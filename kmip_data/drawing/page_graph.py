@@ -30,6 +30,7 @@ from kmip_data.drawing.plottable_record import (
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.drawing.style import colors_by_background, diverging_colors, sequential_colors
 from kmip_data.errors import UsageError
+from kmip_data.format.schema import NODE_ID, node_id_texts
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.text import count_with_noun, format_parameters
 
@@ -153,8 +154,10 @@ def graph_of_record(
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
     packer = ArrayPacker()
-    columns = column_layers(_record_columns(dataset, data), layers)
+    columns = column_layers(_record_columns(dataset, data, truth is not None), layers)
     header = _page_header(page_pos, lines, layers, columns, packer)
+    if any(column.key == NODE_ID for column in dataset.schema.columns):
+        header["ids"] = node_id_texts(data.node_id.numpy())
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
     if record.bonds is not None:
@@ -191,12 +194,21 @@ def _graph_size_text(record: PlottableRecord, lines: int) -> str:
     return facts
 
 
-def _record_columns(dataset: ShardedDataset, data: Data) -> Iterator[NamedColumn]:
-    """Yield each field of the stored columns of the nodes of a record."""
+def _record_columns(
+    dataset: ShardedDataset, data: Data, has_truth: bool
+) -> Iterator[NamedColumn]:
+    """Yield each field of the stored columns of the nodes of a record.
+
+    Ids are texts rather than columns, and labels are no column beside a layer of them.
+    """
+    labels = dataset.schema.y_column
     stored = [
         column
         for column in dataset.schema.columns
-        if column.level == "node" and column.attribute in data
+        if column.level == "node"
+        and column.attribute in data
+        and column.key != NODE_ID
+        and not (has_truth and column == labels)
     ]
     # A field may have the name of another column, which keeps it: ShapeNet's y is a coordinate
     # and the class.

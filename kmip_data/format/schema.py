@@ -336,6 +336,13 @@ def _check_schema(schema: Schema) -> None:
         )
 
 
+def node_id_texts(ids: Array) -> list[str]:
+    """Return the ids of nodes, stored as :data:`NODE_ID`, as texts."""
+    if ids.ndim == 1:
+        return [*map(str, ids.tolist())]
+    return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in ids]
+
+
 def _require(condition: bool, problem: str) -> None:
     if not condition:
         raise ValueError(problem)

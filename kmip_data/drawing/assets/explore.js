@@ -22,8 +22,9 @@ function startExplorer() {
       });
     }
   }
-  const ways = columns.has("osm_id") ? "OpenStreetMap id or number" : `number of the ${header.node_noun}`;
+  const ways = columns.has("osm_id") ? "OpenStreetMap id or number" : header.ids ? `id or number of the ${header.node_noun}` : `number of the ${header.node_noun}`;
   $("search").firstElementChild.textContent = `Search by ${ways}`;
+  if (header.ids) $("query").inputMode = "text";
   $("search").addEventListener("submit", (event) => {
     event.preventDefault();
     search($("query").value);
@@ -169,7 +170,7 @@ function show(node) {
 function search(text) {
   const wanted = text.trim() ? Number(text) : NaN;
   const osm = columns.get("osm_id");
-  let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : -1;
+  let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : (header.ids || []).indexOf(text.trim());
   if (node < 0 && Number.isInteger(wanted) && wanted >= 0 && wanted < x.length) node = wanted;
   if (node >= 0) show(node);
   $("query").setCustomValidity(node < 0 ? `There is no such ${header.node_noun}.` : "");

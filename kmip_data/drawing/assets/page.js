@@ -300,6 +300,7 @@ function describe(node) {
   if (zeros && !text) $("left-out").textContent = `${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`;
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
+    ...(header.ids && isSearched("id", text) ? [["id", header.ids[node], false]] : []),
     ...layers.filter(({ name }) => isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
   ].map(([name, textContent, zero]) =>
@@ -325,7 +326,8 @@ function hover(px, py) {
   state.hovered = node;
   if (node >= 0) {
     const said = layers.filter(({ name }) => /^(class|target|(predicted class|prediction)( \(.*\))?)$/.test(name));
-    $("tip").textContent = Array.from(new Set([state.layer, ...said]), (layer) => `${layer.name}: ${shown(layer, node)}`).join("\n");
+    const texts = Array.from(new Set([state.layer, ...said]), (layer) => `${layer.name}: ${shown(layer, node)}`);
+    $("tip").textContent = [...(header.ids ? [header.ids[node]] : []), ...texts].join("\n");
   }
   if (state.node < 0) describe(node);
   drawMarks();

@@ -12,7 +12,7 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.graph_record import GraphRecord
-from kmip_data.format.schema import NODE_ID
+from kmip_data.format.schema import NODE_ID, node_id_texts
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES
 from kmip_data.pipelines.companion_files.part_lists import (
@@ -89,6 +89,4 @@ def _names_of_nodes(graph: GraphRecord) -> list[str]:
     ids = graph.columns.get(NODE_ID)
     if ids is None:
         return [*map(str, range(graph.num_nodes))]
-    if ids.ndim == 1:
-        return [*map(str, ids.tolist())]
-    return [bytes(row).rstrip(b"\0").decode() for row in ids]
+    return node_id_texts(ids)

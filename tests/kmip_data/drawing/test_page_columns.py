@@ -54,7 +54,8 @@ def page_of(build, path):
 def record_columns(data):
     """Values of each column of the record, by name; columns of several values are numbered."""
     for name, values in data.to_dict().items():
-        if name in {"edge_index", "num_nodes", *PART_ARRAYS}:  # masks are the layer of the split
+        # Labels and masks are layers.
+        if name in {"edge_index", "num_nodes", "y", *PART_ARRAYS}:
             continue
         rows = values.numpy().reshape(NODES, -1).T
         for i, row in enumerate(rows):
@@ -123,13 +124,14 @@ def test_many_columns_can_be_searched_and_zeros_are_left_out(tmp_path):
 
 
 def own_tables(path):
-    """A build with a column of each kind that tables have, and a boolean array."""
+    """A build with named nodes and a column of each kind that tables have."""
     rng = np.random.default_rng(1)
-    nodes = pd.DataFrame({"node": range(NODES), "age": rng.random(NODES).round(3)})
+    names = [f"p{number}" for number in range(NODES)]
+    nodes = pd.DataFrame({"node": names, "age": rng.random(NODES).round(3)})
     nodes.loc[::7, "age"] = None
     nodes["paid"] = rng.random(NODES) < 0.5
     nodes["town"] = rng.choice(["Ulm", "Bonn", "Rome"], NODES)
-    edges = pd.DataFrame({"source": range(NODES), "target": np.roll(range(NODES), 1)})
+    edges = pd.DataFrame({"source": names, "target": np.roll(names, 1)})
     return kmip_data.save({"nodes": nodes, "edges": edges}, path)
 
 
@@ -154,9 +156,8 @@ def sample_of(dataset):
         (own_tables, {"number", "missing", "boolean", "one-hot"}),
         (own_arrays, {"boolean"}),
         (sample_of("zinc"), {"category"}),
-        (sample_of("shapenet-part"), {"category"}),
     ],
-    ids=["tables", "arrays", "zinc", "shapenet-part"],
+    ids=["tables", "arrays", "zinc"],
 )
 def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp_path):
     build = make_build(tmp_path / "build")
@@ -169,7 +170,7 @@ def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp
     for column in dataset.schema.columns:
         names = column.fields or (column.attribute,)
         kinds = build.card.field_kinds(column.key)
-        if column.level != "node" or not kinds:
+        if column.level != "node" or not kinds or column.attribute == "y":
             continue
         rows = dataset[0][column.attribute].numpy().reshape(-1, len(names))
         for name, kind, values in zip(names, kinds, rows.T, strict=True):
@@ -191,10 +192,10 @@ def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp
     assert shown_kinds == expected
 
 
-def test_a_browser_colours_a_flag_as_two_values(tmp_path):
+def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_path):
     dataset = ShardedDataset(own_tables(tmp_path / "build"))
     write_explorer_page([(graph_of_record(dataset, 0), None)], (), tmp_path / "page.html")
-    shown = act(
+    legends, *found = act(
         tmp_path / "page.html",
         """
         const options = [...document.querySelectorAll('#by optgroup[label="Columns"] option')];
@@ -205,10 +206,13 @@ def test_a_browser_colours_a_flag_as_two_values(tmp_path):
           const rows = [...document.querySelectorAll("#legend > button[data-bin]")];
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
-        return legends;""",
+        explorer.search(" p17");
+        const [id] = document.querySelectorAll("#details tr");
+        return [legends, explorer.state.node, id.textContent];""",
         tmp_path,
     )
-    assert shown == {
+    assert found == [17, "idp17"]
+    assert legends == {
         "age": [],
         "age missing": ["has a value", "missing"],
         "paid": ["not paid", "paid"],
@@ -260,6 +264,6 @@ def test_a_field_with_the_name_of_a_column_keeps_its_values(tmp_path):
     page_of(build, tmp_path / "page.html")
     page = page_columns(tmp_path / "page.html")
     record = dataset[0]
-    for name, values in zip(("x", "x y", "z"), record.x.T[3:], strict=True):
+    for name, values in zip(("x", "y", "z"), record.x.T[3:], strict=True):
         np.testing.assert_array_equal(page[name], values)
-    np.testing.assert_array_equal(page["y"], record.y)
+    np.testing.assert_array_equal(page["y"], record.x[:, 4])
