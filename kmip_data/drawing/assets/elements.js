@@ -23,11 +23,13 @@ function element(name, properties = {}, ...children) {
 const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
 const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
 
-// Three significant digits, or as many of a range; integers, which may be identifiers, as they are.
+// Three significant digits, or as many of a range, and all of the integer part; integers, which may be identifiers,
+// as they are.
 function written(value, range = Infinity) {
   if (!Number.isFinite(value)) return "none";
   const more = Math.min(Math.max(Math.floor(Math.log10(Math.abs(value) / range)), 0), 9) || 0;
   if (Number.isInteger(value)) return String(value);
-  const short = Number(value.toPrecision(3 + more));
+  const whole = Math.trunc(Math.abs(value)).toFixed(0).length;
+  const short = Number(value.toPrecision(Math.min(Math.max(3 + more, whole), 17)));
   return Math.abs(short) < 1000 ? String(short) : short.toLocaleString("en", { maximumFractionDigits: 9 });
 }
