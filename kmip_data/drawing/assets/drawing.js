@@ -129,7 +129,8 @@ const FRAGMENT = `#version 300 es
       return;
     }
     float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
-    if (across > 5.0 && radius > 0.7) color.rgb = rim > 0.0 ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
+    vec3 edge = rim > 0.0 ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
+    if (across > 5.0) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
     color.a *= soft;
     if (color.a < 0.02) discard;
   }`;
