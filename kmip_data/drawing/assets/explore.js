@@ -111,7 +111,10 @@ function predictionLines(node) {
 // Neighbours are counted once each, whichever way and however often an edge joins them; edges are all of them.
 function neighbourText(node) {
   const count = state.ball.size - 1;
-  const edges = DEGREES.filter((name) => columns.has(name)).map((name) => `${columns.get(name)(node).toLocaleString("en")} ${name.replace(" of a node", "")}`);
+  const edges = DEGREES.filter((name) => columns.has(name)).map((name) => {
+    const degree = columns.get(name)(node);
+    return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s$|s of a node$/ : / of a node$/, "")}`;
+  });
   return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.`;
 }
 

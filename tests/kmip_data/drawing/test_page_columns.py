@@ -208,10 +208,10 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
         }
         explorer.search(" p17");
         const [id] = document.querySelectorAll("#details tr");
-        return [legends, explorer.state.node, id.textContent];""",
+        return [legends, explorer.state.node, id.textContent, document.querySelector("#story .key").textContent];""",
         tmp_path,
     )
-    assert found == [17, "idp17"]
+    assert found == [17, "idp17", "2 neighbours by 1 outgoing edge and 1 incoming edge."]
     assert legends == {
         "age": [],
         "age missing": ["has a value", "missing"],
