@@ -28,7 +28,7 @@ function confusionTable(all, matrix) {
   const there = all.map((_, i) => i).filter((i) => matrix[i].some(Boolean) || matrix.some((row) => row[i]));
   const [names, counts] = [there.map((i) => all[i]), there.map((i) => there.map((j) => matrix[i][j]))];
   const short = names.map((name) => (names.length > 6 ? name.split(":")[0] : name));
-  const heading = (i) => element("th", { textContent: short[i], title: names[i] });
+  const heading = (i) => element("th", { title: names[i] }, element("span", { textContent: short[i] }));
   const head = element("tr", {}, element("th"), ...names.map((_, i) => heading(i)));
   const rows = counts.map((row, i) => {
     const sum = row.reduce((a, b) => a + b, 0);
@@ -41,7 +41,11 @@ function confusionTable(all, matrix) {
     });
     return element("tr", {}, heading(i), ...cells);
   });
-  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  const isLong = short.some((name) => name.length > 5);
+  const table = element("table", { className: isLong ? "tall" : "" }, element("thead", {}, head), element("tbody", {}, ...rows));
+  const widest = Math.max(...counts.flat()).toLocaleString("en").length;
+  table.style.minWidth = `calc(${isLong ? 8 : 2}em + ${names.length} * (${Math.max(widest, 2)}ch + 6px))`; // columns are equally wide
+  return table;
 }
 
 const along = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);

@@ -225,7 +225,9 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
         page,
         """explorer.show(3);
         document.getElementById("confusion").open = true;
-        const [cell] = document.querySelectorAll("#confusion td");
+        const cells = [...document.querySelectorAll("#confusion td")], [cell] = cells;
+        const widths = cells.map((each) => each.getBoundingClientRect().width);
+        if (Math.max(...widths) > Math.min(...widths) + 1) throw new Error("columns are not equally wide");
         const { right } = document.querySelector("aside").getBoundingClientRect();
         if (cell.getBoundingClientRect().right > right - 150) throw new Error("long names hide the counts");
         return [document.images.length, document.getElementById("words").textContent,
