@@ -194,9 +194,7 @@ def _graph_size_text(record: PlottableRecord, lines: int) -> str:
     return facts
 
 
-def _record_columns(
-    dataset: ShardedDataset, data: Data, has_truth: bool
-) -> Iterator[NamedColumn]:
+def _record_columns(dataset: ShardedDataset, data: Data, has_truth: bool) -> Iterator[NamedColumn]:
     """Yield each field of the stored columns of the nodes of a record.
 
     Ids are texts rather than columns, and labels are no column beside a layer of them.

@@ -337,7 +337,7 @@ def _check_schema(schema: Schema) -> None:
 
 
 def node_id_texts(ids: Array) -> list[str]:
-    """Return the ids of nodes, stored as :data:`NODE_ID`, as texts."""
+    """Return ids of nodes as texts: stored as integers (N,) or as UTF-8 (N, bytes) padded with zeros."""
     if ids.ndim == 1:
         return [*map(str, ids.tolist())]
     return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in ids]

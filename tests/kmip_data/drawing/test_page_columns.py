@@ -207,8 +207,8 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
         explorer.search(" p17");
-        const [id] = document.querySelectorAll("#details tr");
-        return [legends, explorer.state.node, id.textContent, document.querySelector("#story .key").textContent];""",
+        const found = ["#details tr", "#story .key"].map((each) => document.querySelector(each).textContent);
+        return [legends, explorer.state.node, ...found];""",
         tmp_path,
     )
     assert found == [17, "idp17", "2 neighbours by 1 outgoing edge and 1 incoming edge."]
