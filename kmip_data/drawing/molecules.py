@@ -17,20 +17,13 @@ ZINC_ATOM = "atom type"  #: the only atom field of ZINC
 IMAGE_SIZE = (1900, 1000)  #: pixels of a molecule's image, twice its panel
 LABEL_HEIGHT = 24  #: minimum height of atom labels, in these pixels
 BONDS = ("single", "double", "triple", "aromatic")  #: in the order of Open Graph Benchmark
-#: Symbols of the most frequent elements, by atomic number.
-SYMBOLS = {
-    1: "H",
-    5: "B",
-    6: "C",
-    7: "N",
-    8: "O",
-    9: "F",
-    15: "P",
-    16: "S",
-    17: "Cl",
-    35: "Br",
-    53: "I",
-}
+#: Symbols of the elements by atomic number; the first stands for any other atom, as in RDKit.
+SYMBOLS = (
+    "* H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br "
+    "Kr Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb "
+    "Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr "
+    "Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
+).split()
 #: Symbol, hydrogens and charge of each atom type of ZINC (benchmarking-gnns).
 ZINC_TYPES = (
     "C", "O", "N", "F", "CH", "S", "Cl", "O-", "NH+", "Br", "NH3+", "NH2+", "N+", "N-", "S-", "I", "P", "OH+",
@@ -47,6 +40,17 @@ class Atom:
     hydrogens: int | None = None  #: None: inferred from the valence
     aromatic: bool = False
 
+    @property
+    def symbol(self) -> str:
+        """Symbol and charge.
+
+        >>> Atom(11, charge=1).symbol, Atom(8, charge=-2).symbol
+        ('Na⁺', 'O²⁻')
+        """
+        count = "" if abs(self.charge) < 2 else "⁰¹²³⁴⁵⁶⁷⁸⁹"[min(abs(self.charge), 9)]
+        sign = "⁺" if self.charge > 0 else "⁻"
+        return SYMBOLS[self.number] + (count + sign if self.charge else "")
+
 
 def atoms_from_features(fields: Sequence[str], x: Array) -> list[Atom] | None:
     """Return the atoms with the features ``x`` (N, F); None if ``fields`` do not describe atoms.
@@ -61,7 +65,7 @@ def atoms_from_features(fields: Sequence[str], x: Array) -> list[Atom] | None:
             details = {}
             if len(rest) == len(ATOM_FIELDS) - 1:
                 details = {"charge": rest[2] - 5, "hydrogens": rest[3], "aromatic": bool(rest[6])}
-            atoms.append(Atom(min(number + 1, 118), **details))
+            atoms.append(Atom(number + 1 if number < 118 else 0, **details))
         return atoms
     types = x.reshape(-1).astype(np.int64)
     if fields[0] == ZINC_ATOM and types.min() >= 0 and types.max() < len(ZINC_TYPES):
@@ -77,11 +81,10 @@ def bond_types_from_features(fields: Sequence[str], edge_attr: Array) -> I64:
 
 def _parse_zinc_atom(name: str) -> Atom:
     """Parse an atom type such as ``NH2+``."""
-    numbers = {symbol: number for number, symbol in SYMBOLS.items() if number > 1}
     base = name.rstrip("+-")
     symbol, hydrogen, count = base.partition("H")
     hydrogens = int(count or 1) if hydrogen else None
-    return Atom(numbers[symbol], name.count("+") - name.count("-"), hydrogens)
+    return Atom(SYMBOLS.index(symbol), name.count("+") - name.count("-"), hydrogens)
 
 
 def draw_molecule(

@@ -12,7 +12,6 @@ import numpy as np
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import (
-    SYMBOLS,
     atoms_from_features,
     bond_types_from_features,
     draw_molecule,
@@ -167,14 +166,15 @@ def element_layer(fields: Sequence[str], x: Array) -> Layer | None:
     atoms = atoms_from_features(fields, x)
     if atoms is None:
         return None
-    distinct, codes = np.unique([atom.number for atom in atoms], return_inverse=True)
-    numbers = distinct.tolist()
+    kinds = sorted({(atom.number, abs(atom.charge), atom.symbol) for atom in atoms})
+    numbers, _, symbols = zip(*kinds, strict=True)
+    codes = np.array([symbols.index(atom.symbol) for atom in atoms])
     return Categories(
         "element",
         codes.astype(np.uint8),
-        tuple(SYMBOLS.get(number, f"element {number}") for number in numbers),
+        symbols,
         lambda: element_colors(numbers),
-        "of the atoms",
+        "of the atoms, with their charges",
     )
 
 

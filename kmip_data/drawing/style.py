@@ -297,8 +297,8 @@ S3DIS_COLORS = {
 }  # fmt: skip
 #: Colours of elements by Corey, Pauling and Koltun, as in Jmol, with a darker grey for carbon.
 CPK_COLORS = {
-    1: "#ffffff", 5: "#ffb5b5", 6: "#808080", 7: "#3050f8", 8: "#ff0d0d", 9: "#90e050", 15: "#ff8000",
-    16: "#ffff30", 17: "#1ff01f", 35: "#a62929",
+    1: "#ffffff", 5: "#ffb5b5", 6: "#808080", 7: "#3050f8", 8: "#ff0d0d", 9: "#90e050", 11: "#ab5cf2",
+    15: "#ff8000", 16: "#ffff30", 17: "#1ff01f", 35: "#a62929", 53: "#940094",
 }  # fmt: skip
 OTHER_ELEMENT = "#ff1493"
 ColorFunction = Callable[[], Sequence[str]]  #: function that returns colours for the current style

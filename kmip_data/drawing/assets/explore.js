@@ -233,9 +233,9 @@ function drawSymbols(pen) {
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle", fillStyle: ink("ground") });
   for (let node = 0; node < x.length; node++) {
     const symbol = layer.labels[layer.codes[node]];
-    if (symbol === "C" || symbol.length > 2 || !passes(node) || (held >= 0 && node !== held)) continue;
+    if (symbol === "C" || symbol.length > 4 || !passes(node) || (held >= 0 && node !== held)) continue;
     const [across, down] = placeOf(node);
-    pen.fillText(symbol, across, down + 0.05 * size);
+    pen.fillText(symbol, across, down + 0.05 * size, 0.62 * diameter);
   }
 }
 
