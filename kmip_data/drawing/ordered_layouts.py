@@ -8,6 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.drawing.layouts import adjacency_matrix, spring_layout
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -16,6 +17,8 @@ MAX_LAYER = 60  #: nodes next to each other in a layer
 MIN_LAYERS = 3
 MAX_LAYERS = 100
 MIN_SIDE = 4  #: rows and columns of a lattice; a complete graph of nine nodes has three of each
+LATTICE = "a lattice, row by row"  #: first words about the positions of a lattice
+STUB_LENGTH = 0.45  #: of an edge that leaves a lattice at a border
 SWEEPS = 8  #: passes over the layers that move nodes towards their neighbours
 
 
@@ -28,11 +31,30 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
     width = lattice_width(edge_index, nodes)
     if width:
         rows, columns = np.divmod(np.arange(nodes), width)
-        return np.column_stack([columns, -rows]).astype(np.float64), "a lattice, row by row"
+        positions = np.column_stack([columns, -rows]).astype(np.float64)
+        origin = LATTICE
+        joining = int(joins_borders(positions[edge_index.T]).sum())
+        if joining:
+            origin += f"; {count_with_noun(joining, 'edge')} between opposite borders"
+        return positions, origin
     layers = layers_of_nodes(edge_index, nodes)
     if layers is not None:
         return _layered_positions(edge_index, layers), "in layers along the edges"
     return spring_layout(edge_index, nodes), "positions by springs, not from the data"
+
+
+def joins_borders(segments: F64) -> Array:
+    """Return True for each edge of a lattice (E, 2, 2) that joins opposite borders, bool (E,)."""
+    return np.abs(segments[:, 1] - segments[:, 0]).max(axis=1) > 1
+
+
+def stubs_beyond_borders(segments: F64) -> F64:
+    """Return the edges of a lattice (E, 2, 2), those between opposite borders as stubs that leave it."""
+    along = segments[:, 1] - segments[:, 0]
+    outwards = np.where(np.abs(along) > 1, -np.sign(along), along)
+    is_stub = joins_borders(segments)[:, None]
+    ends = np.where(is_stub, segments[:, 0] + STUB_LENGTH * outwards, segments[:, 1])
+    return np.stack([segments[:, 0], ends], axis=1)
 
 
 def lattice_width(edge_index: I64, nodes: int) -> int:

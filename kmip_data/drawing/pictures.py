@@ -13,6 +13,7 @@ import numpy as np
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale
 from kmip_data.drawing.maps import format_length, round_length
+from kmip_data.drawing.ordered_layouts import LATTICE, stubs_beyond_borders
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
 from kmip_data.drawing.plotted_layers import draw_color_bar, node_colors, shorten_middle
 from kmip_data.drawing.style import (
@@ -150,7 +151,7 @@ def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
     has_own_colors = layer is not None and layer is record.own_colors
     style = current_style()
     line_color = style.line_color if has_own_colors else style.secondary_color
-    _add_lines(axes, record.pos[record.edge_index.T], line_color, width)
+    _add_lines(axes, _segments(record, record.edge_index), line_color, width)
     if record.is_directed and record.pos.shape[1] == 2:
         _add_arrows(axes, record, line_color)
     colors = node_colors(layer, len(record.pos))
@@ -245,7 +246,7 @@ def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
 
     edges = record.sample_edges()
     count = edges.shape[1]
-    segments = record.pos[edges.T]
+    segments = _segments(record, edges)
     joins_classes = np.zeros(count, bool)
     width = 0.8 if count <= 2 * MAX_SHARED_PANEL_NODES else 0.35
     if record.y is not None:
@@ -264,6 +265,14 @@ def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
     if record.y is not None:
         lines.append(f"{_class_joining_text(record)}, highlighted")
     _set_title(axes, *lines)
+
+
+def _segments(record: PlottableRecord, edges: I64) -> Array:
+    """Return the ends (E, 2, 2 or 3) of the lines of edges (2, E)."""
+    segments = record.pos[edges.T]
+    if record.position_source.startswith(LATTICE):
+        return stubs_beyond_borders(segments)
+    return segments
 
 
 def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> None:

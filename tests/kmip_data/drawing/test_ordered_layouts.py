@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmip_data.drawing.ordered_layouts import MAX_LAYER, arrange, lattice_width, layers_of_nodes
+from kmip_data.drawing.ordered_layouts import (
+    MAX_LAYER,
+    arrange,
+    lattice_width,
+    layers_of_nodes,
+    stubs_beyond_borders,
+)
 
 
 def lattice(width, height, *, diagonal, periodic):
@@ -33,7 +39,12 @@ def test_a_lattice_is_found_unless_an_edge_is_missing(width, height, diagonal, p
     nodes = width * height
     assert lattice_width(edges, nodes) in {width, nodes // width}
     pos, origin = arrange(edges, nodes)
-    assert origin.startswith("a lattice")
+    joining = 2 * (width + height)
+    if diagonal:
+        joining = 2 * (3 * (width + height) - 2)
+    assert (f"; {joining} edges between opposite borders" in origin) == periodic, origin
+    drawn = stubs_beyond_borders(pos[edges.T])
+    assert np.abs(np.diff(drawn, axis=1)).max() <= 1, "no line runs below others"
     assert len(np.unique(pos, axis=0)) == nodes
     without = (edges != 0).any(axis=0) & ~((edges == 0).any(axis=0) & (edges == 1).any(axis=0))
     assert lattice_width(edges[:, without], nodes) != width, "no edge from 0 to 1"
