@@ -60,7 +60,7 @@ def plot_records(
 
     The panels are the graph, the degrees of its nodes, and its classes or label. A graph with
     :data:`MAX_SHARED_PANEL_NODES` nodes or more, or with an image, has separate panels for points
-    and edges (dark if they join two classes), where points have their own colours if there are any;
+    and edges (grey if they join two classes), where points have their own colours if there are any;
     a molecule is drawn as a formula. ``title`` names the data (and marks a sample), ``footer`` has
     the attribution that the license requires, ``up`` is the axis that points up, and ``labels`` has
     the labels of all graphs. Classes without a name in ``class_names`` are shown by number.
@@ -253,17 +253,17 @@ def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
         sources, targets = record.y[edges]
         joins_classes = sources != targets
     colors = node_colors(layer, len(record.pos))[edges[1]]
-    if record.pos.shape[1] == 3:
-        colors = _fade_by_distance(axes, segments.mean(axis=1), colors)
-    _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width)
-    _add_lines(axes, segments[joins_classes], current_style().text_color, width)
+    # Pale and below, where they would hide the others. These are opaque and not paler with distance:
+    # the floor's blue would become the window's.
+    _add_lines(axes, segments[joins_classes], current_style().line_color, width / 2, alpha=1)
+    _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width, alpha=1)
 
     total = record.edge_index.shape[1]
     lines = [count_with_noun(total, "edge")]
     if count < total:
         lines = [f"{count:,} of {total:,} edges"]
     if record.y is not None:
-        lines.append(f"{_class_joining_text(record)}, highlighted")
+        lines.append(f"{_class_joining_text(record)}, drawn grey")
     _set_title(axes, *lines)
 
 
@@ -275,13 +275,15 @@ def _segments(record: PlottableRecord, edges: I64) -> Array:
     return segments
 
 
-def _add_lines(axes: Axes, segments: Array, colors: object, width: float) -> None:
+def _add_lines(
+    axes: Axes, segments: Array, colors: object, width: float, alpha: float = 0.65
+) -> None:
     """Add lines (E, 2, 2 or 3) with a width in points."""
     from matplotlib.collections import LineCollection
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
     lines: Any = Line3DCollection if segments.shape[-1] == 3 else LineCollection
-    style = {"alpha": 0.65, "clip_on": False, "linewidths": width * _relative_figure_size(axes)}
+    style = {"alpha": alpha, "clip_on": False, "linewidths": width * _relative_figure_size(axes)}
     axes.add_collection(lines(segments, colors=colors, **style))
 
 
@@ -390,8 +392,8 @@ def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
 def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
     """Return the bins for the degrees of all records, and the lower end of a logarithmic axis.
 
-    Hubs need a logarithmic axis, which shows a single node; 0 stands for a linear axis. Bins hold
-    one degree each, or grow by a factor above :data:`DEGREE_BINS`.
+    Hubs need a logarithmic axis, which shows a single node, and bins that grow by a factor; 0 stands
+    for a linear axis.
     """
     max_degrees = []
     least_share = 0.0
@@ -401,11 +403,11 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
         if max_degrees[-1] > 10 * max(1, len(record.edge_index[0]) / max(1, len(record.pos))):
             least_share = 0.7 / max(len(other.pos) for other in records)
     max_degree = max(max_degrees)
-    bins = np.arange(max_degree + 2, dtype=np.float64)
-    if max_degree >= DEGREE_BINS:
-        bins = np.unique(np.rint(np.geomspace(1, max_degree + 1, DEGREE_BINS)))
-        bins = np.concatenate([[0], bins])
-    return bins - 0.5, least_share
+    if least_share:
+        grown = np.unique(np.rint(np.geomspace(1, max_degree + 1, DEGREE_BINS)))
+        return np.concatenate([[0], grown]) - 0.5, least_share
+    step = -(-(max_degree + 1) // DEGREE_BINS)
+    return np.arange(0, max_degree + step + 1, step, dtype=np.float64) - 0.5, least_share
 
 
 def _draw_degrees(
@@ -432,7 +434,7 @@ def _draw_degrees(
     axes.set(xlabel="edges of a node", ylabel="share of nodes")
     # The legend stands in place of a title, above the bars.
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0)
-    if np.ptp(np.diff(bins)):  # an axis that is logarithmic and has 0
+    if log:  # and yet with 0
         axes.set_xscale("function", functions=(lambda x: np.log(x + 1), lambda x: np.exp(x) - 1))
         axes.set_xticks([tick for tick in DEGREE_TICKS if tick < bins[-1]])
         axes.xaxis.set_major_formatter(PLAIN_NUMBER)
