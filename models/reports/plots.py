@@ -28,6 +28,7 @@ from kmip_data.drawing.style import (
     new_figure,
     using_style,
 )
+from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names
 from kmip_data.models.reports.result_tables import Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import (
@@ -129,6 +130,7 @@ def draw_learning_curves(figure: Figure, table: Table, colors: ModelColors) -> N
         )
     axes.set(xlabel="epoch", ylabel=f"{metric_title(metric)} on val")
     axes.locator_params("x", integer=True)
+    axes.set_title(f"{_data_name(table)}: {all_metrics()[metric].title} over epochs")
     if axes.dataLim.width == 0:  # a run of one epoch
         axes.set(xlim=(0, 2), xticks=[1])
     axes.grid()
@@ -193,7 +195,7 @@ def draw_over_hours(figure: Figure, table: Table, colors: ModelColors) -> None:
         axes.errorbar(per_hour * paper_hours, result.mean, std, **style, **ERROR_BAR_STYLE)
     axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
     label_plain_ticks(axes.xaxis)
-    axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
+    axes.set_title(f"{_data_name(table)}: {all_metrics()[metric].title} over training time")
     axes.grid()
     marks = {"val, by epoch": "-", "test, at its weights' epoch": "o"}
     if paper:
@@ -294,7 +296,7 @@ def draw_frontier(figure: Figure, table: Table, colors: ModelColors) -> None:
     )
     axes.margins(0.1)
     label_plain_ticks(axes.xaxis)
-    axes.set_title(f"{ours[0]['dataset']}: Pareto frontier of k (numbers at points)")
+    axes.set_title(f"{_data_name(table)}: Pareto frontier of k (numbers at points)")
     axes.grid()
     _add_legend(figure, {name: colors[name] for name in curves}, marks)
 
@@ -347,6 +349,12 @@ def pareto_frontier(points: Sequence[tuple[float, float]], *, higher_is_better: 
             best = loss
             frontier.append(index)
     return frontier
+
+
+def _data_name(table: Table) -> str:
+    """Return the name of the data of a table, with -sample for a sample."""
+    first = table.rows[0]
+    return label_of_dataset(first["dataset"], sample="sample" in first["share"])
 
 
 def _unit_factor(metric: str) -> float:

@@ -121,6 +121,7 @@ def test_the_paper_is_drawn_only_with_complete_data(tmp_path):
         write_run(home, 0.52, dataset="paris", model="gcn", complete=complete)
         (table,) = tables(home)
         curves, hours = plots_of_table(table, ModelColors())
+        assert "paris: accuracy over epochs</text>" in curves
         assert "over training time" in hours
         assert ("gps-bigbird</text>" in hours) == complete
         assert ("the paper's test, at the end; one 40 GB A100</text>" in hours) == complete
