@@ -30,6 +30,7 @@ from kmip_data.text import format_parameters
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
+    from kmip_data.drawing.numpy_records import Records
     from kmip_data.reading.dataset import ShardedDataset
 
 DEFAULT_RECORDS = 3  #: records drawn by default
@@ -151,7 +152,8 @@ def draw_build(
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     positions = parse_record_positions(records, len(dataset), where)
-
+    if records is None:
+        positions = _move_to_other_classes(positions, dataset)
     plottable_records = [read_plottable_record(dataset, position) for position in positions]
     pictures = source_pictures(build, home, [record.key for record in plottable_records])
     for number, record in enumerate(plottable_records):
@@ -161,7 +163,7 @@ def draw_build(
         plottable_records,
         path,
         title=card.heading,
-        footer=f"{format_parameters(card.parameters)}\n{card.license.get('notice', '')}",
+        footer=f"{card.sources or format_parameters(card.parameters)}\n{card.license.get('notice', '')}",
         class_names=dataset.card.class_names,
         up=up_axis_name(card),
         labels=label_distribution(dataset),
@@ -170,6 +172,23 @@ def draw_build(
     for position, record in zip(positions, plottable_records, strict=True):
         facts.append({"position": int(dataset.records[position]), "key": record.key})
     return {"records": facts}
+
+
+def _move_to_other_classes(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
+    """Return each position, or the next one whose graph has a class that no previous one has."""
+    import numpy as np
+
+    from kmip_data.drawing.plottable_record import label_values
+
+    column = dataset.schema.y_column
+    if column is None or column.level != "graph" or not column.num_classes or column.shape:
+        return positions
+    classes = label_values(dataset, column).reshape(-1)
+    moved: list[int] = []
+    for position in positions:
+        is_other = ~np.isin(classes[position:], classes[moved])
+        moved.append(position + int(np.argmax(is_other)))  # 0 if no other class follows
+    return list(dict.fromkeys(moved))
 
 
 def add_picture_to_page(build: Build) -> None:

@@ -18,12 +18,13 @@ IMAGE_SIZE = (1900, 1000)  #: pixels of a molecule's image, twice its panel
 LABEL_HEIGHT = 24  #: minimum height of atom labels, in these pixels
 BONDS = ("single", "double", "triple", "aromatic")  #: in the order of Open Graph Benchmark
 #: Symbols of the elements by atomic number; the first stands for any other atom, as in RDKit.
-SYMBOLS = (
+_SYMBOLS = (
     "* H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br "
     "Kr Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb "
     "Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr "
     "Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
-).split()
+)
+SYMBOLS = _SYMBOLS.split()
 #: Symbol, hydrogens and charge of each atom type of ZINC (benchmarking-gnns).
 ZINC_TYPES = (
     "C", "O", "N", "F", "CH", "S", "Cl", "O-", "NH+", "Br", "NH3+", "NH2+", "N+", "N-", "S-", "I", "P", "OH+",

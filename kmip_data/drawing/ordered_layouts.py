@@ -45,7 +45,7 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
 
 def joins_borders(segments: F64) -> Array:
     """Return True for each edge of a lattice (E, 2, 2) that joins opposite borders, bool (E,)."""
-    return np.abs(segments[:, 1] - segments[:, 0]).max(axis=1) > 1
+    return np.asarray(np.abs(segments[:, 1] - segments[:, 0]).max(axis=1) > 1)
 
 
 def stubs_beyond_borders(segments: F64) -> F64:

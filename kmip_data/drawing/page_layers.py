@@ -54,8 +54,8 @@ class ArrayPacker:
 
         A scale of few distinct values is stored as codes and a table of values.
         """
-        if isinstance(layer, Scale):
-            layer = _constant_layer(layer) or layer
+        if isinstance(layer, Scale) and np.ptp(layer.values) == 0:
+            layer = _constant_layer(layer)
         header: Json = {"name": layer.name}
         if layer.note:
             header["note"] = layer.note
@@ -116,16 +116,12 @@ def _distinct_name(name: str, prefix: str, taken: Collection[str]) -> str:
     return name
 
 
-def _constant_layer(layer: Scale) -> Categories | None:
-    """Return the layer of a single value, which needs no ramp; None if values differ."""
-    value = np.unique(layer.values)
-    if len(value) != 1 or not np.isfinite(value).all():
-        return None
-    label = f"{value[0]:g} {layer.unit}".strip()
+def _constant_layer(layer: Scale) -> Categories:
+    """Return the layer of values that are all equal, which needs no ramp."""
+    value = layer.values[:1].astype(np.float64)
+    label = f"{value.item():g} {layer.unit}".strip()
     codes = np.zeros(len(layer.values), np.int64)
-    return replace(
-        class_layer(layer.name, codes, (label,), layer.note), values=value.astype(np.float64)
-    )
+    return replace(class_layer(layer.name, codes, (label,), layer.note), values=value)
 
 
 def _column_layer(name: str, values: Array, kind: FieldKind) -> Layer:

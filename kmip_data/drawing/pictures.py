@@ -148,15 +148,15 @@ def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
     _set_title(axes, *lines)
     _set_limits(axes, record.pos, up)
     width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
-    has_own_colors = layer is not None and layer is record.own_colors
+    has_own_colors = layer is record.own_colors
     style = current_style()
     line_color = style.line_color if has_own_colors else style.secondary_color
     _add_lines(axes, _segments(record, record.edge_index), line_color, width)
     if record.is_directed and record.pos.shape[1] == 2:
         _add_arrows(axes, record, line_color)
     colors = node_colors(layer, len(record.pos))
-    outline_color = style.secondary_color if has_own_colors else style.background_color
-    _add_points(axes, record, colors, outline=0.6, outline_color=outline_color)
+    outline = style.secondary_color if has_own_colors else style.background_color
+    _add_points(axes, record, colors, outline)
 
 
 def _add_arrows(axes: Axes, record: PlottableRecord, color: str) -> None:
@@ -193,29 +193,22 @@ def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, up: s
         lines[-1] += ", in their own colours"
     _set_title(axes, *lines)
     _set_limits(axes, record.pos, up)
-    outline = 0.0
+    outline = "none"
     if record.picture is not None:
         _draw_picture(axes, record.picture)
-        outline = 0.5
-    _add_points(axes, record, node_colors(layer, len(record.pos)), outline=outline)
+        outline = current_style().background_color
+    _add_points(axes, record, node_colors(layer, len(record.pos)), outline)
     if record.metres:
         _add_metre_bar(axes, record)
 
 
-def _add_points(
-    axes: Axes,
-    record: PlottableRecord,
-    colors: F64,
-    *,
-    outline: float = 0.0,
-    outline_color: str | None = None,
-) -> None:
+def _add_points(axes: Axes, record: PlottableRecord, colors: F64, outline: str) -> None:
     """Draw the nodes, larger if there are few, and in 3D paler with distance."""
     count = max(1, len(record.pos))
     style: dict[str, object] = {
         "s": float(np.clip(14_000 / count, 3, MAX_POINT_AREA)) * _relative_figure_size(axes) ** 2,
-        "linewidths": outline * _relative_figure_size(axes),
-        "edgecolors": outline_color or current_style().background_color,
+        "linewidths": 0.6 * _relative_figure_size(axes),
+        "edgecolors": outline,
         "clip_on": False,
         "zorder": 3,
     }
@@ -303,7 +296,8 @@ def _record_lines(record: PlottableRecord, *, edges: bool = False) -> list[str]:
             facts += ", directed"
     if record.position_source:
         facts += f" ({record.position_source})"
-    return [record.key, facts]
+    name = f"record {record.key}" if record.key.isdigit() else record.key
+    return [name, facts]
 
 
 def _set_title(axes: Axes, *lines: str) -> None:

@@ -282,15 +282,18 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
         facts = BuildFacts(dataset.card)
         counts = np.array(facts.class_counts, np.int64)
         return Labels(tuple(facts.class_names), column.unit, counts) if counts.size else None
-    if isinstance(dataset, Records):
-        values = dataset.graph_column_values(column)
-    else:
-        values = getattr(dataset, column.attribute).numpy()
-    values = values.reshape(len(dataset), -1)
+    values = label_values(dataset, column).reshape(len(dataset), -1)
     names = column.fields
     if not names and values.shape[1] > 1:
         names = tuple(map(str, range(values.shape[1])))
     return Labels(names, column.unit, values=values.astype(np.float32))
+
+
+def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
+    """Return the labels of all graphs."""
+    if isinstance(dataset, Records):
+        return dataset.graph_column_values(column)
+    return np.asarray(getattr(dataset, column.attribute).numpy())
 
 
 def up_axis_name(card: Card) -> Literal["y", "z"]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from support.builds.written import s3dis_records, s3dis_schema, write_build
+from torch_geometric.data import Data
 
+import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.preview import draw_build, parse_record_positions
 from kmip_data.errors import UsageError
@@ -23,6 +26,15 @@ def test_three_records_of_a_part_are_drawn_by_their_index_in_the_build(build, tm
         facts = draw_build(build, tmp_path / "p", home, part=part)
         assert [record["position"] for record in facts["records"]] == records
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
+
+
+def test_records_have_different_classes_if_there_are(tmp_path):
+    classes = [0, 1, 2, 0, 1, 2, 0, 1, 1]
+    x = torch.zeros(2, 1)
+    graphs = [Data(x=x, edge_index=torch.tensor([[0], [1]]), y=number) for number in classes]
+    build = kmip_data.save(graphs, tmp_path / "b")
+    facts = draw_build(build, tmp_path / "p.png", Home(tmp_path / "home"))
+    assert [record["position"] for record in facts["records"]] == [1, 5, 7]
 
 
 def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
