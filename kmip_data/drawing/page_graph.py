@@ -169,9 +169,11 @@ def graph_of_record(
     header["key"] = record.key
     header["facts"] = _graph_size_text(record, lines.shape[1])
     header["options"] = format_parameters(card.parameters)
+    labels = dataset.schema.y_column
     header["explore"] = {
         "hops": 1,
         "label": record.label,
+        "is_class": bool(labels and labels.num_classes and not labels.shape),  # one, to be met
         "crowded": lines.shape[1] > max(MAX_EDGES_PER_NODE * nodes, MIN_CROWD),
     }
     return PageGraph(

@@ -324,11 +324,12 @@ function readKeys(keys) {
   return { nodes, place, of, all: keys.all };
 }
 
-function showFigures({ runs = [], label, split, curves }) {
+function showFigures({ runs = [], label, is_class, split, curves }) {
   const line = (text) => text.replaceAll("\n", ", ");
   const said = label ? [`Label: ${line(label)}`] : [];
   for (const { run, words } of runs) {
-    if (words) said.push(`Predicted: ${line(words)}${label === words ? ": right" : ""}`);
+    const verdict = label === words ? ": right" : is_class && label !== "no class" ? ": wrong" : "";
+    if (words) said.push(`Predicted: ${line(words)}${verdict}`);
     said.push(`Run ${run}`);
   }
   $("words").hidden = !said.length;
