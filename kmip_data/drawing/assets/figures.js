@@ -80,7 +80,7 @@ const referencesOf = (runs, column) => new Map(runs.flatMap((run) => Object.entr
 function curveChart(runs, column) {
   const curves = grouped(runs, column);
   const isPercent = runs.some(({ percent = [] }) => percent.includes(column));
-  const text = (value) => (isPercent ? `${written(100 * value)} %` : written(value));
+  const text = (value) => (isPercent ? `${written(100 * value)}\u00a0%` : written(value));
   const all = curves.flatMap(({ points }) => points);
   const [least, most] = extent([...all.flatMap(({ low, high }) => [low, high]), ...referencesOf(runs, column).values()]);
   const last = extent(all.map(({ step }) => step).concat(1))[1];
@@ -192,7 +192,11 @@ function errorChart({ rows, note, unit, step }, most) {
 function showAnswers(runs, place) {
   const rows = new Map(runs.flatMap(({ answers = [] }) => answers).map((row) => [row.join("\n"), row]));
   place.hidden = rows.size < 2;
-  const row = ([name, value]) => element("tr", {}, element("th", { textContent: name }), element("td", { textContent: value }));
+  const row = ([name, value]) => {
+    const [number, spread] = value.split(/(?= ±)/); // numbers are below each other, whatever follows them
+    const cells = [number, ...(spread ? [spread] : [])].map((textContent) => element("td", { textContent }));
+    return element("tr", {}, element("th", { textContent: name }), ...cells);
+  };
   // The metric, then the runs, then the reference answers.
   const order = ([name, value]) => (value ? 1 + !runs.some((run) => run.name === name) : 0);
   const sorted = [...rows.values()].sort((a, b) => order(a) - order(b));

@@ -135,7 +135,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         return {{ bends: bends.size, loops: turns.size,
                  node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
                  matrix: [...document.querySelectorAll("#confusion td")].map((each) => each.textContent),
-                 curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
+                 curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves").replaceAll("\u00a0", " "),
                  references: document.querySelectorAll("#curves .reference").length,
                  spreads: document.querySelectorAll("#curves .spread").length,
                  bands: document.querySelectorAll("#curves path.band").length,
@@ -211,6 +211,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
     graph = city_graph(build, [(HOSTILE, answer.classes)], answer.split)
     graph = replace(graph, title=HOSTILE)
+    graph.header["explore"] |= {"label": "yes", "is_class": True}
     for layer in graph.header["layers"]:
         layer["labels"] = [f"{name} {HOSTILE * 2}" for name in layer.get("labels", ())] or None
     page = tmp_path / "page.html"
@@ -235,7 +236,11 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
         tmp_path,
     )
     dataset, _, name = HOSTILE.partition("/")
-    texts = [f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE, f"{name} on {dataset}"]
+    texts = [
+        f"Label: yes\nPredicted: {HOSTILE}: wrong\nRun {HOSTILE}",
+        HOSTILE,
+        f"{name} on {dataset}",
+    ]
     assert shown == [0, *texts]
 
 
