@@ -194,11 +194,11 @@ function drawMarks() {
     pen.translate(left, top);
     if (state.layer.levels) drawKnown(pen);
     else drawHeld(pen);
-    drawSymbols(pen);
     const marked = state.node >= 0 ? state.node : state.hovered;
     for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 5], ["#000", 2]]) {
-      Object.assign(disc(pen, marked, 9), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
+      Object.assign(disc(pen, marked, markRadius(marked)), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
     }
+    drawSymbols(pen);
     pen.restore();
   }
   const tip = $("tip");
@@ -210,6 +210,17 @@ function drawMarks() {
 }
 
 const placeOf = (node) => view.toScreen(x[node], y[node]);
+
+// The mark around the node that is pointed at, or is held and therefore larger, leaves the node free.
+const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * state.diameter + 3);
+const ringRadius = (node) => (node === state.node ? markRadius(node) : state.diameter / 2 + 2);
+
+// Where the ring around a node crosses the line to another.
+function rimOf(node, other) {
+  const [[ax, ay], [bx, by]] = [placeOf(node), placeOf(other)];
+  const share = Math.min(ringRadius(node) / Math.hypot(bx - ax, by - ay), 0.5);
+  return [ax + share * (bx - ax), ay + share * (by - ay)];
+}
 
 function disc(pen, node, radius) {
   pen.beginPath();
@@ -226,14 +237,14 @@ function drawKnown(pen) {
 
 // Symbols of atoms inside their discs, whatever they are coloured by; carbon has none, as in structural formulas.
 function drawSymbols(pen) {
-  const { diameter, node: held } = state;
+  const { diameter, node: held, ball } = state;
   const layer = layers.find(({ name }) => name === "element");
   if (!layer || diameter < 9) return;
   const size = Math.min(0.72 * diameter, 18);
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle", fillStyle: ink("ground") });
   for (let node = 0; node < x.length; node++) {
     const symbol = layer.labels[layer.codes[node]];
-    if (symbol === "C" || symbol.length > 4 || !passes(node) || (held >= 0 && node !== held)) continue;
+    if (symbol === "C" || symbol.length > 4 || !passes(node) || (held >= 0 && !ball.has(node))) continue;
     const [across, down] = placeOf(node);
     pen.fillText(symbol, across, down + 0.05 * size, 0.62 * diameter);
   }
@@ -243,18 +254,18 @@ function drawSymbols(pen) {
 // where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
   const { node, ball, path, links } = state;
-  const stroke = (style, nodes) => {
+  const stroke = (style, places) => {
     pen.beginPath();
-    nodes.forEach((each, i) => pen[i ? "lineTo" : "moveTo"](...placeOf(each)));
+    places.forEach((place, i) => pen[i ? "lineTo" : "moveTo"](...place));
     Object.assign(pen, style).stroke();
   };
-  const ring = (each, strokeStyle) => Object.assign(disc(pen, each, state.diameter / 2 + 2), { strokeStyle, lineWidth: 1.5, globalAlpha: 1 }).stroke();
+  const ring = (each, strokeStyle) => Object.assign(disc(pen, each, ringRadius(each)), { strokeStyle, lineWidth: 1.5, globalAlpha: 1 }).stroke();
 
   if (path) {
     const [strokeStyle, lineJoin] = [hueNow(INKS.path), "round"];
-    stroke({ strokeStyle, lineJoin, lineWidth: 9 }, path.path);
+    stroke({ strokeStyle, lineJoin, lineWidth: 9 }, path.path.map(placeOf));
     pen.globalCompositeOperation = "destination-out"; // its middle
-    stroke({ lineWidth: 5 }, path.path);
+    stroke({ lineWidth: 5 }, path.path.map(placeOf));
     pen.globalCompositeOperation = "source-over";
     ring(path.to, strokeStyle);
   }
@@ -262,7 +273,7 @@ function drawHeld(pen) {
   const { hops } = header.explore;
   const color = hueNow(INKS.ball);
   for (const [from, to, isOneWay] of state.edges) {
-    stroke({ strokeStyle: color, fillStyle: color, lineWidth: 2, globalAlpha: 0.9 }, [from, to]);
+    stroke({ strokeStyle: color, fillStyle: color, lineWidth: 2, globalAlpha: 0.9 }, [rimOf(from, to), rimOf(to, from)]);
     if (isOneWay) arrow(pen, from, to);
   }
   for (const [each, hop] of ball) {
@@ -282,11 +293,11 @@ function drawHeld(pen) {
 
 // The head of an arrow that ends at the rim of its target.
 function arrow(pen, from, to) {
-  const [[ax, ay], [bx, by]] = [placeOf(from), placeOf(to)];
-  const [angle, back] = [Math.atan2(by - ay, bx - ax), state.diameter / 2 + 2];
+  const [[ax, ay], [bx, by]] = [placeOf(from), rimOf(to, from)];
+  const angle = Math.atan2(by - ay, bx - ax);
   pen.beginPath();
   for (const [turn, far] of [[0, 0], [0.4, 11], [-0.4, 11]]) {
-    pen.lineTo(bx - back * Math.cos(angle) - far * Math.cos(angle + turn), by - back * Math.sin(angle) - far * Math.sin(angle + turn));
+    pen.lineTo(bx - far * Math.cos(angle + turn), by - far * Math.sin(angle + turn));
   }
   pen.fill();
 }
