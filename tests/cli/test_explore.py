@@ -126,7 +126,12 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
         explorer.show(7);
         const at = view.toScreen(x[7], y[7]), found = cityMap.find(...at);
         const near = view.toScreen(x[found], y[found]);
-        return { seen, before, above, turned, kept, moved: view.center, inside, pinch,
+        const by = document.getElementById("by");
+        by.value = [...by.options].find(({ textContent }) => textContent === "outgoing edges").value;
+        by.dispatchEvent(new Event("change"));
+        const bars = [...document.querySelectorAll(".histogram button")].map(({ title }) => title);
+        const ticks = [...document.querySelectorAll("#legend .ends span")].map((each) => each.textContent);
+        return { bars, ticks, seen, before, above, turned, kept, moved: view.center, inside, pinch,
                  off: Math.hypot(at[0] - near[0], at[1] - near[1]),
                  lines: explorer.state.lines, story: document.getElementById("story").textContent };""",
         tmp_path,
@@ -138,7 +143,10 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
     assert view["pinch"] == pytest.approx(2.0)
     assert view["off"] < 24, "the node pointed at, or one in front of it"
     assert isinstance(view["lines"], bool)
-    assert re.search(r"\d+ neighbours by \d+ outgoing edges and \d+ incoming edges", view["story"])
+    counts = [re.fullmatch(r"\d+(?: to \d+)?: ([\d,]+)", bar)[1] for bar in view["bars"]]
+    assert sum(int(count.replace(",", "")) for count in counts) == 4_096
+    assert all(re.fullmatch(r"([≤≥] )?\d+|", tick) for tick in view["ticks"]), "edges are whole"
+    assert re.search(r"\d+ neighbours by \d+ outgoing edges and \d+ incoming edges?", view["story"])
 
 
 def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):

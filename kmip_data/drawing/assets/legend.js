@@ -1,6 +1,6 @@
 // The legend of what the graph is coloured by. Its rows and bars are buttons: those that are pressed are shown alone.
 
-const BINS = 24; // of a histogram
+const BINS = 24; // of a histogram, at most
 let rangeText, wholeText; // of a scale: the values between two edges of bars, and all of them
 
 // RGBA bytes of hex colours.
@@ -74,19 +74,29 @@ function legendOfScale(layer) {
   const place = (value) => Math.min(Math.max((toAxis(value) - first) / (span || 1), 0), 1);
   const valueAt = (share) => fromAxis(first + span * share);
   state.at = Float32Array.from(x.keys(), (node) => (Number.isFinite(numbers(node)) ? place(numbers(node)) : NONE));
-  state.binOf = (node) => (state.at[node] < 0 ? NONE : Math.min(Math.floor(state.at[node] * BINS), BINS - 1));
+  // Bars of whole numbers stand for equally many of them each: otherwise some would be empty.
+  const isWhole = x.every((_, node) => !Number.isFinite(numbers(node)) || Number.isInteger(numbers(node)));
+  const step = isWhole && !is_log ? Math.ceil((high - low + 1) / BINS) : 0;
+  const bins = step ? Math.ceil((high - low + 1) / step) : BINS;
+  const binAt = (at) => (step ? Math.floor(Math.round(at * span) / step) : Math.min(Math.floor(at * BINS), BINS - 1));
+  state.binOf = (node) => (state.at[node] < 0 ? NONE : binAt(state.at[node]));
   const colors = onGround(center === undefined ? header.ramp : header.diverging);
   drawing.paint(bytesOf(colors), true);
   const without = missing ? [legendRow("no value", ink("missing"), missing, NONE)] : [];
   if (missing === x.length) return without;
   const unit = layer.unit ? ` ${layer.unit}` : "";
   const text = (value) => `${written(value, is_log ? Infinity : high - low)}${unit}`;
-  const ends = [`${low > least ? "≤ " : ""}${text(low)}`, text(valueAt(0.5)), `${high < most ? "≥ " : ""}${text(high)}`];
+  const middle = isWhole ? Math.round(valueAt(0.5)) : valueAt(0.5);
+  const isInMiddle = Math.abs(place(middle) - 0.5) < 0.02;
+  const ends = [`${low > least ? "≤ " : ""}${text(low)}`, isInMiddle ? text(middle) : "", `${high < most ? "≥ " : ""}${text(high)}`];
   // A brush that reaches an end also shows the values beyond it.
-  const edge = (bin) => text(bin === 0 ? Math.min(least, low) : bin === BINS ? Math.max(most, high) : valueAt(bin / BINS));
-  rangeText = ([from, to]) => `${edge(from)} to ${edge(to)}`;
+  const edge = (bin, inner) => text(bin === 0 ? Math.min(least, low) : bin === bins ? Math.max(most, high) : inner);
+  rangeText = ([from, to]) => {
+    const [first_of, last_of] = step ? [low + from * step, low + to * step - 1] : [from, to].map((bin) => valueAt(bin / BINS));
+    return [...new Set([edge(from, first_of), edge(to, last_of)])].join(" to ");
+  };
   wholeText = `${text(least)} to ${text(most)}${is_log ? ", on a logarithmic scale" : ""}`;
-  return [histogram((bin) => rangeText([bin, bin + 1]), colors), bar(colors), between(ends), ...without];
+  return [histogram(bins, (bin) => rangeText([bin, bin + 1]), colors), bar(colors), between(ends), ...without];
 }
 
 // A row that shows the nodes of a bin alone when it is pressed.
@@ -107,8 +117,8 @@ function bar(colors) {
 }
 
 // How many nodes have a value in each bin: bars that a pointer brushes over, or keys press one by one.
-function histogram(name, colors) {
-  const counts = new Array(BINS).fill(0);
+function histogram(bins, name, colors) {
+  const counts = new Array(bins).fill(0);
   for (let node = 0; node < x.length; node++) if (state.at[node] >= 0) counts[state.binOf(node)]++;
   const most = Math.max(...counts);
   const bars = counts.map((count, bin) => {
@@ -117,7 +127,7 @@ function histogram(name, colors) {
     button.dataset.bin = bin;
     const fill = element("i");
     fill.style.height = `${count ? Math.max(3, (100 * count) / most) : 0}%`;
-    fill.style.background = colors[Math.round((bin / (BINS - 1)) * (colors.length - 1))];
+    fill.style.background = colors[Math.round((bin / Math.max(bins - 1, 1)) * (colors.length - 1))];
     button.append(fill);
     button.addEventListener("click", (event) => event.detail || press([bin])); // by a key; a pointer brushes
     return button;
@@ -127,7 +137,7 @@ function histogram(name, colors) {
   let first = null;
   const binAt = (event) => {
     const { left, width } = box.getBoundingClientRect();
-    return Math.min(Math.max(Math.floor(((event.clientX - left) / width) * BINS), 0), BINS - 1);
+    return Math.min(Math.max(Math.floor(((event.clientX - left) / width) * bins), 0), bins - 1);
   };
   const brush = (event) => {
     const [from, to] = [first, binAt(event)].sort((a, b) => a - b);
