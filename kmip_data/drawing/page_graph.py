@@ -83,8 +83,7 @@ def city_graph(
     header["options"] = city.options
     header["metres"] = True
     # The page first shows the dense area; some intersections may lie outside.
-    low, high = dense_area(city.position)
-    header["mass"] = np.stack([low, high], axis=1).tolist()
+    header["mass"] = np.stack(dense_area(city.position), axis=1).tolist()
     is_detour = streets_longer_than_drawn(city)
     header["longer"] = packer.add(is_detour.astype(np.uint8))
     if is_detour.any():
@@ -123,7 +122,6 @@ def graph_of_record(
         )
     record = read_plottable_record(dataset, position)
     data = dataset[position]
-    nodes = len(record.pos)
     card = dataset.card
 
     # 1. Add the layers. Classes come first, because their colours are visible on any background,
@@ -144,8 +142,7 @@ def graph_of_record(
     layers = [*layers_of_runs(truth, runs, parts), *layers, *record.degree_layers()]
 
     # 2. Draw one line per pair of nodes, however many edges join them; an arrow if all go one way.
-    pairs = np.sort(record.edge_index, axis=0)
-    lines, first = np.unique(pairs, axis=1, return_index=True)
+    lines, first = np.unique(np.sort(record.edge_index, axis=0), axis=1, return_index=True)
     is_pair = lines[0] != lines[1]
     first = first[is_pair]
     is_one_way = record.has_no_reverse()[first]
@@ -154,7 +151,11 @@ def graph_of_record(
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
     packer = ArrayPacker()
-    columns = column_layers(_record_columns(dataset, data, truth is not None), layers)
+    labels = dataset.schema.y_column
+    others = _record_columns(  # ids are texts, and labels have a layer
+        dataset, data, (NODE_ID, labels.key if truth and labels else "")
+    )
+    columns = column_layers(others, layers)
     header = _page_header(page_pos, lines, layers, columns, packer)
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
@@ -169,12 +170,11 @@ def graph_of_record(
     header["key"] = record.key
     header["facts"] = _graph_size_text(record, lines.shape[1])
     header["options"] = format_parameters(card.parameters)
-    labels = dataset.schema.y_column
     header["explore"] = {
         "hops": 1,
         "label": record.label,
-        "is_class": bool(labels and labels.num_classes and not labels.shape),  # one, to be met
-        "crowded": lines.shape[1] > max(MAX_EDGES_PER_NODE * nodes, MIN_CROWD),
+        "is_class": labels and labels.num_classes and not labels.shape,  # one, to be met
+        "crowded": lines.shape[1] > max(MAX_EDGES_PER_NODE * len(record.pos), MIN_CROWD),
     }
     return PageGraph(
         title=card.heading,
@@ -189,26 +189,21 @@ def _graph_size_text(record: PlottableRecord, lines: int) -> str:
     nodes = count_with_noun(len(record.pos), "node")
     edges = record.edge_index.shape[1]
     facts = f"{nodes}, {count_with_noun(edges, 'edge')}"
-    if lines != edges:
+    if lines < edges:
         facts += f" between {count_with_noun(lines, 'pair')}"
     if record.position_source:
         facts += f" ({record.position_source})"
     return facts
 
 
-def _record_columns(dataset: ShardedDataset, data: Data, has_truth: bool) -> Iterator[NamedColumn]:
-    """Yield each field of the stored columns of the nodes of a record.
-
-    Ids are texts rather than columns, and labels are no column beside a layer of them.
-    """
-    labels = dataset.schema.y_column
+def _record_columns(
+    dataset: ShardedDataset, data: Data, left_out: Sequence[str]
+) -> Iterator[NamedColumn]:
+    """Yield each field of the stored columns of the nodes of a record, without some keys."""
     stored = [
         column
         for column in dataset.schema.columns
-        if column.level == "node"
-        and column.attribute in data
-        and column.key != NODE_ID
-        and not (has_truth and column == labels)
+        if column.level == "node" and column.attribute in data and column.key not in left_out
     ]
     # A field may have the name of another column, which keeps it: ShapeNet's y is a coordinate
     # and the class.
@@ -250,7 +245,7 @@ def _pack_picture(picture: U8, scale: float, middle: Array, packer: ArrayPacker)
         format="jpeg",
         pil_kwargs={"quality": 80},
     )
-    height, width = picture.shape[:2]
+    height, width, _ = picture.shape
     corners = np.array([(-0.5, 0.5), (width - 0.5, 0.5 - height)])
     (left, top), (right, bottom) = (corners - middle) * scale
     return {

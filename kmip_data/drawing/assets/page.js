@@ -178,6 +178,7 @@ async function startExtras() {
     state.lines = $("lines").checked;
     redraw();
   });
+  if (header.explore.crowded) $("lines").parentElement.append(` (${(streets.length / 2).toLocaleString("en")} lines, hidden at first)`);
   $("extras").hidden = Boolean(header.metres);
   $("extras").lastElementChild.hidden = !header.picture;
   if (!header.picture) return;
