@@ -54,7 +54,7 @@ class ArrayPacker:
 
         A scale of few distinct values is stored as codes and a table of values.
         """
-        if isinstance(layer, Scale) and np.ptp(layer.values) == 0:
+        if isinstance(layer, Scale) and not np.ptp(1 * layer.values):
             layer = _constant_layer(layer)
         header: Json = {"name": layer.name}
         if layer.note:
