@@ -118,10 +118,9 @@ def _distinct_name(name: str, prefix: str, taken: Collection[str]) -> str:
 
 def _constant_layer(layer: Scale) -> Categories:
     """Return the layer of values that are all equal, which needs no ramp."""
-    value = layer.values[:1].astype(np.float64)
-    label = f"{value.item():g} {layer.unit}".strip()
-    codes = np.zeros(len(layer.values), np.int64)
-    return replace(class_layer(layer.name, codes, (label,), layer.note), values=value)
+    label = f"{np.format_float_positional(layer.values[0], trim='-')} {layer.unit}".strip()
+    constant = class_layer(layer.name, np.zeros(len(layer.values)), (label,), layer.note)
+    return replace(constant, values=layer.values[:1].astype(np.float64))
 
 
 def _column_layer(name: str, values: Array, kind: FieldKind) -> Layer:
