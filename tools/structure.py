@@ -56,7 +56,7 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "words of docs": 68_400,
+    "words of docs": 69_000,
     "commands": 25,
     "options": 168,
 }
