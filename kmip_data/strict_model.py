@@ -20,7 +20,7 @@ class StrictModel(BaseModel):
 
 @functools.cache
 def shipped_datasets() -> tuple[str, ...]:
-    """Return the sorted names of the published datasets: the folders in ``manifests/datasets``."""
+    """Return the sorted names of the shipped datasets: the folders in ``manifests/datasets``."""
     folders = (resources.files("kmip_data.manifests") / "datasets").iterdir()
     names = (folder.name for folder in folders if (folder / "dataset.toml").is_file())
     return tuple(sorted(names))

@@ -176,11 +176,12 @@ def array_functions(
             yield inner.name, bool(SHAPE.search(text + class_text))
 
 
-def sizes(root: Path = ROOT) -> dict[str, float]:
-    """Return all figures by name, including those in :data:`LIMITS`."""
-    folders = {folder: density.folder_counts(root / folder) for folder in FOLDERS}
+def sizes(rooms: dict[str, Counter[str]], root: Path = ROOT) -> dict[str, float]:
+    """Return all figures by name, including those in :data:`LIMITS`, from the counts of the rooms."""
+    folders: dict[str, Counter[str]] = {folder: Counter() for folder in FOLDERS}
     total: Counter[str] = Counter()
-    for counts in folders.values():
+    for room, counts in rooms.items():
+        folders[room.partition("/")[0]] += counts
         total += counts
     words = 0
     for path in (root / "docs").rglob("*.md"):
@@ -201,24 +202,22 @@ def sizes(root: Path = ROOT) -> dict[str, float]:
     }
 
 
-def room_tokens(root: Path = ROOT) -> dict[str, int]:
-    """Count the tokens of each room: a second-level folder, or the files next to such folders."""
-    tokens = {}
+def room_counts(root: Path = ROOT) -> dict[str, Counter[str]]:
+    """Return the counts of each room: a second-level folder, or the files next to such folders."""
+    counts = {}
     for folder in FOLDERS:
-        tokens[folder] = sum(
-            density.measure(path)["tokens"] for path in (root / folder).glob("*.py")
-        )
+        counts[folder] = sum(map(density.measure, (root / folder).glob("*.py")), Counter())
         for inner in sorted((root / folder).iterdir()):
             if inner.is_dir() and not inner.is_symlink() and any(inner.rglob("*.py")):
-                tokens[f"{folder}/{inner.name}"] = density.folder_counts(inner)["tokens"]
-    return tokens
+                counts[f"{folder}/{inner.name}"] = density.folder_counts(inner)
+    return counts
 
 
 def exceeded_rooms(tokens: dict[str, int], bounds: dict[str, int]) -> Iterator[str]:
     """Yield a line for every room above its bound, and for every room or bound without the other."""
     for room in sorted(tokens.keys() ^ bounds.keys()):
         yield f"{room}: a room without a bound, or a bound without a room, in {ROOM_BOUNDS.name}"
-    for room in tokens.keys() & bounds.keys():
+    for room in sorted(tokens.keys() & bounds.keys()):
         if tokens[room] > bounds[room]:
             yield (
                 f"{room}: {tokens[room]:,} tokens, at most {bounds[room]:,} by {ROOM_BOUNDS.name}. "
@@ -228,10 +227,11 @@ def exceeded_rooms(tokens: dict[str, int], bounds: dict[str, int]) -> Iterator[s
 
 def lower_bounds(tokens: dict[str, int], bounds: dict[str, int]) -> dict[str, int]:
     """Return each room's size and :data:`ROOM_FOR_PARTS`, or its bound if that is lower."""
-    sizes = {
-        room: math.ceil(count * (1 + ROOM_FOR_PARTS) / 100) * 100 for room, count in tokens.items()
-    }
-    return {room: min(size, bounds.get(room, size)) for room, size in sizes.items()}
+    lowered = {}
+    for room, count in tokens.items():
+        with_parts = math.ceil(count * (1 + ROOM_FOR_PARTS) / 100) * 100
+        lowered[room] = min(with_parts, bounds.get(room, with_parts))
+    return lowered
 
 
 def exceeded_limits(size_by_name: dict[str, float]) -> Iterator[str]:
@@ -272,20 +272,21 @@ def command_sizes() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    measured = sizes()
+    rooms = room_counts()
+    measured = sizes(rooms)
     for name, size in measured.items():
         bound = f" at most {LIMITS[name]:,}" if name in LIMITS else ""
         change = f" ({size - BASE[name]:+,})" if name in BASE else ""
         print(f"{name:35} {round(size, 2):>9,}{change}{bound}")  # noqa: T201 -- its output
 
-    rooms = room_tokens()
+    tokens = {room: counts["tokens"] for room, counts in rooms.items()}
     room_bounds = tomllib.loads(ROOM_BOUNDS.read_text("utf-8"))
     if sys.argv[1:] == ["--lower"]:
-        room_bounds = lower_bounds(rooms, room_bounds)
+        room_bounds = lower_bounds(tokens, room_bounds)
         lines = (f'"{room}" = {bound:_}\n' for room, bound in room_bounds.items())
         ROOM_BOUNDS.write_text("".join(lines), "utf-8")
     print(f"{'tokens of all rooms, at most':35} {sum(room_bounds.values()):>9,}")  # noqa: T201
 
-    broken = [*problems(), *exceeded_limits(measured), *exceeded_rooms(rooms, room_bounds)]
+    broken = [*problems(), *exceeded_limits(measured), *exceeded_rooms(tokens, room_bounds)]
     print(*broken, sep="\n")  # noqa: T201 -- its output
     sys.exit(bool(broken))

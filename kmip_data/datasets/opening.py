@@ -66,9 +66,8 @@ def open(  # noqa: A001 -- its public name
 
         # This fetches only the card; rows are fetched when they are read.
         build: Build = open_remote_build(os.fspath(path_or_name), Home.locate(home, root))
-        find_build(
-            build.path, parameters, sample=sample
-        )  # raises if the build has other parameters
+        # Raise if the build has other parameters.
+        find_build(build.path, parameters, sample=sample)
     else:
         if path_or_name not in dataset_names():
             import_installed_plugin("datasets", os.fspath(path_or_name))

@@ -302,7 +302,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def assembler(self) -> BatchAssembler | None:
-        """BatchAssembler of whole batches; ``None`` if items must be read one by one.
+        """Gatherer of whole batches; ``None`` if items must be read one by one.
 
         That applies with a transform or masks, in a subclass that overrides ``get``, and if PyTorch
         Geometric has a special batching rule for the name of an attribute.
