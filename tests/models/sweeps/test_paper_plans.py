@@ -211,7 +211,7 @@ def test_hours_of_the_page_are_those_of_the_commands(home):
     for title, dataset in (("ShapeNet-Part", "shapenet-part"), ("S3DIS", "s3dis")):
         [total] = re.findall(rf"^\| {title} \(.*\| ([\d,]+) \|$", PAGE, re.MULTILINE)
         assert total == f"{points[dataset]:,.0f}"
-    [(runs, total)] = re.findall(r"(\d+) runs, (\d+) hours", PAGE)
+    [(runs, total)] = re.findall(r"(\d+) runs, which take (\d+) hours", PAGE)
     assert int(runs) == len(expand_plan(read_sweep_plan("paper-city"), home))
     assert total == f"{city:.0f}"
 

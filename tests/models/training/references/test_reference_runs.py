@@ -66,7 +66,7 @@ def test_they_change_no_weight_and_are_fitted_once(run, place, streets, monkeypa
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert torch.equal(torch.get_rng_state(), before)
 
-    monkeypatch.setattr(answers, "_fit", None)
+    monkeypatch.setattr(answers, "_fit_methods", None)
     again = train(tiny_config(streets, **FITTED), home=Home(place), name="again", quiet=True)
     assert again.results[0].references == run.results[0].references
     (cached,) = (place / "cache" / "references").iterdir()
