@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -33,6 +33,7 @@ from kmip_data.text import human_bytes, list_names
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.models.reports.shipped_results import ShippedResult
+    from kmip_data.models.training.config.compose import ConfigurationOptions
     from kmip_data.models.training.config.run_config import RunConfig
     from kmip_data.models.training.run.summary import RunSummary
 
@@ -116,6 +117,9 @@ OPTION_SECTIONS = {
     "--neighbor-sampling",
     "neighbors",
     metavar="N,N",
+    callback=lambda _context, option, text: (
+        None if text is None else parse_number_list(option.opts[0], text)
+    ),
     help="For one large graph: train on parts with at most N neighbours per node in each hop, such as 10,10.",
 )
 @offline_option
@@ -135,7 +139,7 @@ def command(
     home: Home,
     quiet: bool,
     parameters: DatasetParameters,
-    **settings: Any,
+    **settings: Unpack[ConfigurationOptions],
 ) -> None:
     """Train a model, after building its dataset if necessary.
 
@@ -153,9 +157,10 @@ def command(
 
     # 1. Resume a run, with its own configuration.
     row = None
+    typed = typed_options()
     options: Json = {"home": home, "quiet": quiet, "offline": offline}
     if resume is not None:
-        _refuse_other_options("--resume", resume)
+        _refuse_other_options("--resume", resume, typed)
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(
@@ -168,7 +173,7 @@ def command(
     else:
         # 2. Compose the configuration of a new run from a published row, a file or a preset.
         if reproduce is not None:
-            _refuse_other_options("--reproduce", reproduce)
+            _refuse_other_options("--reproduce", reproduce, typed)
             from kmip_data.models.reports.shipped_results import read_shipped_result
 
             row = read_shipped_result(reproduce)
@@ -176,17 +181,22 @@ def command(
             seeds = seeds or ",".join(map(str, dict.fromkeys(row.seeds)))
             folds = ",".join(map(str, row.folds)) or None
             settings |= _settings_of_row(row, settings["stop_after"])
-        _refuse_second_model()
+        _refuse_second_model(typed)
         options |= {
             "seeds": None if seeds is None else parse_distinct_numbers("--seeds", seeds),
             "folds": None if folds is None else parse_distinct_numbers("--folds", folds),
         }
-        settings |= {"home": home, "file": file, "quiet": quiet}
-        if settings["neighbors"] is not None:
-            settings["neighbors"] = parse_number_list("--neighbor-sampling", settings["neighbors"])
         from kmip_data.models.training.config.compose import compose_configuration
 
-        config = compose_configuration(dataset, parameters.records, parameters.split, **settings)
+        config = compose_configuration(
+            dataset,
+            parameters.records,
+            parameters.split,
+            home=home,
+            file=file,
+            quiet=quiet,
+            **settings,
+        )
         if folds is not None and name is None:
             from kmip_data.models.sweeps.plans import changed_keys_digest
 
@@ -266,7 +276,7 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     print_result(data, *paragraphs)
 
 
-def _settings_of_row(row: ShippedResult, stop_after: int | None) -> Json:
+def _settings_of_row(row: ShippedResult, stop_after: int | None) -> ConfigurationOptions:
     """Return the settings that repeat a row of the shipped results."""
     # A row may have stopped before the end of its schedule.
     last_epoch = min(stop_after or row.epochs, row.epochs)
@@ -412,14 +422,13 @@ def _other_build_with_targets(build: Build, home: Home) -> str | None:
     return None
 
 
-def _refuse_second_model() -> None:
+def _refuse_second_model(typed: set[str]) -> None:
     """Refuse options that name a model next to a configuration or preset that already has one."""
-    options = typed_options()
     for option, others in {
         "--config": {"--model", "--preset", "--variant"},
         "--preset": {"--model"},
     }.items():
-        if option in options and (ignored := options & others):
+        if option in typed and (ignored := typed & others):
             raise UsageError(
                 f"{option} names its model itself, so {min(ignored)} has no effect.",
                 next=f"leave out {min(ignored)}",
@@ -435,9 +444,9 @@ _COMPATIBLE_OPTIONS = {
 _ALWAYS_COMPATIBLE_OPTIONS = {"--home", "--json", "--quiet", "--plugin", "--offline"}
 
 
-def _refuse_other_options(option: str, value: str) -> None:
+def _refuse_other_options(option: str, value: str, typed: set[str]) -> None:
     """Refuse options that would change the settings of a run or row."""
-    refused = typed_options() - {option} - _COMPATIBLE_OPTIONS[option] - _ALWAYS_COMPATIBLE_OPTIONS
+    refused = typed - {option} - _COMPATIBLE_OPTIONS[option] - _ALWAYS_COMPATIBLE_OPTIONS
     if refused:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(refused))}.",

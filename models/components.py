@@ -8,7 +8,7 @@ a subclass of :class:`Component` or ``MessagePassingComponent``, whose fields ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -46,10 +46,6 @@ class Component(StrictModel):
     added_attributes: ClassVar[tuple[str, ...]] = ()
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
-    #: Channels per node and per edge that message passing saves for its backward pass, in multiples
-    #: of ``hidden_dim``; fitted to measured steps. May be left out (None): then they are counted on a
-    #: small graph, with zeros in the columns of ``encoding``.
-    saved_channels: ClassVar[tuple[float, float] | None] = None
 
     kind: str
 
@@ -84,13 +80,10 @@ class Component(StrictModel):
         """Reason why a CUDA graph cannot capture it; None if it can."""
         return None
 
-    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
-        """Estimate the float32 values that an attention layer saves per node for its backward pass.
-
-        ``training_k`` is the first k of ``training.k_schedule``, or 0. The default is the estimate
-        for full attention.
-        """
-        return 6 * dim
+    @property
+    def of_largest_layer(self) -> Self:
+        """Configuration of the layer that needs most memory, if layers differ."""
+        return self
 
     @property
     def encoding(self) -> Encoding | None:
@@ -107,7 +100,13 @@ class Component(StrictModel):
         return None
 
     def build(self, layer: LayerInfo) -> nn.Module | None:
-        """Build the module of one layer; :class:`~kmip_data.models.network.GPSLayer` documents the call."""
+        """Build the module of one layer.
+
+        An attention is called as ``module(x, batch)`` and message passing as ``module(x, e, batch)``,
+        with nodes x (N, dim) and a :class:`~kmip_data.models.layers.batch.GraphBatch`
+        (:class:`~kmip_data.models.network.GPSLayer`). The shipped attentions also accept pointers
+        (:data:`~kmip_data.models.layers.batch.BatchOrPointers`) for use without a network.
+        """
         raise NotImplementedError
 
     def reinitialise_encoders(self, *encoders: nn.Module) -> None:
@@ -117,16 +116,10 @@ class Component(StrictModel):
 class NoComponent(Component):
     """A branch that is left out."""
 
-    saved_channels = (0, 0)
-
     kind: Literal["none"] = Field(default="none", description="no such branch")
 
     def build(self, layer: LayerInfo) -> None:
         """Return None: there is no module."""
-
-    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
-        """Return 0."""
-        return 0
 
 
 class MultiHeadComponent(Component):

@@ -224,7 +224,7 @@ class GPSNetwork(nn.Module):
         first_dim = in_channels + encoding_width if config.node_encoder == "none" else dim
         input_dims = [first_dim, *[dim] * (config.layers - 1)]
         self.layers = nn.ModuleList(
-            _build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
+            build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
         )
         #: True if a node's output depends only on its neighbourhood.
         self.can_trim_samples = (
@@ -320,7 +320,8 @@ class InputBlock(nn.Module):
         return nn.functional.normalize(h.relu(), dim=1)
 
 
-def _build_gps_layer(config: ModelConfig, index: int, input_dim: int) -> GPSLayer:
+def build_gps_layer(config: ModelConfig, index: int, input_dim: int) -> GPSLayer:
+    """Build layer ``index`` of a network, whose input nodes have ``input_dim`` channels."""
     layer = LayerInfo(
         config.hidden_dim,
         config.dropout,

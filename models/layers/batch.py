@@ -112,12 +112,13 @@ Edges = EdgeList | NeighborTable
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Number of graphs, nodes and edges in a batch."""
+    """Number of graphs, nodes and edges in a batch, and form of the edges."""
 
     graphs: int
     nodes: int
     edges: int
     node_pairs: int = 0  #: Σ n² over graphs of n nodes; 0: not counted
+    is_table: bool = False  #: True if the edges are a neighbour table
 
     @classmethod
     def of(cls, batch: Any) -> BatchSize:
@@ -129,7 +130,8 @@ class BatchSize:
             edges = neighbor.numel()
         elif index is not None:
             edges = index.shape[1]
-        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), edges)
+        graphs = int(getattr(batch, "num_graphs", 1))
+        return cls(graphs, int(batch.num_nodes), edges, is_table=neighbor is not None)
 
     def __str__(self) -> str:
         graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"

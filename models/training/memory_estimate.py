@@ -7,20 +7,19 @@ refused in advance. A GPU raises an error instead, so the step is simply tried.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources
-from kmip_data.models.attention.transformer import MIN_TILED_NODES
-from kmip_data.models.components import LayerInfo
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.attention.kmip import set_training_k
+from kmip_data.models.config import ModelConfig, plugin_network
 from kmip_data.models.layers.batch import BatchSize, read_batch
-from kmip_data.models.network import build_model, count_parameters
+from kmip_data.models.network import build_gps_layer, build_model, count_parameters
 from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
@@ -29,9 +28,11 @@ from kmip_data.text import count_with_noun, human_bytes
 
 #: Copies of the weights: the weights, their gradients, two moments of Adam, and the best so far.
 WEIGHT_COPIES = 5
-#: Ratio of the channels per node that a step holds to those that autograd saves for message passing.
-#: Fitted to the built-in kinds: 1 to 1.5.
-NODE_OVERHEAD = 1.3
+#: Most nodes of a graph on which a layer's memory is counted, and fewest nodes of all its graphs: enough
+#: to select the kernels that draw no masks.
+MAX_COUNTED_GRAPH, MIN_COUNTED_NODES = 1024, 2048
+#: Channels per node that a layer of a plugin's own network is assumed to save: it cannot be counted.
+PLUGIN_CHANNELS = 8
 #: Ratio of the memory held during a layer's backward pass to the memory the layer saved.
 BACKWARD_OVERHEAD = 1.3
 #: Ratio of resident memory to memory in use without recomputation, because freed blocks leave holes.
@@ -157,83 +158,96 @@ def step_bytes(
     """
     model = config.model
     dim = model.hidden_dim
-    attention: Any = model.attention
 
-    # 1. Channels of message passing. Without edge features, only updated edges have their own rows.
-    node_channels, edge_channels = model.local.saved_channels or count_saved_channels(model)
-    has_edge_features = model.edge_encoder not in {"dummy", "none"}
-    if not has_edge_features and not model.local.updates_edges:
-        edge_channels = 0
-    if any(encoding.adds_distances for encoding in model.positional_encodings):
-        edge_channels += 3
-
-    # 2. Values saved by one layer: norms, feed-forward block and attention.
-    if model.norm != "none":
-        node_channels += 2
-    if model.feed_forward:
-        node_channels += 6
-    if attention.kind == "exphormer" and attention.real_edges:
-        edge_channels += 3
-    schedule = config.training.k_schedule
-    training_k = KSchedule.parse(schedule).first if schedule else 0
-    attention_values = attention.saved_values_per_node(dim, model.layers, training_k)
-    layer_values = size.nodes * (node_channels * dim + attention_values)
-    layer_values += size.edges * edge_channels * dim
-    is_tiled = size.node_pairs >= MIN_TILED_NODES * size.nodes
-    if attention.kind == "transformer" and attention.dropout and not is_tiled:
-        layer_values += attention.heads * size.node_pairs * 4  # weights of all pairs
-
-    # 3. All layers, or the inputs of all layers and one recomputed layer.
+    # 1. All layers, or the inputs of all layers and one recomputed layer.
+    per_node, per_edge = count_saved_values(config, size)
+    layer_values = size.nodes * per_node + size.edges * per_edge
+    network_values = model.layers * layer_values
     if recompute:
         input_values = size.nodes * dim
-        if model.local.updates_edges or attention.kind == "exphormer":
+        if model.local.updates_edges:
             input_values += size.edges * dim
         network_values = model.layers * input_values + BACKWARD_OVERHEAD * layer_values
-    else:
-        network_values = model.layers * layer_values
 
-    # 4. Encoders, head and weights.
+    # 2. Encoders, head and weights.
     encoder_values = 4 * size.nodes * (dim + channels["out_channels"])
-    if has_edge_features:
+    if _has_edge_features(model):
         encoder_values += size.edges * dim
     weights = count_weights(model, channels)
     return int(4 * (network_values + encoder_values + WEIGHT_COPIES * weights))
 
 
-def count_saved_channels(model: ModelConfig) -> tuple[float, float]:
-    """Count the values that message passing saves per node and per edge, in multiples of hidden_dim.
+def _has_edge_features(model: ModelConfig) -> bool:
+    return model.edge_encoder not in {"dummy", "none"}
 
-    They are the differences between graphs with more nodes, or more edges, in one layer.
+
+def count_saved_values(config: RunConfig, size: BatchSize) -> tuple[float, float]:
+    """Count the float32 values that a layer saves for its backward pass, per node and per edge.
+
+    The layer that saves most runs on three small batches: a first one, one with twice the nodes, and
+    one with twice the edges. Their graphs have as many nodes as the graphs of ``size``, because full
+    attention saves more per node in a larger graph; from 1,024 nodes on, no shipped kind does.
     """
-    nodes, edges = 2000, 4000  # large enough to select the kernels that draw no masks
+    if plugin_network(config.model.name) is not None:
+        return PLUGIN_CHANNELS * config.model.hidden_dim, 0
+    mean_nodes = size.node_pairs // size.nodes if size.node_pairs else size.nodes // size.graphs
+    nodes_per_graph = min(max(1, mean_nodes), MAX_COUNTED_GRAPH)
+    graphs = -(-MIN_COUNTED_NODES // nodes_per_graph)
+    nodes = graphs * nodes_per_graph
+    edges = 2 * nodes
+
+    def count(graphs: int, edges: int) -> float:
+        batch = BatchSize(graphs, graphs * nodes_per_graph, edges, is_table=size.is_table)
+        return _saved_values(config, batch)
+
     with torch.random.fork_rng(devices=[]):
-        saved = _saved_values(model, nodes, edges)
-        saved_by_nodes = _saved_values(model, 2 * nodes, edges) - saved
-        saved_by_edges = _saved_values(model, nodes, 2 * edges) - saved
-    return (
-        NODE_OVERHEAD * saved_by_nodes / (nodes * model.hidden_dim),
-        saved_by_edges / (edges * model.hidden_dim),
-    )
+        saved = count(graphs, edges)
+        saved_by_nodes = count(2 * graphs, edges) - saved
+        saved_by_edges = count(graphs, 2 * edges) - saved
+    return saved_by_nodes / nodes, saved_by_edges / edges
 
 
-def _saved_values(model: ModelConfig, nodes: int, edges: int) -> float:
-    """Count the float32 values, except weights, that message passing saves for its backward pass."""
+def _saved_values(config: RunConfig, size: BatchSize) -> float:
+    """Count the float32 values, except weights, that a layer saves on a random batch of equal graphs."""
+    # 1. The layer, and the state that its attention carries.
+    attention = config.model.attention.of_largest_layer
+    model = config.model.model_copy(update={"attention": attention})
     dim = model.hidden_dim
-    layer: Any = model.local.build(LayerInfo(dim, model.dropout, layers=2))
-    index = torch.randint(nodes, (2, edges))
-    data = Data(x=torch.zeros(nodes, 1), edge_index=index[:, index[1].argsort()])
-    encoding = model.local.encoding
-    columns = () if encoding is None else encoding.columns()
-    rows = {"node": nodes, "edge": edges, "graph": 1}
-    for column in columns:
-        values = np.zeros((rows[column.level], *column.shape), column.presented)
-        data[column.attribute] = torch.from_numpy(values)
-    batch = read_batch(data, [column.attribute for column in columns])
-    x = torch.randn(nodes, dim, requires_grad=True)
-    e = torch.randn(edges, dim, requires_grad=True)
+    layer = build_gps_layer(model, 0, dim)
+    schedule = config.training.k_schedule
+    set_training_k(layer, KSchedule.parse(schedule).first if schedule else None)
+    begin = attention.build_initial_state(dim)
 
-    # Saved tensors may be views of the same storage, so count each storage once.
-    weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    # 2. A batch with zeros in the columns that a component reads.
+    sources, targets = torch.randint(size.nodes, (2, size.edges))
+    data = Data(x=torch.zeros(size.nodes, 1))
+    data.ptr = torch.arange(size.graphs + 1) * (size.nodes // size.graphs)
+    edge_shape: tuple[int, ...] = (size.edges,)
+    if size.is_table:
+        edge_shape = (size.nodes, size.edges // size.nodes)
+        data.neighbor = sources.view(edge_shape)
+    else:
+        data.edge_index = torch.stack([sources, targets.sort().values])
+    added_columns = []
+    rows = {"node": size.nodes, "edge": size.edges, "graph": size.graphs}
+    for component in (model.local, attention):
+        for column in () if component.encoding is None else component.encoding.columns():
+            values = np.zeros((rows[column.level], *column.shape), column.presented)
+            data[column.attribute] = torch.from_numpy(values)
+            added_columns.append(column.attribute)
+    batch = read_batch(data, added_columns)
+    if any(encoding.adds_distances for encoding in model.positional_encodings):
+        distance = torch.rand(*edge_shape, 1, requires_grad=True)
+        batch = replace(batch, edges=replace(batch.edges, distance=distance))
+    x = torch.randn(size.nodes, dim, requires_grad=True)
+    # Without edge features, all edges share one row until message passing updates them.
+    has_row_per_edge = _has_edge_features(model) or model.local.updates_edges
+    e = torch.randn(*(edge_shape if has_row_per_edge else (1,)), dim, requires_grad=True)
+
+    # 3. Saved tensors may be views of the same storage, so count each storage once.
+    modules = [layer] if begin is None else [layer, begin]
+    parameters = nn.ModuleList(modules).parameters()
+    weights = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     storages = {}
 
     def record_storage(tensor: Tensor) -> Tensor:
@@ -242,8 +256,9 @@ def _saved_values(model: ModelConfig, nodes: int, edges: int) -> float:
             storages[storage.data_ptr()] = storage
         return tensor
 
+    carried = () if begin is None else begin(e, batch)
     with torch.autograd.graph.saved_tensors_hooks(record_storage, lambda tensor: tensor):
-        result = layer(x, e, batch)  # noqa: F841 -- keeps the saved tensors
+        result = layer(x, e, batch, *carried)  # noqa: F841 -- keeps the saved tensors
     return sum(storage.nbytes() for storage in storages.values()) / 4
 
 

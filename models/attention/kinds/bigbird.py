@@ -39,13 +39,6 @@ class BigBirdComponent(MultiHeadComponent):
         """The block layout."""
         return "BigBird's blocks are laid out on the host"
 
-    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
-        """Count nodes, and the gathered keys and values of all blocks that a block attends to."""
-        from kmip_data.models.attention.bigbird import WINDOW_BLOCKS
-
-        links = WINDOW_BLOCKS + self.random_blocks
-        return (15 + 2 * links) * dim
-
     def build(self, layer: LayerInfo) -> nn.Module:
         """Build a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
         from kmip_data.models.attention.bigbird import BigBirdAttention

@@ -71,11 +71,6 @@ class ExphormerComponent(MultiHeadComponent):
         """The expander's check."""
         return "Exphormer's expander is checked on the host" if self.expander else None
 
-    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
-        """Count nodes, and edges of the expander and of virtual nodes in both directions."""
-        links = 2 * (self.expander + self.virtual_nodes)
-        return (6 + 3 * links) * dim
-
     def build_initial_state(self, dim: int) -> nn.Module:
         """Build an :class:`~kmip_data.models.attention.exphormer.ExphormerInitialState`."""
         from kmip_data.models.attention.exphormer import ExphormerInitialState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -74,13 +74,10 @@ class KMIPComponent(MultiHeadComponent):
         reason: str | None = get_backend("cuda").why_unusable("cuda")
         return reason
 
-    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
-        """Count projections, and the chosen pairs of the layer with the largest k."""
-        largest_k = max(training_k, *map(self.layer_k, range(layers)))
-        values_per_pair = 4  # a score, an int64 index, a weight
-        if self.dropout:
-            values_per_pair += 2  # a random number and a mask
-        return 2 * dim + self.heads * (2 * self.key_dim + values_per_pair * largest_k)
+    @property
+    def of_largest_layer(self) -> Self:
+        """Configuration with the largest k."""
+        return self if isinstance(self.k, int) else self.model_copy(update={"k": max(self.k)})
 
     def build(self, layer: LayerInfo) -> nn.Module:
         """Build a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -30,11 +29,6 @@ class PerformerComponent(MultiHeadComponent):
     def why_not_capturable(self) -> str | None:
         """The legacy mask."""
         return "the legacy mask is made on the host" if self.legacy_mask else None
-
-    def saved_values_per_node(self, dim: int, layers: int, training_k: int) -> float:
-        """Count projections and random features of each head."""
-        features = self.features or self.head_dim * math.log(self.head_dim)
-        return self.heads * (5 * self.head_dim + 0.9 * features)
 
     def build(self, layer: LayerInfo) -> nn.Module:
         """Build a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""

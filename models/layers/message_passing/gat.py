@@ -17,7 +17,6 @@ class GATComponent(ConvolutionComponent):
     """Single-head attention to neighbours."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GAT"
-    saved_channels = (6, 0)
 
     kind: Literal["gat"] = Field(default="gat", description="GAT")
     bias: bool = Field(default=True, description="a bias; false in tunedGNN's smaller graphs")

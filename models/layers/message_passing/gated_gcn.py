@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 class GatedGCNComponent(MessagePassingComponent):
     """Message passing gated by edge features, which it also updates."""
 
-    saved_channels = (7, 2.5)  # 2 channels per edge in tables, 3 in lists
     reads_edges = True
     updates_edges = True
 

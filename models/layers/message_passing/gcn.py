@@ -13,7 +13,6 @@ class GCNComponent(ConvolutionComponent):
     """Degree-normalised sum over neighbours."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GCN"
-    saved_channels = (2, 0)
 
     kind: Literal["gcn"] = Field(default="gcn", description="GCN")
 

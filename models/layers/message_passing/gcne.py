@@ -13,7 +13,6 @@ class GCNEComponent(ConvolutionComponent):
     """Sum over neighbours that includes edge features."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GCNE"
-    saved_channels = (3, 1)
     reads_edges = True
 
     kind: Literal["gcne"] = Field(default="gcne", description="GCN with edge features of GNN⁺")

@@ -17,7 +17,6 @@ class GINEComponent(ConvolutionComponent):
     """Sum over neighbours and edge features, then a perceptron."""
 
     convolution_class = "kmip_data.models.layers.convolutions:GINE"
-    saved_channels = (4, 1)
     reads_edges = True
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")

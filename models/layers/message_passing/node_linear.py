@@ -13,7 +13,6 @@ class NodeLinearComponent(ConvolutionComponent):
     """Linear layer on each node, which ignores the edges."""
 
     convolution_class = "kmip_data.models.layers.convolutions:NodeLinear"
-    saved_channels = (2, 0)
 
     kind: Literal["mlp"] = Field(
         default="mlp", description="no message passing: a linear layer on each node"

@@ -17,7 +17,6 @@ class SAGEComponent(ConvolutionComponent):
     """Mean over neighbours, combined with the node itself."""
 
     convolution_class = "kmip_data.models.layers.convolutions:SAGE"
-    saved_channels = (3, 0)
 
     kind: Literal["sage"] = Field(default="sage", description="GraphSAGE")
     self_loops: bool = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, conflicting_values_error
@@ -32,6 +33,29 @@ from kmip_data.text import PARAMETER_OPTIONS
 YAML_SUFFIXES = {".yaml", ".yml"}  #: suffixes of GraphGPS configurations
 #: Default epochs on a sample, which take at most two minutes for any dataset on two cores.
 SAMPLE_EPOCHS = 3
+
+
+class KeyOptions(TypedDict, total=False):
+    """Command-line options that set a configuration key; ``None`` and ``False`` leave it unchanged."""
+
+    sample: bool
+    neighbors: Sequence[int] | None
+    init_from: str | None
+    stop_after: int | None
+    device: str | None
+    devices: int | None
+
+
+class ConfigurationOptions(KeyOptions, total=False):
+    """All command-line options that :func:`compose_configuration` takes."""
+
+    model: str | None
+    preset: str | None
+    variant: str | None
+    epochs: int | None
+    overrides: Sequence[str]
+
+
 #: Configuration keys by the command-line option that sets them.
 KEYS_BY_OPTION = {
     "sample": "data.sample",
@@ -58,13 +82,12 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     epochs: int | None = None,
     overrides: Sequence[str] = (),
     quiet: bool = False,
-    **options: object,
+    **options: Unpack[KeyOptions],
 ) -> RunConfig:
     """Return the dataset's preset or the file's configuration, changed by options and ``overrides``.
 
     Without a ``model``, the network is the dataset's default, ``gps-kmip`` for published datasets.
-    ``options`` have the names in :data:`KEYS_BY_OPTION`; ``None`` and ``False`` leave a key
-    unchanged. On a sample, ``epochs`` defaults to :data:`SAMPLE_EPOCHS` unless ``file`` or
+    On a sample, ``epochs`` defaults to :data:`SAMPLE_EPOCHS` unless ``file`` or
     ``stop_after`` is set. A warm-up that would fill all epochs is shortened.
     """
     # 1. Start from a preset or a file.

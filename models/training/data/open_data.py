@@ -107,7 +107,8 @@ class ManyGraphsData(RunData):
         nodes = sorted(dataset.nodes.tolist())[-count:]
         edges = sorted(dataset.edges.tolist())[-count:]
         node_pairs = sum(n * n for n in nodes)
-        return BatchSize(len(nodes), sum(nodes), sum(edges), node_pairs)
+        is_table = dataset.schema.edges == "neighbor"
+        return BatchSize(len(nodes), sum(nodes), sum(edges), node_pairs, is_table)
 
     @property
     def is_ragged(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
     data = open_data(config, home=home)
     config = data.pin_settings(config)
     graphs = 1 if data.part_members == "nodes" else config.training.batch_size
-    size = batch_of(manifest, graphs)
+    size = replace(batch_of(manifest, graphs), is_table=data.largest_batch.is_table)
     needs = [
         step_bytes(config, data.network_sizes, size, recompute=recompute)
         for recompute in (False, True)
