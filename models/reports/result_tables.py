@@ -203,7 +203,7 @@ class Table:
     rows: Sequence[Row]
     runs: Sequence[Sequence[Run]]  #: runs of each row, by seed
     #: model, or "the best", whose row others are compared with; empty for a single row
-    reference: str
+    baseline: str
     #: rows of reference answers, which have no rank
     answer_rows: Sequence[Row] = ()
 
@@ -310,23 +310,23 @@ def _make_table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     for number, (row, _) in enumerate(ranked[:2], start=1):
         row["rank"] = number
 
-    # 2. Find the reference row: the best of the model ``against``, or of all.
+    # 2. Find the baseline: the best of the model ``against``, or of all.
     candidates = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
     if not candidates:
         return Table(rows, groups, "", answer_rows)
-    reference, reference_runs = candidates[0]
-    reference_tests = {(run.result.seed, _split_digest(run)): run.test for run in reference_runs}
+    baseline, baseline_runs = candidates[0]
+    baseline_tests = {(run.result.seed, _split_digest(run)): run.test for run in baseline_runs}
 
     for row, runs in zip(rows, groups, strict=True):
         # 3. Compare the seeds that both rows have on the same split.
         differences = []
         for run in runs:
-            reference_test = reference_tests.get((run.result.seed, _split_digest(run)))
-            if reference_test is not None:
-                differences.append(run.test - reference_test)
-        if differences and row is not reference:
+            baseline_test = baseline_tests.get((run.result.seed, _split_digest(run)))
+            if baseline_test is not None:
+                differences.append(run.test - baseline_test)
+        if differences and row is not baseline:
             row["pairs"] = len(differences)
-            row["to_reference"] = statistics.fmean(differences)
+            row["to_baseline"] = statistics.fmean(differences)
     return Table(rows, groups, against or "the best", answer_rows)
 
 
@@ -385,7 +385,7 @@ def _summarise_runs(runs: Sequence[Run]) -> Row:
         "edited": any(run.edited for run in runs),
         "rank": None,
         **_comparison_columns(run, mean),
-        "to_reference": None,
+        "to_baseline": None,
         "pairs": None,
         "hours": hours,
         "paper_source": paper and paper.source,

@@ -142,7 +142,7 @@ def _format_paper_time(row: Row) -> str:
     return f"{format_duration(3600 * row['paper_hours'])}, {row['paper_hardware']}"
 
 
-#: Columns by name; ``reference`` in a name is replaced by the row or model that others are compared with.
+#: Columns by name; ``baseline`` in a name is replaced by the row or model that others are compared with.
 COLUMNS = {
     "model": Column("model, with the variant of its preset unless that is code", _format_model),
     "test": Column(
@@ -168,9 +168,9 @@ COLUMNS = {
         "test minus paper, only for the same configuration",
         partial(_format_difference, "to_paper"),
     ),
-    "Δ reference": Column(
+    "Δ baseline": Column(
         "mean difference over the seeds that both rows have",
-        partial(_format_difference, "to_reference"),
+        partial(_format_difference, "to_baseline"),
     ),
     "time": Column(
         "time of a complete training, mean over the runs",
@@ -218,8 +218,8 @@ def results_sheet(
     # 1. Select the columns with any value, or the few that fit on paper.
     shared = ""
     if narrow:
-        against = "Δ reference"
-        if table.reference in {"", "the best"} and any(cells["Δ paper"] for cells in rows):
+        against = "Δ baseline"
+        if table.baseline in {"", "the best"} and any(cells["Δ paper"] for cells in rows):
             against = "Δ paper"
         for row, cells in zip(ranked, rows, strict=True):
             cells["model"] = model_with_changes(row)
@@ -231,7 +231,7 @@ def results_sheet(
     rows += map(_answer_cells, table.answer_rows)
     docs = {}
     for name in names:
-        docs[name.replace("reference", table.reference)] = COLUMNS[name].doc
+        docs[name.replace("baseline", table.baseline)] = COLUMNS[name].doc
     lines = [[cells.get(name) or "–" for name in names] for cells in rows]
 
     # 2. Explain marks and differences.
@@ -249,7 +249,7 @@ def results_sheet(
     pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
     if pairs:
         count = " or ".join(map(str, pairs))
-        notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
+        notes.append(f"Δ {table.baseline}: mean over the seeds that both rows have ({count}).")
     clear = _best_is_clearly_ahead(ranked)
     ranks = [row["rank"] if clear else None for row in ranked]
     css = row_colors(table, ModelColors() if colors is None else colors)

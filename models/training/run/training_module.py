@@ -63,7 +63,7 @@ class TrainingModule(nn.Module):
         self.quoted_build_path = shlex.quote(str(data.build.path))
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_scaled_network(model, data)
-        self.loss = all_losses()[str(self.config.training.loss)]
+        self.loss_function = all_losses()[str(self.config.training.loss)]
         self.metrics = PartMetrics(self.task, self.config.training.metric)
         self.meter = Meter(
             config.training.accumulate, scaled=config.training.precision == "16-mixed"
@@ -122,14 +122,14 @@ class TrainingModule(nn.Module):
         with autocast(self.config.training.precision, device_type, cache_casts=False):
             logits, target = select_part_rows(batch, "train", *self(batch))
             if self.divides_batches:
-                rows = self.loss_rows(logits, target)
-                backward_loss, loss = self.loss.losses_across_processes(*rows)
+                rows = self.scale_rows(logits, target)
+                backward_loss, loss = self.loss_function.losses_across_processes(*rows)
             else:
                 loss = self.part_loss(logits, target)
                 backward_loss = loss
         return TrainLoss(logits, target, loss, backward_loss)
 
-    def loss_rows(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def scale_rows(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs (rows, C) and targets in the unit of the loss: in deviations if scaled."""
         scale = target_scale(self.model)
         if scale is None:
@@ -138,7 +138,7 @@ class TrainingModule(nn.Module):
 
     def part_loss(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss () of rows in the user's unit."""
-        return self.loss(*self.loss_rows(logits, target))
+        return self.loss_function(*self.scale_rows(logits, target))
 
     def begin_epoch(self, epoch: int) -> int | None:
         """Set the current epoch, and k if it has a schedule; return the scheduled k."""

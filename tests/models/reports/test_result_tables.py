@@ -86,15 +86,15 @@ def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
         write_run(tmp_path, 0.5, dataset=dataset, seed=7, model="gcn")  # without a partner
         gcn, best = rows_of(tmp_path)
         assert (gcn["rank"], best["rank"]) == (2, 1)
-        assert best["to_reference"] is None
+        assert best["to_baseline"] is None
         wanted = statistics.fmean(
             other[seed] - (0.5 + sign * 0.1 + seed / 100) for seed in range(3)
         )
-        assert gcn["to_reference"] == pytest.approx(wanted)
+        assert gcn["to_baseline"] == pytest.approx(wanted)
         assert (gcn["runs"], gcn["pairs"]) == (4, 3)
         gcn, best = rows_of(tmp_path, against="gcn")
-        assert gcn["to_reference"] is None
-        assert best["to_reference"] > 0 if sign > 0 else best["to_reference"] < 0
+        assert gcn["to_baseline"] is None
+        assert best["to_baseline"] > 0 if sign > 0 else best["to_baseline"] < 0
         with pytest.raises(UsageError, match="gcn"):
             rows_of(tmp_path, against="gnc")
 
