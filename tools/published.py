@@ -190,7 +190,7 @@ def results_table(file: str) -> str:
     rows = [row for name, row in read_shipped_results().items() if name.startswith(f"{file}/")]
     unit = "[%]" if is_percent(rows[0].metric) else metric_title(rows[0].metric)
     lines = [
-        f"|model|val {unit}|test {unit}|seeds|epochs|one training|parameters|",
+        f"|model|val {unit}|test {unit}|seeds|epochs|time per run|parameters|",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
