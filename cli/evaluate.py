@@ -23,7 +23,7 @@ from kmip_data.cli.shared.targets import RUN
 )
 @read_only_options
 def command(run: str, by_class: bool, **data: Any) -> None:
-    """Evaluate a trained model on every part of the split.
+    """Evaluate a trained model on train, val and test.
 
     RUN is a run folder or the end of its path. Prints the metrics of its best weights.
     """

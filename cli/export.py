@@ -45,7 +45,7 @@ def command(
     parameters: DatasetParameters,
     quiet: bool,
 ) -> None:
-    """Write a build in the format of another program.
+    """Write a build in another program's format.
 
     Each part of the default split becomes a file, such as train.pt. A single graph with masks
     becomes graphs.pt. Existing files are never replaced.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(files: Sequence[str], home: Home) -> None:
-    """Tell which published file or build each file is.
+    """Find out which published file or build each file is.
 
     Looks for SHA-256, MD5 and git blob of each file among the raw files and members of all datasets,
     the published builds, and the builds and raw files in the home.

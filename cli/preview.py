@@ -50,7 +50,7 @@ BYTES_PER_DRAWN_NODE = 1_500
 )
 @part_option("Count positions in this part of the default split instead of the whole build.")
 @path_option(
-    "--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]"
+    "--output", help="PNG, SVG or PDF, by suffix.  [default: preview.png in the build folder]"
 )
 @force_option
 @click.option(

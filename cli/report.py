@@ -42,7 +42,7 @@ FORMATS = {
     "--format",
     "output_format",
     type=click.Choice([*FORMATS.values()]),
-    help="Output format.  [default: by the ending of --output, else text]",
+    help="Output format.  [default: by the suffix of --output, else text]",
 )
 @run_filter_options
 @path_option("--output", help="Write to FILE instead of stdout.")

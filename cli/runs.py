@@ -26,7 +26,7 @@ def command(
     model: str | None,
     home: Home,
 ) -> None:
-    """List the runs in the home folder, the newest first.
+    """List the runs in the home folder, newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of
     a sweep that ended with an error is listed as failed, with that error. A run on a sample is

@@ -101,11 +101,11 @@ OPTION_SECTIONS = {
 @click.option(
     "--name", metavar="RUN_NAME", help="Name of the run.  [default: time, variant and seed]"
 )
-@click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
+@click.option("--resume", metavar="RUN", type=RUN, help="Resume a stopped run.")
 @click.option(
     "--reproduce",
     metavar="ROW",
-    help="Repeat a result shipped with kmip-data, such as helsinki/gcn, and compare.",
+    help="Reproduce a result shipped with kmip-data, such as helsinki/gcn, and compare.",
 )
 @click.option(
     "--init-from",
@@ -120,7 +120,7 @@ OPTION_SECTIONS = {
     callback=lambda _context, option, text: (
         None if text is None else parse_number_list(option.opts[0], text)
     ),
-    help="For one large graph: train on parts with at most N neighbours per node in each hop, such as 10,10.",
+    help="For one large graph: train on subgraphs with at most N neighbours per node in each hop, such as 10,10.",
 )
 @offline_option
 @plugin_option

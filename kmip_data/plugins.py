@@ -1,4 +1,4 @@
-"""Plugins: datasets, and components of networks and trainings, from outside the package.
+"""Plugins: datasets, and components of networks and training, from outside the package.
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in
 groups such as ``kmip_data.datasets`` and ``kmip_data.attention``, one for each key of

@@ -137,8 +137,8 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                         " here: the split has separate parameters (split_parameters=, split_rule=)"
                     )
                 if field == "k" and not issubclass(model, BaseSplitParams):
-                    hint = " here: it has no k-NN graph (keys per query: model.attention.k of a training)"
-                    step = f"keys per query of a training: --set model.attention.k={values['k']}"
+                    hint = " here: it has no k-NN graph (keys per query: model.attention.k of a run)"
+                    step = f"keys per query of a run: --set model.attention.k={values['k']}"
                     correction = (
                         f"data.parameters.k={values['k']}",
                         f"model.attention.k={values['k']}",

@@ -285,7 +285,7 @@ def leaderboard() -> str:
     for (dataset, metric), standings in all_standings().items():
         lines += [f"## {dataset}, {all_metrics()[metric].title}", ""]
         if sources := sorted({standing.source for standing in standings} - {""}):
-            lines += [f"From: {'; '.join(sources)}.", ""]
+            lines += [f"Sources of published results: {'; '.join(sources)}.", ""]
         lines.append(f"|test{' [%]' if is_percent(metric) else ''}|model|seeds|epochs|from|")
         lines.append("|---|---|---|---|---|")
         for standing in standings:

@@ -173,10 +173,10 @@ COLUMNS = {
         partial(_format_difference, "to_baseline"),
     ),
     "time": Column(
-        "time of a complete training, mean over the runs",
+        "time of a complete run, mean over the runs",
         lambda row: format_duration(3600 * row["hours"]),
     ),
-    "paper's": Column("the paper's time of a training, and its hardware", _format_paper_time),
+    "paper's": Column("the paper's time per run, and its hardware", _format_paper_time),
     "device": Column("GPU or processor that the runs were trained on", itemgetter("device")),
     "memory": Column(
         "peak memory of a run on the GPU, or else of the process",

@@ -305,7 +305,7 @@ def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
     build_parameters, split_parameters = parameter_names("graphs" if is_own else dataset)
     if name in build_parameters and is_own:
         raise UsageError(
-            f"{name} is a parameter of a build, not of a training.",
+            f"{name} is a parameter of a build, not of a run.",
             next=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
             f"--set {name}={shlex.quote(text)}",
         )

@@ -94,7 +94,7 @@ class DataConfig(StrictModel):
     )
     scale: DataScale = Field(
         default="auto",
-        description="numbers to standardise by the train part: features, or both features and regression"
+        description="numbers to standardise by the training split: features, or both features and regression"
         " targets; auto: both for a regression on your own data, features for your other data, none for"
         " published datasets",
     )
@@ -127,7 +127,7 @@ class TrainingConfig(StrictModel):
     clip_norm: float = Field(
         default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
     )
-    shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
+    shuffle: bool = Field(default=True, description="shuffle the training graphs each epoch")
     task: TaskName | None = Field(
         default=None,
         description="type of the targets, with its default loss and metric; none: as stored",
@@ -172,7 +172,7 @@ class TrainingConfig(StrictModel):
     )
     references: bool | None = Field(
         default=None,
-        description="fit reference answers, such as a linear model, after a training on one process;"
+        description="fit reference answers, such as a linear model, after training in one process;"
         " none: for your own data, not for samples and published datasets",
         json_schema_extra=NOT_COMPARED,
     )

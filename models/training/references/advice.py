@@ -21,7 +21,7 @@ LATE_EPOCHS = 0.9  #: share of the epochs after which a best epoch is late
 def commands_to_try(
     runs: Sequence[Path], results: Sequence[RunResult], build: Build | None
 ) -> list[str]:
-    """Return commands of a training with the default settings, or a lower rate, and of a longer one.
+    """Return commands that train with the default settings, or a lower rate, and for longer.
 
     They keep the seeds and folds. ``build`` is the one that the runs were trained on, if it exists.
     """
