@@ -137,7 +137,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                         " here: the split has separate parameters (split_parameters=, split_rule=)"
                     )
                 if field == "k" and not issubclass(model, BaseSplitParams):
-                    hint = " here: it has no k-NN graph (keys per query: model.attention.k of a run)"
+                    hint = " here: it has no k-NN graph (keys per query: model.attention.k)"
                     step = f"keys per query of a run: --set model.attention.k={values['k']}"
                     correction = (
                         f"data.parameters.k={values['k']}",
