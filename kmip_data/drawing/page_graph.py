@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 PAGE_EXTENT = 1_000.0  #: length of a record's longest axis on its page
-MAX_EDGES_PER_NODE = 4  #: if exceeded, only the edges of the node under the pointer are drawn
-MIN_CROWD = 400  #: edges that are always drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +172,6 @@ def graph_of_record(
         "hops": 1,
         "label": record.label,
         "is_class": labels and labels.num_classes and not labels.shape,  # one, to be met
-        "crowded": lines.shape[1] > max(MAX_EDGES_PER_NODE * len(record.pos), MIN_CROWD),
     }
     return PageGraph(
         title=card.heading,

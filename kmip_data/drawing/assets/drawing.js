@@ -41,7 +41,7 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint;
+  uniform float diameter, band, deep, tint, strength;
   uniform int mode, corners;
   uniform vec4 faint, ground, missing, letters;
   out vec4 paint;
@@ -57,7 +57,7 @@ const VERTEX = `#version 300 es
     vec4 at = texelFetch(places, end, 0), look = texelFetch(looks, end, 0);
     gl_Position = vec4(at.xy * scale + offset, at.z + 0.04 * deep, 1.0);
     paint = faded(tint == 0.0 ? faint : mix(faint, colorOf(look.x), tint * look.y), at.z);
-    paint.a *= 1.0 - 0.5 * deep;
+    paint.a *= strength;
   }
   void edge(int number, int corner) {
     uvec4 ends = texelFetch(pairs, cell(number), 0);
@@ -77,18 +77,19 @@ const VERTEX = `#version 300 es
     if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - diameter, 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
     paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
-    paint.a *= 1.0 - 0.5 * deep;
+    paint.a *= strength;
   }
   void arrow(int number, int corner) { // its tip at the rim of the target; none where there is no room
     uvec4 ends = texelFetch(pairs, cell(number), 0);
     vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(other(ends))), 0);
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
-    float whole = length(along), high = 4.0 + 0.6 * diameter;
+    float whole = length(along), high = 2.5 + min(1.5 + 0.6 * diameter, 4.0 * band);
     vec2 ahead = along / max(whole, 1e-6);
     vec2 from_target = -ahead * (0.5 * diameter + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
     bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + diameter;
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
     paint = faded(mix(faint, letters, 0.4), b.z);
+    paint.a *= strength;
   }
   void node(int number) {
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
@@ -203,7 +204,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(count));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, lines, nodes, glow, dark }) {
+  function draw({ panes, center, metre, diameter, band, tint, strength, lines, nodes, glow, dark }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -211,7 +212,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
     gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { diameter, band, tint, deep: Number(deep), rim: Number(!deep && !glow) };
+    const numbers = { diameter, band, tint, strength, deep: Number(deep), rim: Number(!deep && !glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
@@ -234,7 +235,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
       ];
       for (const [mode, kind, number] of all) {
         gl.uniform1i(at("mode"), mode);
-        gl.depthMask(mode !== GLOW); // light hides nothing that comes after it
+        gl.depthMask(mode !== GLOW && (mode !== EDGES || strength === 1)); // light and pale edges hide nothing
         if (number) gl.drawArrays(kind, 0, number);
       }
     });

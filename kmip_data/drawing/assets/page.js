@@ -3,13 +3,14 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 90; // CSS pixels of a bond at most, where all of a molecule is seen
 const DIMMED = 0.22; // strength of what is not around the held node
+const COVER = 0.15; // of the graph's box that edges cover at full strength
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
 let header, array, x, y, z, streets, columns, layers, influence, view, drawing, turning, usual;
 // What the reader has chosen.
 const state = {
-  layer: null, extent: [1, 1], at: null, binOf: null, only: new Set(), lines: true, panes: 1,
+  layer: null, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
   hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], path: null, links: [], due: false,
 };
 
@@ -35,7 +36,6 @@ async function startPage() {
   if (header.one_way) lines = inLane(streets, array(header.one_way), ONE_WAY);
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
   drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture), arrows: Boolean(header.one_way) });
-  state.lines = !header.explore.crowded; // they would hide a crowded graph
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const side = 0.85 * (reach || 0);
@@ -62,7 +62,8 @@ async function startPage() {
   const closest = () => (header.bonds ? BOND / usual : Infinity);
   view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered, closest });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
-  if (header.bonds) usual = meanLength(); // a chain leaves most of its box empty
+  state.length = totalLength();
+  if (header.bonds) usual = state.length / Math.max(streets.length / 2, 1); // a chain leaves most of its box empty
   if (turning) turning.turn(0, 0);
   else drawing.move(x, y);
 
@@ -164,21 +165,19 @@ function startRecords(record, count) {
   $("records").lastElementChild.textContent = header.place ? `${header.place}, ${count} in this page` : `${record + 1} of ${count}`;
 }
 
-// The mean length of an edge in the plane.
-function meanLength() {
+// The length of all edges, as they are seen or, in space, before they are turned.
+function totalLength() {
   let sum = 0;
   for (let i = 0; i < streets.length; i += 2) sum += Math.hypot(x[streets[i]] - x[streets[i + 1]], y[streets[i]] - y[streets[i + 1]]);
-  return sum / Math.max(streets.length / 2, 1);
+  return sum;
 }
 
 // Switches for edges and for the picture below superpixels, where there are any.
 async function startExtras() {
-  $("lines").checked = state.lines;
   $("lines").addEventListener("change", () => {
     state.lines = $("lines").checked;
     redraw();
   });
-  if (header.explore.crowded) $("lines").parentElement.append(` (${(streets.length / 2).toLocaleString("en")} lines, hidden at first)`);
   $("extras").hidden = Boolean(header.metres);
   $("extras").lastElementChild.hidden = !header.picture;
   if (!header.picture) return;
@@ -222,13 +221,17 @@ function drawNow() {
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 30 : 18);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
-  // An edge is a fifth of a node wide, a street two fifths; the wider the edges, the darker they are.
-  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : Math.min(Math.max(0.2 * diameter, 1.1), 3);
-  const dark = header.metres || header.picture || state.node >= 0 ? 0 : (band - 1.1) / 1.9;
+  // A street is two fifths of a node wide, an edge a fifth. Edges that together would cover more than COVER of the
+  // graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
+  const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
+  const wide = Math.min(Math.max(0.2 * diameter, 1.1), 3, Math.max(COVER / cover, 1.1));
+  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
+  const strength = header.metres ? 1 : Math.min(COVER / (cover * band), 1);
+  const dark = header.metres || header.picture || state.node >= 0 ? 0 : Math.max((band - 1.1) / 1.9, 1 - strength);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, dark };
+  const look = { tint: header.metres ? 0.8 : 0, strength, lines: state.lines, nodes, dark };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres || header.metre) drawScale();
   if (header.picture) placePicture();
