@@ -20,6 +20,9 @@ SAME_CLASS_FRACTION = 0.7  #: fraction of the edges that are drawn within a clas
 WEST = 10.0  #: corner of a city, degrees
 SOUTH = 50.0
 STEP_DEGREES = 0.001  #: distance between crossings
+MINE_FRACTION = 0.2
+HIDDEN_FRACTION = 0.5  #: fraction of the cells of a minefield that tell nothing
+MOST_MINES = 5  #: number of mines next to a cell that stands for larger ones, too
 CROSS_STREET_FRACTION = 0.35  #: fraction of neighbouring crossings in a column with a street
 
 
@@ -51,6 +54,32 @@ def draw_features(label: I64, width: int, rng: Generator) -> F32:
     x: F32 = rng.random((len(label), width), dtype=np.float32)
     x[np.arange(len(label)), label % width] += 1
     return x
+
+
+def draw_minefield(rows: int, columns: int, rng: Generator) -> tuple[I64, F32, I64]:
+    """Draw a minefield of ``rows × columns`` cells, by row.
+
+    Returns
+    -------
+    tuple
+        Classes (N,), 1 for a mine; features (N, 7), 1 for a hidden cell and then the one-hot number of
+        mines next to any other cell; and edges (E, 2) between neighbouring cells, each once.
+    """
+    cells = rows * columns
+    mine = rng.permutation(cells) < MINE_FRACTION * cells
+    cell = np.arange(cells).reshape(rows, columns)
+    neighbors = [
+        (cell[:, :-1], cell[:, 1:]),
+        (cell[:-1], cell[1:]),
+        (cell[:-1, :-1], cell[1:, 1:]),
+        (cell[:-1, 1:], cell[1:, :-1]),
+    ]
+    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in neighbors])
+
+    mines = np.bincount(edges.ravel(), mine[edges[:, ::-1]].ravel(), cells).astype(np.int64)
+    hidden = rng.random(cells) < HIDDEN_FRACTION
+    column = np.where(hidden, 0, 1 + np.minimum(mines, MOST_MINES))
+    return mine.astype(np.int64), np.eye(2 + MOST_MINES, dtype=np.float32)[column], edges
 
 
 def draw_words(label: I64, width: int, rng: Generator) -> I64:

@@ -28,14 +28,14 @@ def edited(folder: Path, **arrays: Any) -> None:
     np.savez(path, **{name: array for name, array in everything.items() if array is not None})
 
 
-X = np.zeros((60, 7), np.float32)
+X = np.zeros((64, 7), np.float32)
 EDGES = np.zeros((3, 2), np.int64)
-FLAGS = np.zeros((10, 60), bool)
+FLAGS = np.zeros((10, 64), bool)
 FAULTS = [
     ({"node_features": None}, "node_features is missing"),
-    ({"node_features": X[:, :6]}, r"x is float32 \(60, 6\), not numbers \(60, 7\)"),
+    ({"node_features": X[:, :6]}, r"x is float32 \(64, 6\), not numbers \(64, 7\)"),
     ({"node_features": X + 0.5}, "stored as uint8, which would change 0.5 to 0"),
-    ({"node_labels": np.full(60, 2)}, "y is 2 to 2, not 0 to 1"),
+    ({"node_labels": np.full(64, 2)}, "y is 2 to 2, not 0 to 1"),
     ({"edges": EDGES.T}, r"edges are int64 \(3, 2\)"),
     ({"edges": EDGES + 0.5}, "edges are float64"),
     ({"train_masks": FLAGS[:9]}, "laid out"),
@@ -45,7 +45,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("arrays", "message"), FAULTS)
 def test_bad_arrays_are_named(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
-    raw = write_sample("minesweeper", tmp_path, limit=60)
+    raw = write_sample("minesweeper", tmp_path, limit=64)
     edited(raw, **arrays)
     refused_folder("minesweeper", raw, message, "minesweeper.npz")
 
