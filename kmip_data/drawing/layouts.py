@@ -1,4 +1,4 @@
-"""Spring layout for graphs without node positions."""
+"""Force-directed layout for graphs without node positions."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import F32, F64, I64, Array
+from kmip_data.arrays import F32, F64, I64
 from kmip_data.errors import UsageError
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-COMPONENT_GAP = 0.8  #: distance between connected components
+GRAVITY = 0.05  #: acceleration towards the origin per distance
+LEAF_DISTANCE = 0.3  #: of up to :data:`RING` leaves from their hub, where nodes are about one apart
+RING = 8
+GOLDEN_RATIO = 0.618
 MAX_NODES = 20_000
 MAX_PAIRS = 500_000_000  #: maximum number of node pairs compared over all steps
 
 
 def spring_layout(edge_index: I64, nodes: int) -> F64:
-    """Return a position for each node, (N, 2), with the largest component at the bottom.
+    """Return a position for each node, (N, 2), about one apart.
 
-    Components are laid out by springs (Fruchterman and Reingold, 1991) from a fixed start, so that
-    results are reproducible, and placed in rows. Raises ``UsageError`` for more than
-    :data:`MAX_NODES` nodes.
+    Nodes are laid out by the forces of ForceAtlas2 (Jacomy et al., 2014), which move hubs apart and
+    small components outwards. Leaves, nodes with a single neighbour, lie around it. The start is
+    fixed, so that results are reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES`
+    nodes.
     """
-    from scipy.sparse import csgraph
-
     if nodes > MAX_NODES:
         raise UsageError(
             f"The graph cannot be drawn: it has {nodes:,} nodes without a position, "
@@ -40,22 +42,35 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
 
     adjacency = adjacency_matrix(edge_index[:, edge_index[0] != edge_index[1]], nodes)
     adjacency = (adjacency + adjacency.T).tocsr()
-    _, component_of = csgraph.connected_components(adjacency, directed=False)
+    degrees = np.diff(adjacency.indptr)
+    leaves = np.flatnonzero(degrees == 1)
+    hubs = adjacency.indices[adjacency.indptr[leaves]]
+    is_around = degrees[hubs] > 1  # two nodes that have only each other are no leaves
+    leaves, hubs = leaves[is_around], hubs[is_around]
 
-    left = bottom = width = row_height = 0.0
-    for number in np.argsort(-np.bincount(component_of), kind="stable"):
-        members = np.flatnonzero(component_of == number)
-        component_pos = _spring_positions(adjacency[members][:, members])
-        size = np.ptp(component_pos, axis=0)
-        if left + size[0] > max(width, 3.0):  # the row is full
-            left = 0.0
-            bottom = bottom + row_height + COMPONENT_GAP
-            row_height = 0.0
-        pos[members] = component_pos - component_pos.min(axis=0) + (left, bottom)
-        left = left + size[0] + COMPONENT_GAP
-        row_height = max(row_height, size[1])
-        width = max(width, left - COMPONENT_GAP)
+    inner = np.setdiff1d(np.arange(nodes), leaves)
+    masses = (degrees[inner] + 1).astype(np.float32)
+    inner_pos = _balanced_positions(adjacency[inner][:, inner], masses)
+    pos[inner] = inner_pos * np.sqrt(nodes) / max(np.ptp(inner_pos, axis=0).max(), 1e-6)
+    pos[leaves] = pos[hubs]
+    for hub in np.unique(hubs):
+        neighbors = adjacency.indices[adjacency.indptr[hub] : adjacency.indptr[hub + 1]]
+        inwards = pos[neighbors].mean(axis=0) - pos[hub]
+        members = leaves[hubs == hub]
+        pos[members] += _leaf_positions(len(members), inwards)
     return pos
+
+
+def _leaf_positions(count: int, inwards: F64) -> F64:
+    """Return positions (count, 2) on a ring around the origin, or a disc if there are many.
+
+    They leave room for edges in the direction ``inwards``.
+    """
+    number = np.arange(1, count + 1)
+    angle = np.arctan2(inwards[1], inwards[0]) + 2 * np.pi * number / (count + 1)
+    area = 1 + max(count - RING, 0) * (GOLDEN_RATIO * number % 1)  # spreads them evenly
+    radius = LEAF_DISTANCE * np.sqrt(area)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 
 
 def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:
@@ -66,42 +81,40 @@ def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:
     return sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
 
 
-def _spring_positions(adjacency: csr_array) -> F64:
-    """Return positions (M, 2), about one apart, for a connected component with symmetric adjacency."""
-    count = adjacency.shape[0]
-    if count < 3:
-        return np.column_stack([np.arange(count), np.zeros(count)])
-    adjacency.sort_indices()
+def _balanced_positions(adjacency: csr_array, masses: F32) -> F32:
+    """Return positions (M, 2) in which the forces of a symmetric adjacency (M, M) are balanced.
+
+    A node repels by its mass over the distance, its neighbours attract it by the distance over its
+    own mass, and so does the origin, but by the distance alone.
+    """
+    count = len(masses)
+    degrees = adjacency.sum(axis=1)
     generator = np.random.Generator(np.random.PCG64(0))
-    spread = np.float32(np.sqrt(count))
-    pos = (generator.random((count, 2), np.float32) - np.float32(0.5)) * spread
+    spread = float(np.sqrt(masses.sum()))
+    pos: F32 = (generator.random((count, 2), np.float32) - 0.5) * spread
     force = np.empty_like(pos)
     steps = int(np.clip(MAX_PAIRS // count**2, 40, 400))
-    fill = partial(_write_forces, pos, adjacency.indptr, adjacency.indices, force)
+    fill = partial(_write_repulsion, pos, masses, force)
     for step in range(steps):
         run_in_ranges(fill, count, grain=64)
+        pull = (adjacency @ pos - degrees[:, None] * pos) / masses[:, None]
+        force += pull - GRAVITY * pos
         length = np.linalg.norm(force, axis=1, keepdims=True)
         # The maximum displacement per step decreases.
-        max_displacement = spread * np.float32(0.15) * np.float32(1 - step / steps)
-        pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, max_displacement)
-    width = float(np.ptp(pos, axis=0).max()) / float(spread)
-    return np.asarray(pos / max(width, 1e-6), np.float64)
+        max_displacement = spread * 0.1 * (1 - step / steps)
+        pos += force / np.maximum(length, 1e-6) * np.minimum(length, max_displacement)
+    return pos
 
 
 @njit_nogil(fastmath=True)  # the last bits of positions are invisible
-def _write_forces(
+def _write_repulsion(
     pos: F32,
-    start: Array,
-    neighbors: Array,
+    masses: F32,
     out: F32,
     first: int,
     last: int,
 ) -> None:  # pragma: no cover -- compiled
-    """Write the forces on nodes ``first:last``: all nodes repel (1/d), neighbours attract (d²).
-
-    These are Fruchterman and Reingold's forces for springs of length 1. The neighbours of node i are
-    ``neighbors[start[i]:start[i + 1]]``.
-    """
+    """Write the accelerations of nodes ``first:last`` away from all nodes: mass over distance."""
     for i in range(first, last):
         x = pos[i, 0]
         y = pos[i, 1]
@@ -110,15 +123,8 @@ def _write_forces(
         for j in range(pos.shape[0]):
             dx = x - pos[j, 0]
             dy = y - pos[j, 1]
-            push = np.float32(1.0) / (dx * dx + dy * dy + np.float32(1e-4))
+            push = masses[j] / (dx * dx + dy * dy + np.float32(1e-4))
             fx += dx * push
             fy += dy * push
-        for position in range(start[i], start[i + 1]):
-            j = neighbors[position]
-            dx = pos[j, 0] - x
-            dy = pos[j, 1] - y
-            pull = np.sqrt(dx * dx + dy * dy)
-            fx += dx * pull
-            fy += dy * pull
         out[i, 0] = fx
         out[i, 1] = fy

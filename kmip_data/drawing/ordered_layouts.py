@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MAX_LAYER = 60  #: nodes next to each other in a layer
 MIN_LAYERS = 3
 MAX_LAYERS = 100
+MAX_SPAN = 2  #: mean number of layers that an edge leads down
 MIN_SIDE = 4  #: rows and columns of a lattice; a complete graph of nine nodes has three of each
 LATTICE = "a lattice, row by row"  #: first words about the positions of a lattice
 STUB_LENGTH = 0.45  #: of an edge that leaves a lattice at a border
@@ -90,7 +91,8 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
     """Return the length of the longest path to each node, (N,), if that makes readable layers.
 
     None for graphs with cycles, which include undirected ones, with fewer than :data:`MIN_LAYERS` or
-    more than :data:`MAX_LAYERS` layers, or with more than :data:`MAX_LAYER` nodes in a layer.
+    more than :data:`MAX_LAYERS` layers, with more than :data:`MAX_LAYER` nodes in a layer, or with
+    edges that mostly skip layers: an undirected list with the smaller number first is acyclic, too.
     """
     from scipy.sparse import csgraph
 
@@ -107,7 +109,8 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
         if np.array_equal(deeper, depth):
             counts = np.bincount(depth, minlength=1)
             is_readable = len(counts) >= MIN_LAYERS and counts.max() <= MAX_LAYER
-            return depth if is_readable else None
+            is_short = depth[targets].sum() - depth[sources].sum() <= MAX_SPAN * len(sources)
+            return depth if is_readable and is_short else None
         depth = deeper
     return None
 

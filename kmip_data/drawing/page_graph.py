@@ -22,7 +22,6 @@ from kmip_data.drawing.maps import (
 )
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
 from kmip_data.drawing.plottable_record import (
-    PlottableRecord,
     class_name,
     read_plottable_record,
     up_axis_name,
@@ -166,7 +165,8 @@ def graph_of_record(
     if record.metres:
         header["metre"] = scale  # page units per metre
     header["key"] = record.key
-    header["facts"] = _graph_size_text(record, lines.shape[1])
+    header["edges"] = record.edge_index.shape[1]
+    header["origin"] = record.position_source
     header["options"] = format_parameters(card.parameters)
     header["explore"] = {
         "hops": 1,
@@ -180,17 +180,6 @@ def graph_of_record(
         header=header,
         packer=packer,
     )
-
-
-def _graph_size_text(record: PlottableRecord, lines: int) -> str:
-    nodes = count_with_noun(len(record.pos), "node")
-    edges = record.edge_index.shape[1]
-    facts = f"{nodes}, {count_with_noun(edges, 'edge')}"
-    if lines < edges:
-        facts += f" between {count_with_noun(lines, 'pair')}"
-    if record.position_source:
-        facts += f" ({record.position_source})"
-    return facts
 
 
 def _record_columns(

@@ -74,7 +74,7 @@ async function startPage() {
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
   $("key").textContent = header.key ?? "";
-  $("facts").textContent = header.facts;
+  $("facts").textContent = header.facts ?? sizeText();
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
   listWays(ways);
@@ -163,6 +163,14 @@ function startRecords(record, count) {
   });
   $("records").hidden = count === 1;
   $("records").lastElementChild.textContent = header.place ? `${header.place}, ${count} in this page` : `${record + 1} of ${count}`;
+}
+
+// How large the graph is, and where its positions come from.
+function sizeText() {
+  const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  const lines = streets.length / 2;
+  const between = lines < header.edges ? ` between ${counted(lines, "pair")}` : "";
+  return `${counted(x.length, "node")}, ${counted(header.edges, "edge")}${between}${header.origin ? ` (${header.origin})` : ""}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.image import imread
@@ -17,7 +19,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import pictures
 from kmip_data.drawing.layers import Categories
-from kmip_data.drawing.layouts import spring_layout
+from kmip_data.drawing.layouts import LEAF_DISTANCE, spring_layout
 from kmip_data.drawing.molecules import atoms_from_features, bond_types_from_features, draw_molecule
 from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.pictures import plot_records
@@ -164,7 +166,7 @@ def test_more_records_make_a_taller_picture(tmp_path):
     assert len(pixels(two)) > len(pixels(one))
 
 
-def test_layout_separates_components_and_is_reproducible():
+def test_layout_is_reproducible_and_keeps_neighbours_near():
     ring = np.array([np.arange(12), (np.arange(12) + 1) % 12])
     more = [[12, 13, 14], [13, 12, 14]]  # a pair, a self loop, two alone
     edges = np.concatenate([ring, ring[::-1], more], axis=1)
@@ -172,14 +174,32 @@ def test_layout_separates_components_and_is_reproducible():
     assert np.isfinite(pos).all()
     assert len(np.unique(pos.round(6), axis=0)) == 16
     np.testing.assert_array_equal(pos, spring_layout(edges, 16))
-    assert pos[12:, 1].min() > pos[:12, 1].max()
     none = np.zeros((2, 0), np.int64)
     assert spring_layout(none, 0).shape == (0, 2)
     assert len(np.unique(spring_layout(none, 5), axis=0)) == 5
-    # Springs: neighbours on the ring are nearer than opposite nodes.
+    # Neighbours on the ring are nearer than opposite nodes.
     apart = np.linalg.norm(pos[:12, None] - pos[None, :12], axis=2)
     near, opposite = (apart[np.arange(12), (np.arange(12) + step) % 12] for step in (1, 6))
     assert near.max() < opposite.min()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6))
+def test_leaves_lie_around_their_hub(counts):
+    """Hubs in a chain have leaves, which lie apart on a ring or a disc."""
+    hubs = np.arange(len(counts))
+    leaf_hubs = np.repeat(hubs, counts)
+    nodes = len(counts) + len(leaf_hubs)
+    leaves = np.arange(len(counts), nodes)
+    edges = np.hstack([[hubs[:-1], hubs[1:]], [leaf_hubs, leaves]])
+    pos = spring_layout(edges.astype(np.int64), nodes)
+    assert len(np.unique(pos.round(4), axis=0)) == nodes
+    degrees = np.bincount(edges.ravel().astype(np.int64), minlength=nodes)
+    is_around = degrees[leaf_hubs] > 1
+    away = np.linalg.norm(pos[leaves] - pos[leaf_hubs], axis=1)[is_around]
+    disc = LEAF_DISTANCE * np.sqrt(np.maximum(np.array(counts)[leaf_hubs][is_around], 1))
+    assert (away >= LEAF_DISTANCE - 1e-9).all()
+    assert (away <= np.maximum(disc, LEAF_DISTANCE) + 1e-9).all()
 
 
 def test_molecules_are_drawn_from_their_features():
