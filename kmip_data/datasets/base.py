@@ -87,12 +87,12 @@ class BuiltDataset(ShardedDataset):
         ``"train"``, ``"val"`` (also ``"valid"``), ``"test"`` or ``"trainval"``; ``None`` for all
         graphs in source order.
     split_rule, split_seed
-        ``"upstream"``: the published parts; ``"stratified"``: parts of the same sizes with nearly
+        ``"upstream"``: the published split; ``"stratified"``: a split of the same sizes with nearly
         equal class fractions, drawn by LRGB's rule with the seed.
     transform
         Applied to each item when it is read.
     pre_transform
-        Applied before ``transform``, also on each read. To store results use ``kmip-data encode``
+        Applied before ``transform``, also on each read. To store the results, use ``kmip-data encode``
         or ``kmip_data.save``.
     pre_filter
         Keeps graphs for which it returns True. Called with each graph when the dataset is opened.

@@ -45,7 +45,7 @@ class CityNetwork(BuiltDataset):
         name of a city that was built with ``kmip-data build city --name NAME``.
     coordinates
         Columns of ``x``. ``"replace"``: sinusoids instead of longitude and latitude, then the other
-        35 columns standardised over the train nodes (67, as in the paper's code). ``"append"``:
+        35 columns standardised over the training nodes (67, as in the paper's code). ``"append"``:
         sinusoids in addition to all 37 columns (69, as in the paper's text). ``"none"``: only the
         35 columns. There are 4 sinusoids per band.
     raw_features

@@ -106,7 +106,7 @@ class GraphDataModule(LightningDataModule):
         return int(self._require_part("train").num_classes)
 
     def train_dataloader(self) -> GraphLoader:
-        """Return the loader of the train part, which has a new order every epoch."""
+        """Return the loader of the training split, which has a new order every epoch."""
         loader = GraphLoader(
             self._require_part("train"),
             self.batch_size,
@@ -122,17 +122,17 @@ class GraphDataModule(LightningDataModule):
         return loader
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Return the loader of the validation part, in order; an empty list without that part."""
+        """Return the loader of the validation split, in order; an empty list if there is none."""
         return self._ordered_loader("val")
 
     def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Return the loader of the test part, in order; an empty list without that part."""
+        """Return the loader of the test split, in order; an empty list if there is none."""
         return self._ordered_loader("test")
 
     predict_dataloader = test_dataloader
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the train part, for a checkpoint."""
+        """Return the position in the training split, for a checkpoint."""
         return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -19,14 +19,14 @@ class S3DIS(BuiltDataset):
 
     ``x`` has nine columns in file order, as in the paper's code: position relative to the block
     centre in metres, colour from 0 to 1, position in the room from 0 to 1. Unlike PyTorch
-    Geometric's class, it has a validation part and reads from disk, and builds with different
+    Geometric's class, it has a validation split and reads from disk, and builds with different
     parameters do not overwrite each other.
 
     Parameters
     ----------
     train
         PyTorch Geometric's argument, instead of ``split``: True for all blocks outside
-        ``test_area`` (``"trainval"``), False for the test part.
+        ``test_area`` (``"trainval"``), False for the test split.
     features
         ``"all"``: nine columns, as in the paper's code; ``"position-color"``: six, as in its text.
     edge_attr

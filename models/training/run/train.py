@@ -90,8 +90,8 @@ def train(
     Raises
     ------
     UsageError
-        Unavailable device, precision, search backend or logger; invalid or existing name; empty part
-        of the split.
+        Unavailable device, precision, search backend or logger; invalid or existing name; empty
+        split.
     OutOfResources
         A batch does not fit into memory; the message states its size and options to try.
     CheckFailed
