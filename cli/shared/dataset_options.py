@@ -53,7 +53,7 @@ DATASET_OPTIONS: dict[ParameterGroup, dict[str, tuple[type, str]]] = {
         "masks": (str, "superpixels: folder of masks."),
         "like": (
             str,
-            "Your own data: take columns and classes from an earlier build, a run, or a file written by --describe.",
+            "Your own data: take columns and classes from an earlier build, a run, or a --describe file.",
         ),
     },
 }
