@@ -42,8 +42,6 @@ class LayerInfo:
 class Component(StrictModel):
     """A kind of attention or message passing: its configuration keys and properties."""
 
-    #: Attributes of ``GraphBatch.added`` that it reads.
-    added_attributes: ClassVar[tuple[str, ...]] = ()
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
 
@@ -87,7 +85,7 @@ class Component(StrictModel):
 
     @property
     def encoding(self) -> Encoding | None:
-        """Added column that it reads; training computes it if it is missing."""
+        """Encoding that it reads from ``GraphBatch.added``; training computes it if it is missing."""
         return None
 
     def build_initial_state(self, dim: int) -> nn.Module | None:

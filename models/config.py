@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
@@ -32,6 +33,7 @@ from kmip_data.models.registries import (
     all_heads,
     all_norms,
     edge_encoders,
+    encoding_attributes,
     node_encoders,
 )
 from kmip_data.registry import PLUGIN_OBJECTS, import_modules_in, with_plugin_entries
@@ -311,6 +313,12 @@ class ModelConfig(StrictModel):
         )
         columns = [reader.encoding for reader in readers if reader.encoding is not None]
         return [*dict.fromkeys(columns)]
+
+    @property
+    def added_attributes(self) -> list[str]:
+        """Batch attributes that hold the columns of these encodings."""
+        attributes = map(encoding_attributes, self.encodings)
+        return [*itertools.chain.from_iterable(attributes)]
 
     @property
     def plugin_entries(self) -> list[tuple[str, str]]:

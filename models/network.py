@@ -30,7 +30,6 @@ from kmip_data.models.registries import (
     all_heads,
     all_norms,
     edge_encoders,
-    encoding_attributes,
     node_encoders,
 )
 from kmip_data.models.search.topk import search_op
@@ -192,11 +191,7 @@ class GPSNetwork(nn.Module):
         positional_encodings = config.positional_encodings
         nodes = node_encoders()[config.node_encoder]
         edges = edge_encoders()[config.edge_encoder]
-        self.added_attributes = (*nodes.added_attributes, *edges.added_attributes)
-        for encoding in positional_encodings:
-            self.added_attributes += encoding.added_attributes
-        for component in components:
-            self.added_attributes += component.added_attributes
+        self.added_attributes = config.added_attributes
 
         # Modules draw their weights when they are built: keep this order, so that seeds reproduce
         # runs.
@@ -231,7 +226,7 @@ class GPSNetwork(nn.Module):
             config.attention.kind == "none"
             and isinstance(config.local, MessagePassingComponent | NoComponent)
             and config.norm in ROW_WISE_NORMS
-            and not any(component.added_attributes for component in components)
+            and not any(component.encoding for component in components)
         )
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = all_heads()[config.head or "node"].build(
@@ -290,9 +285,7 @@ class PluginNetwork(nn.Module):
         network = plugin_network(config.name)
         assert network is not None
         self.network = network(config, **sizes)
-        self.added_attributes: tuple[str, ...] = ()
-        for encoding in config.encodings:
-            self.added_attributes += encoding_attributes(encoding)
+        self.added_attributes = config.added_attributes
 
     def forward(self, batch: Any) -> Tensor:
         """Return predictions in the form of the targets."""

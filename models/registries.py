@@ -172,11 +172,6 @@ class Encoder:
     integers: EmbeddedIntegers | None = None  #: embedded integers, checked before a run
     dataset: str = ""  #: dataset whose constants standardise the features
 
-    @property
-    def added_attributes(self) -> tuple[str, ...]:
-        """Batch attributes of the added column."""
-        return encoding_attributes(self.encoding)
-
 
 def encoding_attributes(encoding: Encoding | None) -> tuple[str, ...]:
     """Return the batch attributes that hold the columns of an encoding."""

@@ -165,8 +165,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 f"The folder {name} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
                 next="kmip-data list, which names your builds and runs",
             )
-        unfinished = [] if os.sep in name else home.built.glob(f"{glob.escape(name)}-*/shards")
-        if "build" in self.kinds and any(unfinished):
+        shards = [] if os.sep in name else home.built.glob(f"{glob.escape(name)}-*/shards")
+        card_name = _REQUIRED_FILES["build"]
+        if "build" in self.kinds and any(not (path.parent / card_name).exists() for path in shards):
             return UsageError(
                 f"{name} has no finished build: its build command was stopped.",
                 next=f"the build command with --name {name} again, which says why",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 class ExphormerComponent(MultiHeadComponent):
     """Attention along the graph's edges, along an expander's edges, and to virtual nodes."""
-
-    added_attributes: ClassVar[tuple[str, ...]] = ("expander",)
 
     kind: Literal["exphormer"] = Field(
         default="exphormer", description="Exphormer's sparse attention"

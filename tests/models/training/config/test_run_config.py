@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 import pytest
 from support.cases import check_each
@@ -42,12 +41,6 @@ def test_every_choice_has_its_implementation():
     assert choices("training.metric") == set(METRICS)
     assert choices("schedule.kind") == set(SCHEDULES)
     assert choices("optimizer.name") == set(OPTIMIZERS)
-
-
-def test_the_page_of_attentions_has_a_row_for_each():
-    page = (ROOT / "docs" / "attentions.md").read_text("utf-8")
-    for kind in choices("model.attention.kind") - {"none"}:
-        assert re.search(rf"^\|[^|]*\| `{kind}` \|", page, re.MULTILINE), f"no row for {kind}"
 
 
 def test_types_of_keys_have_the_forms_of_further_names():
