@@ -15,8 +15,8 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
 from kmip_data.drawing.plotted_layers import (
-    LEGEND_WIDTH,
     draw_legend,
+    legend_entry_width,
     legend_height,
     node_colors,
 )
@@ -42,6 +42,7 @@ from kmip_data.text import count_with_noun, format_parameters
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 LONGEST_SIDE = 8.0  #: inches of a map, at most
+PAGE_MARGIN = 0.15  #: inches
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
@@ -155,11 +156,12 @@ def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Return layers of the class, the eccentricity and every split."""
+    reach = f" within {city.hops} hops" if city.hops else ""
     classes = class_layer(
         "class",
         city.classes,
         city.class_labels(),
-        "quantiles of the eccentricity",
+        f"quantiles of the eccentricity{reach}",
         lambda: sequential_colors(city.num_classes),
     )
     layers: list[Layer] = [
@@ -179,18 +181,21 @@ def city_layers(city: CityMap) -> list[Layer]:
 
 @in_current_style()
 def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
-    """Draw a map of streets (lines) and intersections (points) for each of ``layers``, one per row.
+    """Draw a map of streets (lines) and intersections (points) for each of ``layers``.
 
-    Every map has a legend and a scale bar; north is up.
+    Tall maps stand side by side, wide ones one below the other. Every map has a legend and a scale
+    bar; north is up.
     """
-    # 1. Create the figure: a row is as high as its map, or as its legend.
+    # 1. Create the figure.
     low, high = _map_corners(city.position)
-    longest_side = min(LONGEST_SIDE, current_style().max_width - LEGEND_WIDTH)
-    width, height = longest_side * (high - low) / (high - low).max()
-    heights = [max(height, legend_height(layer)) + 0.6 for layer in layers]
-    figure_width = width + LEGEND_WIDTH
+    width, height = LONGEST_SIDE * (high - low) / (high - low).max()
+    columns = len(layers) if height > width else 1
+    page_width = current_style().max_width - 2 * PAGE_MARGIN
+    width = min(width, page_width / columns)
+    height = width * (high - low)[1] / (high - low)[0]
+    below = max(legend_height(layer, width) for layer in layers)
     step = -(-len(city.position) // MAX_POINTS)
-    footer = f"{city.options}\n{ATTRIBUTION}"
+    footer = ATTRIBUTION
     if step > 1:
         footer += f"; one of {step} intersections and streets is drawn"
     outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
@@ -199,12 +204,15 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     is_detour = streets_longer_than_drawn(city)
     if is_detour.any():
         footer += f"; dashed: streets over {MAX_DETOUR:g} times as long as the line"
-    height_of_texts = 1.0  # title and footer
+    rows = len(layers) // columns
+    panel_width = min(max(width, *map(legend_entry_width, layers)), page_width / columns)
     figure = new_figure(
-        figure_width, sum(heights) + height_of_texts, title=city.title, footer=footer
+        columns * panel_width,
+        rows * (height + below + 0.5) + 0.8,  # titles and footer
+        title=city.title,
+        footer=footer,
     )
-    figure.get_layout_engine().set(rect=(0, 0, width / figure_width, 1))
-    grid = figure.add_gridspec(len(layers), height_ratios=heights)
+    figure.set_layout_engine("compressed")
 
     # 2. Choose a point size so that points nearly touch in a city of even density.
     position = city.position[::step]
@@ -217,26 +225,25 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     line_width = min(0.7, 0.35 * math.sqrt(area))
 
     # 3. Draw one panel per layer: streets below, points above, the legend next to them.
-    title_letters = int(figure_width * current_style().letters_per_inch)
-    for row, layer in enumerate(layers):
-        axes = figure.add_subplot(grid[row])
+    title_letters = int(panel_width * current_style().letters_per_inch)
+    for number, layer in enumerate(layers, start=1):
+        axes = figure.add_subplot(rows, columns, number)
         axes.set(
             xlim=(low[0], high[0]),
             ylim=(low[1], high[1]),
             aspect="equal",
         )
         axes.set_axis_off()
-        note = textwrap.fill(layer.note, title_letters)
-        axes.set_title(f"{layer.name}\n{note}", linespacing=1.1)
+        title = f"{layer.name}: {layer.note}"
+        axes.set_title(textwrap.fill(title, title_letters), linespacing=1.1)
         style = {"color": current_style().line_color, "linewidth": line_width, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)
         colors = node_colors(layer, len(city.position))[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
-        draw_legend(axes, layer)
+        draw_legend(axes, layer, width)
         _draw_scale_bar(axes, high[0] - low[0])
-    margin = min(0.2, max(0.0, (current_style().max_width - figure.get_figwidth()) / 2))
-    save_figure(figure, path, bbox_inches="tight", pad_inches=margin)
+    save_figure(figure, path, bbox_inches="tight", pad_inches=PAGE_MARGIN)
 
 
 def edge_line_with_gaps(pos: Array, edges: I64) -> Array:

@@ -9,7 +9,6 @@ import numpy as np
 from kmip_data.arrays import F64
 from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
 from kmip_data.drawing.style import (
-    NOTE_FONT_SIZE,
     PLAIN_NUMBER,
     Axes,
     current_style,
@@ -18,7 +17,8 @@ from kmip_data.drawing.style import (
 )
 
 MAX_NAME_LETTERS = 26  #: letters of a name beside a bar or in a legend
-LEGEND_WIDTH = 2.8  #: inches
+MARKER_LETTERS = 5  #: width of a marker and the gaps around an entry of a legend
+NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
 LEGEND_LINE = 1.4  #: height of a row relative to the body
 MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
 
@@ -73,35 +73,42 @@ def shorten_middle(name: str) -> str:
     return name if len(name) <= MAX_NAME_LETTERS else f"{name[:half]}…{name[-half:]}"
 
 
-def draw_legend(axes: Axes, layer: Categories) -> None:
-    """Draw the categories with their counts to the right of ``axes``, :data:`LEGEND_WIDTH` wide."""
+def draw_legend(axes: Axes, layer: Categories, width: float) -> None:
+    """Draw the categories with their counts below ``axes``, which are ``width`` inches wide."""
     from matplotlib.lines import Line2D
 
-    step = -(-len(layer.labels) // MAX_LEGEND_ROWS)
-    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))
+    columns = _legend_columns(layer, width)
+    step = -(-len(layer.labels) // (columns * MAX_LEGEND_ROWS))
     handles = []
-    for label, color, count in rows[::step]:
-        handle = Line2D(
-            [],
-            [],
-            color=color,
-            label=f"{shorten_middle(label)}  ({count:,})",
-            marker="o",
-            linestyle="",
-            markersize=7,
-        )
+    for text, color in [*zip(_legend_texts(layer), layer.colors, strict=True)][::step]:
+        handle = Line2D([], [], color=color, label=text, marker="o", linestyle="", markersize=7)
         handles.append(handle)
-    legend = axes.legend(
+    axes.legend(
         handles=handles,
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
         handletextpad=0.2,
-        fontsize=NOTE_FONT_SIZE,
+        ncols=columns,
     )
-    legend.set_in_layout(False)  # layouts misjudge what is beside a map of a fixed aspect
 
 
-def legend_height(layer: Categories) -> float:
+def _legend_texts(layer: Categories) -> list[str]:
+    named = zip(layer.labels, layer.counts, strict=True)
+    return [f"{shorten_middle(label)}  ({count:,})" for label, count in named]
+
+
+def legend_entry_width(layer: Categories) -> float:
+    """Return the inches of the longest entry of :func:`draw_legend`."""
+    letters = max(map(len, _legend_texts(layer))) + MARKER_LETTERS
+    return letters / (NOTE_LETTERS * current_style().letters_per_inch)
+
+
+def _legend_columns(layer: Categories, width: float) -> int:
+    fitting = int(width / legend_entry_width(layer))
+    return min(max(1, fitting), len(layer.labels))
+
+
+def legend_height(layer: Categories, width: float) -> float:
     """Return the inches that :func:`draw_legend` needs."""
-    rows = min(len(layer.labels), MAX_LEGEND_ROWS)
+    rows = min(-(-len(layer.labels) // _legend_columns(layer, width)), MAX_LEGEND_ROWS)
     return rows * LEGEND_LINE * current_style().body_points / 72

@@ -126,15 +126,15 @@ def drawn_layers(city):
 
 def test_pictures_have_all_colours_and_print_at_page_width(city, tmp_path):
     layers = drawn_layers(city)
-    heights, one = [], tmp_path / "one.png"
+    widths, one = [], tmp_path / "one.png"
     for count in (1, 2):
         draw_map(city, layers[:count], one)
         pixels = image.imread(one)[..., :3]
-        heights.append(len(pixels))
+        widths.append(pixels.shape[1])
         for color in layers[0].colors:
             wanted = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
             assert (np.abs(pixels - wanted).max(axis=2) < 0.02).sum() > 50, color
-    assert 1.7 < heights[1] / heights[0] < 2.1, "one map a row"
+    assert 1.7 < widths[1] / widths[0] < 2.1, "tall maps stand side by side"
     with using_style("paper"):
         draw_map(city, layers[:1], tmp_path / "m.png")
     assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
