@@ -26,7 +26,6 @@ from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import format_parameters
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -160,10 +159,10 @@ def draw_build(
         if record.key in pictures:
             plottable_records[number] = replace(record, picture=pictures[record.key])
     plot_records(
-        plottable_records,
+        plottable_records if len(dataset) > 1 else [replace(plottable_records[0], key="")],
         path,
         title=card.heading,
-        footer=f"{card.sources or format_parameters(card.parameters)}\n{card.license.get('notice', '')}",
+        footer=card.sources or str(card.license.get("notice", "")),
         class_names=dataset.card.class_names,
         up=up_axis_name(card),
         labels=label_distribution(dataset),

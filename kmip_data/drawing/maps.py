@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
 from kmip_data.drawing.plotted_layers import (
     draw_legend,
-    legend_entry_width,
-    legend_height,
+    legend_grid,
     node_colors,
+    set_wrapped_title,
 )
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
@@ -43,6 +42,8 @@ EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 LONGEST_SIDE = 8.0  #: inches of a map, at most
 PAGE_MARGIN = 0.15  #: inches
+MIN_PANEL_WIDTH = 2.8  #: inches of the longest entry of a legend
+LEGEND_ROW = 0.19  #: inches
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
@@ -193,7 +194,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     page_width = current_style().max_width - 2 * PAGE_MARGIN
     width = min(width, page_width / columns)
     height = width * (high - low)[1] / (high - low)[0]
-    below = max(legend_height(layer, width) for layer in layers)
+    legend_rows = max(legend_grid(layer, width)[1] for layer in layers)
     step = -(-len(city.position) // MAX_POINTS)
     footer = ATTRIBUTION
     if step > 1:
@@ -205,10 +206,10 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     if is_detour.any():
         footer += f"; dashed: streets over {MAX_DETOUR:g} times as long as the line"
     rows = len(layers) // columns
-    panel_width = min(max(width, *map(legend_entry_width, layers)), page_width / columns)
+    panel_width = min(max(width, MIN_PANEL_WIDTH), page_width / columns)
     figure = new_figure(
         columns * panel_width,
-        rows * (height + below + 0.5) + 0.8,  # titles and footer
+        rows * (height + LEGEND_ROW * legend_rows + 0.5) + 0.8,  # titles and footer
         title=city.title,
         footer=footer,
     )
@@ -225,7 +226,6 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     line_width = min(0.7, 0.35 * math.sqrt(area))
 
     # 3. Draw one panel per layer: streets below, points above, the legend next to them.
-    title_letters = int(panel_width * current_style().letters_per_inch)
     for number, layer in enumerate(layers, start=1):
         axes = figure.add_subplot(rows, columns, number)
         axes.set(
@@ -234,8 +234,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
             aspect="equal",
         )
         axes.set_axis_off()
-        title = f"{layer.name}: {layer.note}"
-        axes.set_title(textwrap.fill(title, title_letters), linespacing=1.1)
+        set_wrapped_title(axes, panel_width, f"{layer.name}: {layer.note}")
         style = {"color": current_style().line_color, "linewidth": line_width, "zorder": 1}
         axes.plot(*straight, **style)
         axes.plot(*detours, dashes=(4, 3), **style)

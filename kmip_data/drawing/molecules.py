@@ -14,7 +14,8 @@ from kmip_data.drawing.style import CPK_COLORS, current_style, element_colors
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 
 ZINC_ATOM = "atom type"  #: the only atom field of ZINC
-IMAGE_SIZE = (1900, 1000)  #: pixels of a molecule's image, twice its panel
+IMAGE_SIZE = (1900, 800)  #: pixels of a molecule's image, twice its panel
+BOND_LENGTH = 115  #: length of a bond of a small molecule, in these pixels
 LABEL_HEIGHT = 24  #: minimum height of atom labels, in these pixels
 BONDS = ("single", "double", "triple", "aromatic")  #: in the order of Open Graph Benchmark
 #: Symbols of the elements by atomic number; the first stands for any other atom, as in RDKit.
@@ -128,6 +129,8 @@ def draw_molecule(
     options.prepareMolsBeforeDrawing = False
     options.minFontSize = LABEL_HEIGHT
     options.bondLineWidth = 3
+    options.fixedBondLength = BOND_LENGTH
+    options.padding = 0.01
     options.flagCloseContactsDist = -1  # no red marks on overlapping atoms
     if current_style().text_color > current_style().background_color:
         rdMolDraw2D.SetDarkMode(options)

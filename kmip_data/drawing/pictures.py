@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kmip_data.arrays import F64, I64, U8, Array
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale
-from kmip_data.drawing.maps import format_length, round_length
 from kmip_data.drawing.ordered_layouts import LATTICE, stubs_beyond_borders
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
-from kmip_data.drawing.plotted_layers import draw_color_bar, node_colors, shorten_middle
+from kmip_data.drawing.plotted_layers import (
+    draw_color_bar,
+    node_colors,
+    set_wrapped_title,
+    shorten_middle,
+)
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     PLAIN_NUMBER,
@@ -32,15 +35,18 @@ from kmip_data.text import count_with_noun
 MAX_SHARED_PANEL_NODES = 1_000  #: graphs with fewer nodes show nodes and edges in one panel
 ELEVATION = 22.0  #: viewing direction of 3D records, in degrees
 AZIMUTH = -58.0
-HAZE = 0.55  #: fraction of the background mixed into the colours of the farthest nodes
-FIGURE_WIDTH = 16.0  #: inches of four panels
+PANEL_WIDTH = 4.4  #: inches of nodes or edges alone
+DEGREES_WIDTH = 3.3  #: inches
+LABELS_WIDTH = 3.9  #: inches of classes, values or labels
+FIGURE_WIDTH = 2 * PANEL_WIDTH + DEGREES_WIDTH + LABELS_WIDTH
 ROW_HEIGHT = 4.1  #: inches
 MAX_POINT_AREA = 200  #: square points of a node
-MARGIN = 16  #: pixels around the picture of a molecule
-TITLE_WIDTH = 0.2  #: width of a title above one panel relative to the figure
-LABEL_DISTANCE = 6  #: points below a scale bar
+MAX_NAMES = 40  #: with more nodes, their names would overlap
+MAX_ARROWS = 300  #: of more edges, the title alone says that they are directed
+CELL_PIXELS = 300  #: width and height of a picture of cells
+TITLE_WIDTH = 0.22  #: width of a title above one panel relative to the figure
 DEGREE_BINS = 40  #: bars of degrees
-DEGREE_TICKS = (0, 1, 3, *(factor * 10**power for power in range(1, 7) for factor in (1, 3)))
+MIN_DEGREE_AXIS = 5  #: three degrees alone would be three huge bars
 VALUE_BINS = 20  #: bars of a histogram; a pointed end of a colour bar is as wide as one of 20
 PERCENTILES = (5, 50, 95)  #: percentiles of a target that are drawn
 
@@ -58,43 +64,45 @@ def plot_records(
 ) -> None:
     """Draw a row of panels per record into a PNG, SVG or PDF.
 
-    The panels are the graph, the degrees of its nodes, and its classes or label. A graph with
-    :data:`MAX_SHARED_PANEL_NODES` nodes or more, or with an image, has separate panels for points
-    and edges (grey if they join two classes), where points have their own colours if there are any;
-    a molecule is drawn as a formula. ``title`` names the data (and marks a sample), ``footer`` has
-    the attribution that the license requires, ``up`` is the axis that points up, and ``labels`` has
-    the labels of all graphs. Classes without a name in ``class_names`` are shown by number.
+    The panels are the graph, the degrees of its nodes, and its classes or label. A picture, or a
+    graph with :data:`MAX_SHARED_PANEL_NODES` nodes or more whose nodes have colours, has separate
+    panels for nodes and edges; a molecule is drawn as a formula. ``title`` names the
+    data (and marks a sample), ``footer`` has the attribution that the license requires, ``up`` is
+    the axis that points up, and ``labels`` has the labels of all graphs. Classes without a name in
+    ``class_names`` are shown by number.
     """
-    rows = len(records)
-    figure = new_figure(FIGURE_WIDTH, 1.3 + ROW_HEIGHT * rows, title=title, footer=footer)
-    grid = figure.add_gridspec(rows, 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
-    last_classes = [int(record.y.max(initial=-1)) for record in records if record.y is not None]
-    classes = max([len(class_names), *(last + 1 for last in last_classes)])
+    largest_classes = [record.y.max(initial=-1) for record in records if record.y is not None]
+    classes = max(len(class_names) - 1, *largest_classes, 0) + 1
     names = [class_name(number, class_names) for number in range(classes)]
+    layers = [record.truth_layer(names) for record in records]
+    has_labels = any(layers) or labels is not None
+    graph_width = max(map(_graph_width, records))
+    widths = [graph_width / 2, graph_width / 2, DEGREES_WIDTH, LABELS_WIDTH][: 3 + has_labels]
+    height = 1.3 + ROW_HEIGHT * len(records)
+    figure = new_figure(sum(widths), height, title=title, footer=footer)
+    grid = figure.add_gridspec(len(records), len(widths), width_ratios=widths)
     values = [record.values for record in records if record.values is not None]
     bins, least_share = _degree_axes(records)
     shared: dict[str, Axes] = {}
 
     for row, record in enumerate(records):
         projection = {"projection": "3d"} if record.pos.shape[1] == 3 else {}
-        layer = record.truth_layer(names)
+        layer = layers[row]
         if isinstance(layer, Scale):  # all rows have the same limits
             layer = replace(layer, limit_values=np.concatenate(values))
         degrees = record.degree_layers()[0]
         shown = layer or record.own_colors or degrees
-        if record.bonds is not None and record.y is None:  # a formula shows everything
+        if record.is_formula:
             _draw_molecule(figure.add_subplot(grid[row, :2]), record)
-        elif len(record.pos) < MAX_SHARED_PANEL_NODES and record.picture is None:
+        elif _has_two_panels(record):
+            panel = figure.add_subplot(grid[row, 0], **projection)
+            _draw_nodes(panel, record, record.own_colors or layer or degrees, up)
+            edges = figure.add_subplot(grid[row, 1], **projection)
+            _draw_edges(edges, record, layer, up)
+        else:
             panel = figure.add_subplot(grid[row, :2], **projection)
             _draw_graph(panel, record, shown, up)
-        else:
-            panel = figure.add_subplot(grid[row, 0], **projection)
-            _draw_points(panel, record, record.own_colors or layer or degrees, up)
-            edges = figure.add_subplot(grid[row, 1], **projection)
-            _draw_edges(edges, record, layer or degrees, up)
-        has_label = layer is not None or bool(record.label)
-        cell = grid[row, 2] if has_label else grid[row, 2:]
-        panel = _add_panel(figure, cell, "degrees", shared)
+        panel = _add_panel(figure, grid[row, 2], "degrees", shared)
         is_legend = shown is degrees
         _draw_degrees(panel, record, bins, is_legend=is_legend, log=least_share > 0)
         if isinstance(layer, Categories):
@@ -102,7 +110,7 @@ def plot_records(
             _draw_classes(panel, layer)
         elif isinstance(layer, Scale):
             _draw_values(_add_panel(figure, grid[row, 3], "values", shared), layer)
-        elif has_label:
+        elif labels is not None:
             _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
     shared["degrees"].set_ylim(bottom=least_share)  # ends automatic limits
     save_figure(figure, path)
@@ -120,221 +128,206 @@ def _add_panel(figure: Figure, cell: object, kind: str, shared: dict[str, Axes])
 # --- The graph ------------------------------------------------------------------------------------
 
 
+def _has_two_panels(record: PlottableRecord) -> bool:
+    has_colors = any(each is not None for each in (record.y, record.values, record.own_colors))
+    return record.is_picture or (has_colors and len(record.pos) >= MAX_SHARED_PANEL_NODES)
+
+
+def _graph_width(record: PlottableRecord) -> float:
+    """Return the inches of the panels of a graph: twice as wide as high, unless the graph is narrower."""
+    if record.is_formula or _has_two_panels(record) or not len(record.pos):
+        return 2 * PANEL_WIDTH
+    sides = np.ptp(record.pos, axis=0)
+    return PANEL_WIDTH * float(np.clip(sides[0] / max(sides[1], 1e-6), 1.2, 2))
+
+
 def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
-    """Show the cropped image of a molecule."""
-    _set_title(axes, *_record_lines(record, edges=True))
-    axes.imshow(_crop_margins(record), interpolation="antialiased")
+    """Show the formula of a molecule."""
+    _set_title(axes, *_title_lines(record))
+    axes.imshow(record.picture)
     axes.set_anchor("N")  # aligns the titles of a row
     axes.set_axis_off()
 
 
-def _crop_margins(record: PlottableRecord) -> U8:
-    """Crop a molecule's image (H, W, 3) to its content and a margin."""
-    picture = record.picture
-    assert picture is not None, "a record with bonds has RDKit's picture"
-    rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
-    if not len(rows):
-        return picture
-    top = max(rows.min() - MARGIN, 0)
-    left = max(columns.min() - MARGIN, 0)
-    return picture[top : rows.max() + MARGIN, left : columns.max() + MARGIN]
+def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> None:
+    """Draw nodes over edges, arrows if few edges are directed, and the names of few nodes."""
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.patheffects import withStroke
 
-
-def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
-    """Draw nodes over edges, with arrows if an edge has no reverse; paler below the nodes' own colours."""
-    lines = _record_lines(record, edges=True)
-    if record.y is not None:
-        lines[-1] += f"; {_class_joining_text(record)}"
-    _set_title(axes, *lines)
+    _set_title(axes, *_title_lines(record))
     _set_limits(axes, record.pos, up)
-    width = 1.0 if len(record.edge_index[0]) <= 2 * MAX_SHARED_PANEL_NODES else 0.5
-    has_own_colors = layer is record.own_colors
     style = current_style()
-    line_color = style.line_color if has_own_colors else style.secondary_color
-    _add_lines(axes, _segments(record, record.edge_index), line_color, width)
-    if record.is_directed and record.pos.shape[1] == 2:
-        _add_arrows(axes, record, line_color)
-    colors = node_colors(layer, len(record.pos))
-    outline = style.secondary_color if has_own_colors else style.background_color
-    _add_points(axes, record, colors, outline)
+    _add_lines(axes, record, record.sample_edges()[0], style.missing)
+    # The nodes' own colours may be white.
+    outline = style.secondary_color if layer is record.own_colors else style.background_color
+    _add_points(axes, record, node_colors(layer, len(record.pos)), outline)
+    if record.pos.shape[1] != 2:
+        return
+
+    radius = np.sqrt(_point_area(record)) / 2
+    if record.is_directed and record.edge_index.shape[1] <= MAX_ARROWS:
+        ends = {"arrowstyle": "-|>", "mutation_scale": radius + 4, "shrinkB": radius}
+        for source, target in record.edge_index.T:
+            if source != target:
+                places = (record.pos[source], record.pos[target])
+                axes.add_patch(FancyArrowPatch(*places, color=style.missing, zorder=2, **ends))
+    if len(record.ids) <= MAX_NAMES:
+        halo = withStroke(linewidth=2, foreground=style.background_color)
+        for name, place in zip(record.ids, record.pos, strict=False):
+            axes.annotate(
+                shorten_middle(name),
+                place,
+                xytext=(0, -radius),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                fontsize=NOTE_FONT_SIZE,
+                path_effects=[halo],
+                zorder=4,
+            )
 
 
-def _add_arrows(axes: Axes, record: PlottableRecord, color: str) -> None:
-    """Add an arrowhead in the middle of each edge."""
-    starts, ends = record.pos[record.edge_index]
-    along = ends - starts
-    length = np.linalg.norm(along, axis=1)
-    has_direction = length > 0  # False for self loops
-    middle = (starts + 0.6 * along)[has_direction]
-    direction = along[has_direction] / length[has_direction, None]
-    crowding = min(1.0, (200 / max(1, len(along))) ** 0.5)
-    size = 0.16 * _relative_figure_size(axes) * crowding  # inches
-    axes.quiver(
-        *middle.T,
-        *direction.T,
-        color=color,
-        alpha=0.65,
-        angles="xy",
-        units="inches",
-        scale_units="inches",
-        scale=1 / size,
-        width=0.02 * size,
-        headwidth=30,
-        headlength=40,
-        headaxislength=40,
-        pivot="tip",
-        zorder=1,
-    )
-
-
-def _draw_points(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
-    lines = _record_lines(record)
+def _draw_nodes(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> None:
+    """Draw the nodes over their picture, if there is one."""
+    lines = _title_lines(record, edges=False)
     if record.own_colors is not None:
-        lines[-1] += ", in their own colours"
+        lines[1] += ", in their own colours"
     _set_title(axes, *lines)
     _set_limits(axes, record.pos, up)
-    outline = "none"
-    if record.picture is not None:
-        _draw_picture(axes, record.picture)
-        outline = current_style().background_color
+    _add_picture(axes, record)
+    outline = current_style().background_color if record.is_picture else "none"
     _add_points(axes, record, node_colors(layer, len(record.pos)), outline)
-    if record.metres:
-        _add_metre_bar(axes, record)
+
+
+def _point_area(record: PlottableRecord) -> float:
+    """Return the square points of a node, more if there are few."""
+    largest = MAX_POINT_AREA / 5 if record.is_picture else MAX_POINT_AREA
+    area = float(np.clip(20_000 / max(1, len(record.pos)), 3, largest))
+    return area * _print_scale() ** 2
 
 
 def _add_points(axes: Axes, record: PlottableRecord, colors: F64, outline: str) -> None:
-    """Draw the nodes, larger if there are few, and in 3D paler with distance."""
-    count = max(1, len(record.pos))
-    style: dict[str, object] = {
-        "s": float(np.clip(14_000 / count, 3, MAX_POINT_AREA)) * _relative_figure_size(axes) ** 2,
-        "linewidths": 0.6 * _relative_figure_size(axes),
-        "edgecolors": outline,
-        "clip_on": False,
-        "zorder": 3,
-    }
-    if record.pos.shape[1] == 3:
-        style["depthshade"] = False  # matplotlib's depth shading makes points transparent
-        colors = _fade_by_distance(axes, record.pos, colors)
-    axes.scatter(*record.pos.T, c=colors, **style)
-
-
-def _fade_by_distance(axes: Axes, points: Array, colors: F64) -> F64:
-    """Mix the background into colours (N, 4) of points (N, 3) by their distance from the viewer."""
-    from matplotlib.colors import to_rgba
-    from mpl_toolkits.mplot3d.proj3d import proj_transform
-
-    _, _, depth = proj_transform(*points.T, axes.get_proj())
-    depth = np.asarray(depth)
-    depth_range = float(np.ptp(depth)) if len(depth) else 0.0
-    relative_depth = (depth - depth.min(initial=0)) / max(depth_range, 1e-9)
-    fraction = HAZE * relative_depth[:, None]
-    ground = np.array(to_rgba(current_style().background_color))
-    return np.asarray(colors + fraction * (ground - colors), np.float64)
+    # Classes keep their colours: in S3DIS, a paler floor would be a window.
+    style = {"depthshade": False} if record.pos.shape[1] == 3 else {}
+    axes.scatter(
+        *record.pos.T,
+        c=colors,
+        s=_point_area(record),
+        linewidths=0.6 * _print_scale(),
+        edgecolors=outline,
+        clip_on=False,
+        zorder=3,
+        **style,
+    )
 
 
 def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: str) -> None:
+    """Draw edges in the colour of their targets, or grey; those between classes are pale."""
+    from matplotlib.colors import to_rgba
+
     _set_limits(axes, record.pos, up)
-    if record.picture is not None:
-        _draw_picture(axes, record.picture, alpha=0.35)
-
-    edges = record.sample_edges()
-    count = edges.shape[1]
-    segments = _segments(record, edges)
-    joins_classes = np.zeros(count, bool)
-    width = 0.8 if count <= 2 * MAX_SHARED_PANEL_NODES else 0.35
-    if record.y is not None:
-        sources, targets = record.y[edges]
-        joins_classes = sources != targets
+    _add_picture(axes, record, alpha=0.35)
+    edges, fraction = record.sample_edges()
     colors = node_colors(layer, len(record.pos))[edges[1]]
-    # Pale and below, where they would hide the others. These are opaque and not paler with distance:
-    # the floor's blue would become the window's.
-    _add_lines(axes, segments[joins_classes], current_style().line_color, width / 2, alpha=1)
-    _add_lines(axes, segments[~joins_classes], colors[~joins_classes], width, alpha=1)
-
-    total = record.edge_index.shape[1]
-    lines = [count_with_noun(total, "edge")]
-    if count < total:
-        lines = [f"{count:,} of {total:,} edges"]
+    lines = _title_lines(record, nodes=False)
+    if fraction < 1:
+        lines[1] += f", {format_percent(round(fraction, 2))} drawn"
     if record.y is not None:
-        lines.append(f"{_class_joining_text(record)}, drawn grey")
+        lines[2] += ", drawn pale"
+        sources, targets = record.y[edges]
+        colors[sources != targets] = to_rgba(current_style().line_color)
+        # Pale ones are below, where they would hide the others.
+        order = np.argsort(sources == targets, kind="stable")
+        edges = edges[:, order]
+        colors = colors[order]
+    _add_lines(axes, record, edges, colors)
     _set_title(axes, *lines)
 
 
-def _segments(record: PlottableRecord, edges: I64) -> Array:
-    """Return the ends (E, 2, 2 or 3) of the lines of edges (2, E)."""
-    segments = record.pos[edges.T]
-    if record.position_source.startswith(LATTICE):
-        return stubs_beyond_borders(segments)
-    return segments
-
-
-def _add_lines(
-    axes: Axes, segments: Array, colors: object, width: float, alpha: float = 0.65
-) -> None:
-    """Add lines (E, 2, 2 or 3) with a width in points."""
+def _add_lines(axes: Axes, record: PlottableRecord, edges: I64, colors: object) -> None:
+    """Add the lines of edges (2, E), thinner if there are many."""
     from matplotlib.collections import LineCollection
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
+    segments = record.pos[edges.T]
+    if record.position_source.startswith(LATTICE):
+        segments = stubs_beyond_borders(segments)
     lines: Any = Line3DCollection if segments.shape[-1] == 3 else LineCollection
-    style = {"alpha": alpha, "clip_on": False, "linewidths": width * _relative_figure_size(axes)}
-    axes.add_collection(lines(segments, colors=colors, **style))
+    width = float(np.clip(40 / np.sqrt(max(1, len(segments))), 0.35, 1)) * _print_scale()
+    axes.add_collection(lines(segments, colors=colors, clip_on=False, linewidths=width))
 
 
-def _class_joining_text(record: PlottableRecord) -> str:
-    assert record.y is not None
-    sources, targets = record.y[record.edge_index]
-    fraction = (sources != targets).sum() / max(len(sources), 1)
-    return f"{fraction:.1%} join two classes"
-
-
-def _record_lines(record: PlottableRecord, *, edges: bool = False) -> list[str]:
-    """Return key and counts of a record, the lines of its title."""
-    facts = count_with_noun(len(record.pos), "node")
+def _title_lines(record: PlottableRecord, *, nodes: bool = True, edges: bool = True) -> list[str]:
+    """Return the lines of a title: the record's name, counts, and facts that follow from them."""
+    name = ""
+    counts = []
+    facts = []
+    if nodes:
+        key = shorten_middle(record.key)
+        name = f"record {key}" if key.isdigit() else key
+        if record.label and "\n" not in record.label:
+            name += f": {record.label}"
+        counts.append(count_with_noun(len(record.pos), "node"))
+        facts.append(record.position_source)
+        if record.metres:
+            sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
+            facts.append(f"{' × '.join(sides)} m")
     if edges:
-        facts += f", {count_with_noun(record.edge_index.shape[1], 'edge')}"
+        counts.append(count_with_noun(record.edge_index.shape[1], "edge"))
         if record.is_directed:
-            facts += ", directed"
-    if record.position_source:
-        facts += f" ({record.position_source})"
-    name = f"record {record.key}" if record.key.isdigit() else record.key
-    return [name, facts]
+            counts.append("directed")
+        if record.y is not None:
+            sources, targets = record.y[record.edge_index]
+            fraction = (sources != targets).sum() / max(len(sources), 1)
+            facts.append(f"{format_percent(round(fraction, 3))} join two classes")
+    return [name, ", ".join(counts), "; ".join(filter(None, facts))]
 
 
 def _set_title(axes: Axes, *lines: str) -> None:
     """Set the title of a panel, wrapped to its width."""
-    inches = TITLE_WIDTH * axes.figure.get_figwidth() * len(axes.get_subplotspec().colspan)
-    letters = int(inches * current_style().letters_per_inch)
-    axes.set_title("\n".join(textwrap.fill(line, letters) for line in lines), linespacing=1.1)
+    columns = len(axes.get_subplotspec().colspan)
+    set_wrapped_title(axes, TITLE_WIDTH * axes.figure.get_figwidth() * columns, *lines)
 
 
-def _relative_figure_size(axes: Axes) -> float:
-    """Return the width of the figure relative to the default, to scale points and lines."""
-    return float(axes.figure.get_figwidth() / FIGURE_WIDTH)
+def _print_scale() -> float:
+    """Return the scale of points and lines: that of a figure of the default width."""
+    return min(1.0, current_style().max_width / FIGURE_WIDTH)
 
 
-def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
-    """Draw an image behind the nodes; the centre of its first pixel is the origin."""
-    height, width = picture.shape[:2]
-    box = (-0.5, width - 0.5, 0.5 - height, 0.5)
-    axes.imshow(
-        picture,
-        extent=box,
-        alpha=alpha,
-        zorder=0,
-        interpolation="antialiased",
-    )
+def _add_picture(axes: Axes, record: PlottableRecord, alpha: float = 1.0) -> None:
+    """Draw the picture behind the nodes, or without one cells in the colours of the nearest nodes."""
+    if not record.is_picture:
+        return
+    picture = record.picture
+    if picture is None:
+        box = (*axes.get_xlim(), *axes.get_ylim())
+        picture = _cells(record, box)
+    else:
+        height, width = picture.shape[:2]
+        box = (-0.5, width - 0.5, 0.5 - height, 0.5)  # the centre of the first pixel is the origin
+    axes.imshow(picture, extent=box, alpha=alpha)
     axes.axis(box)
+
+
+def _cells(record: PlottableRecord, box: tuple[float, ...]) -> F64:
+    """Return a picture (H, W, 4) with the colour of the nearest node, transparent far from all."""
+    from scipy.spatial import KDTree
+
+    x = np.linspace(box[0], box[1], CELL_PIXELS)
+    y = np.linspace(box[3], box[2], CELL_PIXELS)
+    spacing = np.sqrt(np.ptp(x) * np.ptp(y) / len(record.pos))
+    places = np.stack(np.meshgrid(x, y), axis=-1)
+    _, nearest = KDTree(record.pos).query(places, distance_upper_bound=2 * spacing)
+    colors = node_colors(record.own_colors, len(record.pos))
+    return np.vstack([colors, np.zeros(4)])[nearest]
 
 
 def _set_limits(axes: Axes, pos: Array, up: str) -> None:
     """Set equal scales on all axes and the limits of the data; hide the axes."""
-    low = np.zeros(3)
-    high = np.ones(3)
-    if len(pos):
-        low = pos.min(axis=0)
-        high = pos.max(axis=0)
-    longest = float((high - low).max(initial=0))
-    extent = np.maximum(high - low, 1e-6 + 0.02 * longest)
+    corners = pos if len(pos) else np.zeros((1, pos.shape[1]))
+    low = corners.min(axis=0)
+    high = corners.max(axis=0)
+    extent = np.maximum(high - low, 1e-6 + 0.02 * (high - low).max())
     is_2d = pos.shape[1] == 2
     if is_2d:
         extent = extent + 0.04 * extent.max()  # space for points at the border
@@ -350,34 +343,6 @@ def _set_limits(axes: Axes, pos: Array, up: str) -> None:
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
     # Set the aspect last, because setting the vertical axis rotates it.
     axes.set_box_aspect(extent, zoom=0.95)
-
-
-def _add_metre_bar(axes: Axes, record: PlottableRecord) -> None:
-    """Add a scale bar of a round length along the lower edge of a point cloud."""
-    from mpl_toolkits.mplot3d.proj3d import proj_transform
-
-    low = record.pos.min(axis=0)
-    across = float(np.ptp(record.pos[:, 0]))
-    if across <= 0:
-        return
-    length = round_length(across)
-    start = low - np.eye(3)[1] * 0.15 * across  # in front of the cloud
-    end = start + np.eye(3)[0] * length
-    (bar,) = axes.plot(
-        *np.stack([start, end]).T, color=current_style().text_color, linewidth=2, clip_on=False
-    )
-    bar.set_in_layout(False)  # its 3D bounding box would distort the layout
-    x, y, _ = proj_transform(*(start + end) / 2, axes.get_proj())
-    text = axes.annotate(
-        format_length(length),
-        (x, y),
-        xytext=(0, -LABEL_DISTANCE),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        fontsize=NOTE_FONT_SIZE,
-    )
-    text.set_in_layout(False)
 
 
 # --- Degrees, classes and labels ------------------------------------------------------------------
@@ -396,7 +361,7 @@ def _degree_axes(records: Sequence[PlottableRecord]) -> tuple[F64, float]:
         max_degrees.append(int(degrees.max(initial=0)))
         if max_degrees[-1] > 10 * max(1, len(record.edge_index[0]) / max(1, len(record.pos))):
             least_share = 0.7 / max(len(other.pos) for other in records)
-    max_degree = max(max_degrees)
+    max_degree = max(MIN_DEGREE_AXIS, *max_degrees)
     if least_share:
         grown = np.unique(np.rint(np.geomspace(1, max_degree + 1, DEGREE_BINS)))
         return np.concatenate([[0], grown]) - 0.5, least_share
@@ -429,8 +394,7 @@ def _draw_degrees(
     # The legend stands in place of a title, above the bars.
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0)
     if log:  # and yet with 0
-        axes.set_xscale("function", functions=(lambda x: np.log(x + 1), lambda x: np.exp(x) - 1))
-        axes.set_xticks([tick for tick in DEGREE_TICKS if tick < bins[-1]])
+        axes.set_xscale("symlog", linthresh=1, linscale=0.3)
         axes.xaxis.set_major_formatter(PLAIN_NUMBER)
     else:
         _label_whole_numbers(axes.xaxis, bins=8)
@@ -445,8 +409,7 @@ def _draw_values(axes: Axes, layer: Scale) -> None:
     from matplotlib.ticker import NullLocator
 
     limits = layer.limits
-    place = {"cax": axes.inset_axes((0, -0.1, 1, 0.06)), "orientation": "horizontal"}
-    bar = draw_color_bar(axes, layer, **place)
+    bar = draw_color_bar(axes.inset_axes((0, -0.1, 1, 0.06)), layer)
     ends = np.arange(-1, VALUE_BINS + 2) / VALUE_BINS  # fractions of the bar
     edges = np.asarray(bar.norm.inverse(ends))
     finite = layer.values[np.isfinite(layer.values)]
@@ -500,14 +463,9 @@ def _draw_bars(
     axes.locator_params("x", nbins=4)
 
 
-def _draw_label(axes: Axes, record: PlottableRecord, labels: Labels | None) -> None:
+def _draw_label(axes: Axes, record: PlottableRecord, labels: Labels) -> None:
     """Draw the label of the graph in comparison with the labels of all graphs."""
-    if labels is None or record.label_value is None:
-        axes.set_title("label of the graph")
-        alignment = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, record.label, **alignment)
-        axes.set_axis_off()
-    elif labels.counts is not None:
+    if labels.counts is not None:
         _draw_counts(axes, record, labels.names, labels.counts)
     elif labels.values is not None and labels.values.shape[1] == 1:
         _draw_target(axes, record, labels.values[:, 0], labels.unit)

@@ -20,7 +20,7 @@ from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.style import element_colors
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Column, Schema, node_id_texts
 from kmip_data.manifest import dataset_names, load_manifest
 
 if TYPE_CHECKING:
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-MAX_EDGES = 20_000  #: with more edges, a fixed sample is drawn, and the title says so
-BY_RDKIT = "drawn by RDKit from the features"
+MAX_EDGES_PER_NODE = (
+    4  #: with more, a mesh looks solid: a fixed sample is drawn, and the title says so
+)
+EDGE_LIMITS = (2_000, 40_000)  #: as many edges are always, and at most, drawn
+BY_RDKIT = "drawn by RDKit"
 ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 
 
@@ -52,6 +55,7 @@ class PlottableRecord:
     label_value: Array | None = None  #: label of the graph as stored
     metres: bool = False  #: True if positions are in metres
     own_colors: Layer | None = None  #: colours that the nodes have as features, or their elements
+    ids: Sequence[str] = ()  #: (N,) names of the nodes in the user's files, if there are any
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -73,6 +77,18 @@ class PlottableRecord:
         ]
 
     @property
+    def is_formula(self) -> bool:
+        """True if a molecule's picture shows everything: atoms have no labels."""
+        return self.bonds is not None and self.y is None
+
+    @property
+    def is_picture(self) -> bool:
+        """True if nodes are regions of a picture, which their own colours show if it is missing."""
+        has_colored_places = self.own_colors is not None and not self.position_source
+        is_flat = self.pos.shape[1] == 2
+        return self.picture is not None or (has_colored_places and is_flat)
+
+    @property
     def is_directed(self) -> bool:
         """True if an edge has no reverse."""
         return bool(self.has_no_reverse().any())
@@ -89,14 +105,16 @@ class PlottableRecord:
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
-    def sample_edges(self, limit: int = MAX_EDGES) -> I64:
-        """Return all edges, or a fixed sample of ``limit``: int64 ``(2, ≤ limit)``."""
-        edges = self.edge_index.shape[1]
-        if edges <= limit:
-            return self.edge_index
-        generator = np.random.Generator(np.random.PCG64(0))
-        sample = generator.choice(edges, size=limit, replace=False)
-        return self.edge_index[:, np.sort(sample)]
+    def sample_edges(self) -> tuple[I64, float]:
+        """Return one edge (2, E') of each pair of nodes, or of a fixed sample, and its fraction."""
+        pairs = np.sort(self.edge_index, axis=0)
+        _, first = np.unique(pairs[0] * len(self.pos) + pairs[1], return_index=True)
+        count = len(first)
+        limit = np.clip(MAX_EDGES_PER_NODE * len(self.pos), *EDGE_LIMITS)
+        if count > limit:
+            generator = np.random.Generator(np.random.PCG64(0))
+            first = np.sort(generator.choice(first, size=limit, replace=False))
+        return self.edge_index[:, first], len(first) / max(count, 1)
 
 
 def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:
@@ -158,6 +176,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         label_value=label_value,
         metres=_is_in_metres(schema),
         own_colors=own_colors,
+        ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
     )
 
 

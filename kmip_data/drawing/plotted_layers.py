@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,18 @@ from kmip_data.drawing.style import (
 MAX_NAME_LETTERS = 26  #: letters of a name beside a bar or in a legend
 MARKER_LETTERS = 5  #: width of a marker and the gaps around an entry of a legend
 NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
-LEGEND_LINE = 1.4  #: height of a row relative to the body
 MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
 
 
 def node_colors(layer: Layer | None, count: int) -> F64:
     """Return the colour of each of ``count`` nodes in the current style, (N, 4) RGBA.
 
-    Missing values are grey; without a layer, nodes have the first colour of the palette.
+    Missing values are grey; so are nodes without a layer.
     """
     from matplotlib.colors import to_rgba_array
 
     if layer is None:
-        return np.tile(to_rgba_array(current_style().palette[0]), (count, 1))
+        return np.tile(to_rgba_array(current_style().secondary_color), (count, 1))
     if isinstance(layer, Categories):
         return to_rgba_array(layer.colors)[layer.codes]
     limits = layer.limits
@@ -52,15 +52,23 @@ def _scalar_mappable(limits: ColorLimits) -> Any:
     return ScalarMappable(norm(limits.low, limits.high), ListedColormap(colors))
 
 
-def draw_color_bar(axes: Axes, layer: Scale, **placement: object) -> Any:
-    """Draw the colour bar of a scale with its unit, and return it; ends that values exceed are pointed."""
+def draw_color_bar(axes: Axes, layer: Scale) -> Any:
+    """Fill ``axes`` with the colour bar of a scale, and return it; ends that values exceed are pointed."""
     return axes.figure.colorbar(
         _scalar_mappable(layer.limits),
+        cax=axes,
+        orientation="horizontal",
         label=layer.label,
         format=PLAIN_NUMBER,
         extend=layer.limits.open_ends,
-        **placement,
     )
+
+
+def set_wrapped_title(axes: Axes, inches: float, *lines: str) -> None:
+    """Set the title of a panel to the lines that are not empty, wrapped to a width in inches."""
+    letters = int(inches * current_style().letters_per_inch)
+    wrapped = [textwrap.fill(line, letters) for line in lines if line]
+    axes.set_title("\n".join(wrapped))
 
 
 def shorten_middle(name: str) -> str:
@@ -77,8 +85,8 @@ def draw_legend(axes: Axes, layer: Categories, width: float) -> None:
     """Draw the categories with their counts below ``axes``, which are ``width`` inches wide."""
     from matplotlib.lines import Line2D
 
-    columns = _legend_columns(layer, width)
-    step = -(-len(layer.labels) // (columns * MAX_LEGEND_ROWS))
+    columns, rows = legend_grid(layer, width)
+    step = -(-len(layer.labels) // (columns * rows))
     handles = []
     for text, color in [*zip(_legend_texts(layer), layer.colors, strict=True)][::step]:
         handle = Line2D([], [], color=color, label=text, marker="o", linestyle="", markersize=7)
@@ -92,23 +100,13 @@ def draw_legend(axes: Axes, layer: Categories, width: float) -> None:
     )
 
 
+def legend_grid(layer: Categories, width: float) -> tuple[int, int]:
+    """Return the columns and rows of :func:`draw_legend`."""
+    letters = max(map(len, _legend_texts(layer))) + MARKER_LETTERS
+    columns = max(1, int(width * NOTE_LETTERS * current_style().letters_per_inch / letters))
+    return columns, min(-(-len(layer.labels) // columns), MAX_LEGEND_ROWS)
+
+
 def _legend_texts(layer: Categories) -> list[str]:
     named = zip(layer.labels, layer.counts, strict=True)
     return [f"{shorten_middle(label)}  ({count:,})" for label, count in named]
-
-
-def legend_entry_width(layer: Categories) -> float:
-    """Return the inches of the longest entry of :func:`draw_legend`."""
-    letters = max(map(len, _legend_texts(layer))) + MARKER_LETTERS
-    return letters / (NOTE_LETTERS * current_style().letters_per_inch)
-
-
-def _legend_columns(layer: Categories, width: float) -> int:
-    fitting = int(width / legend_entry_width(layer))
-    return min(max(1, fitting), len(layer.labels))
-
-
-def legend_height(layer: Categories, width: float) -> float:
-    """Return the inches that :func:`draw_legend` needs."""
-    rows = min(-(-len(layer.labels) // _legend_columns(layer, width)), MAX_LEGEND_ROWS)
-    return rows * LEGEND_LINE * current_style().body_points / 72

@@ -51,9 +51,9 @@ CURVE_HUES = 7  #: number of hues used for curves
 #: Fallback fonts for characters missing in a style's font, in order of preference, if installed.
 FALLBACK_FONTS = (
     "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans", "PingFang SC",
-    "Hiragino Sans", "Apple SD Gothic Neo", "Arial Unicode MS", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
-    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Noto Sans Arabic", "Noto Sans Hebrew",
-    "Noto Sans Devanagari", "Noto Sans Thai", "Segoe UI Symbol",
+    "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
+    "WenQuanYi Micro Hei", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai",
+    "Segoe UI Symbol",
 )  # fmt: skip
 BODY_POINTS = 10  #: font size
 BODY_POINTS_IN_PRINT = 8
