@@ -129,8 +129,9 @@ def _add_panel(figure: Figure, cell: object, kind: str, shared: dict[str, Axes])
 
 
 def _has_two_panels(record: PlottableRecord) -> bool:
-    has_colors = any(each is not None for each in (record.y, record.values, record.own_colors))
-    return record.is_picture or (has_colors and len(record.pos) >= MAX_SHARED_PANEL_NODES)
+    has_targets = record.y is not None or record.values is not None
+    is_colored = has_targets or record.own_colors is not None
+    return record.is_picture or (is_colored and len(record.pos) >= MAX_SHARED_PANEL_NODES)
 
 
 def _graph_width(record: PlottableRecord) -> float:
@@ -298,7 +299,7 @@ def _add_picture(axes: Axes, record: PlottableRecord, alpha: float = 1.0) -> Non
     """Draw the picture behind the nodes, or without one cells in the colours of the nearest nodes."""
     if not record.is_picture:
         return
-    picture = record.picture
+    picture: Array | None = record.picture
     if picture is None:
         box = (*axes.get_xlim(), *axes.get_ylim())
         picture = _cells(record, box)
@@ -317,7 +318,7 @@ def _cells(record: PlottableRecord, box: tuple[float, ...]) -> F64:
     y = np.linspace(box[3], box[2], CELL_PIXELS)
     spacing = np.sqrt(np.ptp(x) * np.ptp(y) / len(record.pos))
     places = np.stack(np.meshgrid(x, y), axis=-1)
-    _, nearest = KDTree(record.pos).query(places, distance_upper_bound=2 * spacing)
+    nearest: I64 = KDTree(record.pos).query(places, distance_upper_bound=2 * spacing)[1]
     colors = node_colors(record.own_colors, len(record.pos))
     return np.vstack([colors, np.zeros(4)])[nearest]
 

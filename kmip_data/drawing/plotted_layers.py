@@ -95,7 +95,6 @@ def draw_legend(axes: Axes, layer: Categories, width: float) -> None:
         handles=handles,
         loc="upper center",
         bbox_to_anchor=(0.5, 0),
-        handletextpad=0.2,
         ncols=columns,
     )
 
