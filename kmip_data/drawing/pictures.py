@@ -41,7 +41,7 @@ LABELS_WIDTH = 3.9  #: inches of classes, values or labels
 FIGURE_WIDTH = 2 * PANEL_WIDTH + DEGREES_WIDTH + LABELS_WIDTH
 ROW_HEIGHT = 4.1  #: inches
 MAX_POINT_AREA = 200  #: square points of a node
-MAX_NAMES = 40  #: with more nodes, their names would overlap
+MAX_NAMES = 60  #: with more nodes, their names would overlap
 MAX_ARROWS = 300  #: of more edges, the title alone says that they are directed
 CELL_PIXELS = 300  #: width and height of a picture of cells
 TITLE_WIDTH = 0.22  #: width of a title above one panel relative to the figure
@@ -203,7 +203,7 @@ def _draw_nodes(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> N
 def _point_area(record: PlottableRecord) -> float:
     """Return the square points of a node, more if there are few."""
     largest = MAX_POINT_AREA / 5 if record.is_picture else MAX_POINT_AREA
-    area = float(np.clip(20_000 / max(1, len(record.pos)), 3, largest))
+    area = float(np.clip(16_000 / max(1, len(record.pos)), 3, largest))
     return area * _print_scale() ** 2
 
 
@@ -234,7 +234,7 @@ def _draw_edges(axes: Axes, record: PlottableRecord, layer: Layer | None, up: st
     if fraction < 1:
         lines[1] += f", {format_percent(round(fraction, 2))} drawn"
     if record.y is not None:
-        lines[2] += ", drawn pale"
+        lines[-1] += ", drawn pale"
         sources, targets = record.y[edges]
         colors[sources != targets] = to_rgba(current_style().line_color)
         # Pale ones are below, where they would hide the others.
@@ -254,7 +254,7 @@ def _add_lines(axes: Axes, record: PlottableRecord, edges: I64, colors: object) 
     if record.position_source.startswith(LATTICE):
         segments = stubs_beyond_borders(segments)
     lines: Any = Line3DCollection if segments.shape[-1] == 3 else LineCollection
-    width = float(np.clip(40 / np.sqrt(max(1, len(segments))), 0.35, 1)) * _print_scale()
+    width = float(np.clip(25 / np.sqrt(max(1, len(segments))), 0.3, 1)) * _print_scale()
     axes.add_collection(lines(segments, colors=colors, clip_on=False, linewidths=width))
 
 
@@ -281,7 +281,7 @@ def _title_lines(record: PlottableRecord, *, nodes: bool = True, edges: bool = T
             sources, targets = record.y[record.edge_index]
             fraction = (sources != targets).sum() / max(len(sources), 1)
             facts.append(f"{format_percent(round(fraction, 3))} join two classes")
-    return [name, ", ".join(counts), "; ".join(filter(None, facts))]
+    return [name, ", ".join(counts), *facts]
 
 
 def _set_title(axes: Axes, *lines: str) -> None:
