@@ -1,5 +1,6 @@
 """Settings that must stand before torch is loaded, and what is printed at the end."""
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -16,6 +17,20 @@ from typing import IO, Any
 import pytest
 
 CORE = 2  #: tests of a file that the core has
+
+# Collect garbage rarely: with the usual thresholds, collections take a twentieth of the processor
+# time of the tests, and more of their imports.
+gc.set_threshold(20_000, 20, 50)
+
+worker_process: int | None = None  #: of pytest-xdist, once it is known
+
+
+@atexit.register  # before other modules register functions: they are called before this one
+def _end_worker() -> None:
+    """End a worker, but no fork of it, without freeing its modules and tests, which takes 3 s."""
+    if os.getpid() == worker_process:
+        os._exit(0)
+
 
 # As the command line does: threads of several test processes on few cores must not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -174,12 +189,8 @@ def torture_count(record_property: Callable[[str, object], None]) -> Callable[..
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave the modules and tests, two million objects, out of garbage collections, and collect rarely.
-
-    With the usual thresholds, collections take a twentieth of the processor time of the tests.
-    """
+    """Leave the modules and tests, two million objects, out of garbage collections."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -237,4 +248,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sum up over all tests."""
+    global worker_process
+    if hasattr(config, "workerinput"):
+        worker_process = os.getpid()
     config.pluginmanager.register(Tallies(), "tallies")
