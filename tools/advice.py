@@ -19,6 +19,7 @@ from tools.structure import ROOT, modules
 LIST = ROOT / "tests" / "support" / "typed_advice.txt"  #: commands that tests have typed
 NOTES = ROOT / ".pytest_cache" / "advice"  #: folder of notes, one file for each process of tests
 PLACEHOLDER = "{}"  #: an expression in a template
+PROGRAM = "kmip-data"
 COMMAND = re.compile(r"(?<![\w/.-])kmip-data [a-z]")
 PROSE = re.compile(r"[;`\n]|,(?!\S)|: | \(| which | again| && ")  #: end of a command
 #: Arguments of calls that describe commands without advising them.
@@ -29,8 +30,10 @@ def advised_commands(root: Path = ROOT) -> list[tuple[str, str]]:
     """Return module and template of each command in the code, without duplicates."""
     commands = {}
     for name, path in modules(root).items():
-        tree = ast.parse(path.read_text("utf-8"))
-        for text in advice_texts(tree):
+        source = path.read_text("utf-8")
+        if PROGRAM not in source:
+            continue
+        for text in advice_texts(ast.parse(source)):
             for template in _commands_in(text):
                 commands[name, template] = None
     return list(commands)
@@ -45,7 +48,7 @@ def advice_texts(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.JoinedStr | ast.Constant):
         yield _template(node)
         return
-    if isinstance(node, ast.List) and node.elts and _template(node.elts[0]) == "kmip-data":
+    if isinstance(node, ast.List) and node.elts and _template(node.elts[0]) == PROGRAM:
         yield " ".join(map(_template, node.elts))
         return
     for child in ast.iter_child_nodes(node):

@@ -70,16 +70,17 @@ class TypedAdvice:
         notes = []
         for command, modules in self.printed.items():
             expected = _split(command)[1:]
-            key = command, frozenset(modules)
-            if key in self.noted or len(words) < len(expected):
+            if len(words) < len(expected) or not all(map(_is_word_for, words, expected)):
                 continue
-            if all(map(_is_word_for, words, expected)):
-                self.noted.add(key)
-                notes += [
-                    f"{module}: {template}\n"
-                    for module, template, pattern in _advised()
-                    if module in modules and pattern.fullmatch(command)
-                ]
+            key = command, frozenset(modules)
+            if key in self.noted:
+                continue
+            self.noted.add(key)
+            notes += [
+                f"{module}: {template}\n"
+                for module, template, pattern in _advised()
+                if module in modules and pattern.fullmatch(command)
+            ]
         if notes:
             advice.NOTES.mkdir(parents=True, exist_ok=True)
             with (advice.NOTES / f"{os.getpid()}.txt").open("a", encoding="utf-8") as file:

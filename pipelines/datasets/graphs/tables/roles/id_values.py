@@ -121,12 +121,24 @@ class ValuesOfTables:
                 unique.append(name)
         return sorted(unique, key=lambda name: name.startswith(UNNAMED_PREFIX))
 
-    def _sample(self, table: Table, name: str, step: int) -> IdValues | None:
-        """Return the values of each ``step``-th row."""
-        if not table.may_have_codes:
-            return id_values(table.frame[name][::step])
+    def _sampled_positions(
+        self, table: Table, name: str, other: Table, other_name: str
+    ) -> I64 | None:
+        """Return the positions of the values of some rows among those of another column.
+
+        Only a large table is sampled before all of its values are computed, and then kept.
+        """
+        ids = self.of(other, other_name)
+        step = max(len(table.frame) // _SAMPLED_ROWS, 1)
+        if step > 1 and not table.may_have_codes:
+            sample = id_values(table.frame[name][::step])
+            return None if sample is None or ids is None else sample.positions_in(ids)
+
         values = self.of(table, name)
-        return None if values is None else IdValues(values.distinct, values.codes[::step])
+        positions = self.positions(table, name, other, other_name)
+        if values is None or positions is None:
+            return None
+        return np.append(positions, -1)[values.codes[::step]]
 
     def known_rows(
         self, table: Table, names: Sequence[str], other: Table, other_names: Sequence[str]
@@ -139,12 +151,9 @@ class ValuesOfTables:
         if table.frame.empty:
             return None
         ids = [self.of(other, name) for name in other_names]
-        step = max(len(table.frame) // _SAMPLED_ROWS, 1)
-        for name, own_ids in zip(names, ids, strict=True):
-            sample = self._sample(table, name, step)
-            if own_ids is None or sample is None:
-                return None
-            if np.mean(sample.positions_in(own_ids) >= 0) < _MIN_SAMPLED:
+        for name, other_name in zip(names, other_names, strict=True):
+            sampled = self._sampled_positions(table, name, other, other_name)
+            if sampled is None or np.mean(sampled >= 0) < _MIN_SAMPLED:
                 return None
         keys = np.zeros(len(table.frame), np.int64)
         other_keys = np.zeros(len(other.frame), np.int64)
