@@ -69,11 +69,9 @@ def _light() -> Iterator[dict[str, Any]]:
         of_path = functools.lru_cache(lambda _, group: entry_points(group))
         light["kmip_data.plugins._entry_points"] = lambda group: of_path(tuple(sys.path), group)
         draw_blocks = sample._draw_blocks
-        default_blocks = functools.cache(
-            lambda seed: list(draw_blocks(sample.DEFAULT_BLOCKS, seed))
-        )
+        drawn_blocks = functools.cache(lambda total, seed: list(draw_blocks(total, seed)))
         light[f"{sample.__name__}._draw_blocks"] = lambda total, seed: (
-            iter(default_blocks(seed))
+            iter(drawn_blocks(total, seed))
             if total == sample.DEFAULT_BLOCKS
             else draw_blocks(total, seed)
         )

@@ -186,7 +186,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
 @pytest.mark.slow
 def test_a_local_scheduler_is_started_by_default(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
-    build = build_toy(tmp_path, engine="dask", jobs=2, quiet=True)
+    build = build_toy(tmp_path, engine="dask", jobs=1, quiet=True)
     assert digests(build.path) == digests(build_toy(tmp_path, jobs=1, home=tmp_path / "other").path)
 
 

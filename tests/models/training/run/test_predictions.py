@@ -44,7 +44,7 @@ QUICK += [
 ]
 #: Level and kind of the targets -> dataset (none: the smallest), records, attention, arrays in the file.
 KINDS = {
-    ("node", "classification"): ("s3dis", 12, "k-mip", {"logits", "pred", "key", "ptr"}),
+    ("node", "classification"): ("s3dis", 6, "k-mip", {"logits", "pred", "key", "ptr"}),
     ("nodes of one graph", "classification"): (
         "helsinki",
         300,

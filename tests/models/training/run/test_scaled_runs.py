@@ -226,7 +226,7 @@ def test_small_columns_beside_a_large_one_are_learned(tmp_path) -> None:
     build = kmip_data.save(graph, tmp_path / "build")
     accuracy = {}
     for scale in ("none", "auto"):
-        config = tiny_config(build, data={"scale": scale}, training={"epochs": 40, "accumulate": 1})
+        config = tiny_config(build, data={"scale": scale}, training={"epochs": 25, "accumulate": 1})
         result = train(config, home=Home(tmp_path), name=scale, quiet=True).results[0]
         accuracy[scale] = result.metrics["test"]["accuracy"]
     assert accuracy["auto"] > 0.85 > 0.6 > accuracy["none"]
