@@ -28,9 +28,10 @@ from kmip_data.text import count_with_noun, human_bytes
 
 #: Copies of the weights: the weights, their gradients, two moments of Adam, and the best so far.
 WEIGHT_COPIES = 5
-#: Most nodes of a graph on which a layer's memory is counted, and fewest nodes of all its graphs: enough
-#: to select the kernels that draw no masks.
-MAX_COUNTED_GRAPH, MIN_COUNTED_NODES = 1024, 2048
+#: Fewest nodes of a batch on which a layer's memory is counted: enough to select the kernels that
+#: draw no masks.
+MIN_COUNTED_NODES = 2048
+MAX_COUNTED_GRAPH = 1024  #: most nodes of each of its graphs
 #: Channels per node that a layer of a plugin's own network is assumed to save: it cannot be counted.
 PLUGIN_CHANNELS = 8
 #: Ratio of the memory held during a layer's backward pass to the memory the layer saved.
@@ -186,7 +187,8 @@ def count_saved_values(config: RunConfig, size: BatchSize) -> tuple[float, float
 
     The layer that saves most runs on three small batches: a first one, one with twice the nodes, and
     one with twice the edges. Their graphs have as many nodes as the graphs of ``size``, because full
-    attention saves more per node in a larger graph; from 1,024 nodes on, no shipped kind does.
+    attention saves more per node in a larger graph, but at most 1,024. In larger graphs, only the
+    search ``reference`` saves more.
     """
     if plugin_network(config.model.name) is not None:
         return PLUGIN_CHANNELS * config.model.hidden_dim, 0
@@ -230,19 +232,20 @@ def _saved_values(config: RunConfig, size: BatchSize) -> float:
         data.edge_index = torch.stack([sources, targets.sort().values])
     added_columns = []
     rows = {"node": size.nodes, "edge": size.edges, "graph": size.graphs}
-    for component in (model.local, attention):
-        for column in () if component.encoding is None else component.encoding.columns():
+    for encoding in filter(None, (model.local.encoding, attention.encoding)):
+        for column in encoding.columns():
             values = np.zeros((rows[column.level], *column.shape), column.presented)
             data[column.attribute] = torch.from_numpy(values)
             added_columns.append(column.attribute)
     batch = read_batch(data, added_columns)
-    if any(encoding.adds_distances for encoding in model.positional_encodings):
+    if any(positional.adds_distances for positional in model.positional_encodings):
         distance = torch.rand(*edge_shape, 1, requires_grad=True)
         batch = replace(batch, edges=replace(batch.edges, distance=distance))
     x = torch.randn(size.nodes, dim, requires_grad=True)
     # Without edge features, all edges share one row until message passing updates them.
     has_row_per_edge = _has_edge_features(model) or model.local.updates_edges
-    e = torch.randn(*(edge_shape if has_row_per_edge else (1,)), dim, requires_grad=True)
+    row_shape = edge_shape if has_row_per_edge else (1,)
+    e = torch.randn(*row_shape, dim, requires_grad=True)
 
     # 3. Saved tensors may be views of the same storage, so count each storage once.
     modules = [layer] if begin is None else [layer, begin]

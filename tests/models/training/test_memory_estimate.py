@@ -139,18 +139,18 @@ def test_the_formula_is_near_a_measured_step(
     ],
 )
 def test_the_count_of_every_kind_is_near_what_a_layer_saves(
-    section: str, kind: str, tmp_path: Path
+    section: str, kind: str, data: RunData
 ) -> None:
     """On a batch of other sizes, three layers save that much more than two."""
-    build = learnable_build(tmp_path / "build", nodes=300)
+    # Dropout draws masks on a batch as small as this one.
+    config = tiny_config(data.build, model={"hidden_dim": 32, "dropout": 0})
+    config = apply_overrides(config, [f"model.{section}.kind={kind}"])
+    opened = open_data(config, home=Home(data.build.path.parent))  # adds the expander
+    batch = next(iter(opened.train_batches(0)))
     saved = {}
     for layers in (2, 3):
-        # Dropout draws masks on a batch as small as this one.
-        model = {"layers": layers, "hidden_dim": 32, "dropout": 0}
-        config = apply_overrides(tiny_config(build, model=model), [f"model.{section}.kind={kind}"])
-        data = open_data(config, home=Home(tmp_path))
-        module = TrainingModule(data.pin_settings(config), data).train()
-        batch = next(iter(data.train_batches(0)))
+        deeper = opened.pin_settings(config).with_values("model", layers=layers)
+        module = TrainingModule(deeper, opened).train()
         with saved_for_backward() as sizes:
             module.train_loss(batch)
         saved[layers] = sum(sizes.values()) / 4
