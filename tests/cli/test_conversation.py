@@ -18,7 +18,7 @@ from kmip_data.cli.shared import conversation
 from kmip_data.errors import OpenQuestions
 
 EDGES = "source,target\n0,1\n1,2\n2,3\n3,0\n"
-#: -1 is a class or a missing label, NA a text or a missing value.
+#: -1 is a class or a missing label, NA is text or a missing value.
 NODES = "id,label,land,age\n0,-1,NA,1\n1,0,NL,2\n2,1,NA,3\n3,0,NL,4\n"
 
 
@@ -67,7 +67,7 @@ QUESTIONS = {
     "NA": (
         "graphs",
         nodes_with(0, 1, 1, 0) | {"nodes.csv": NODES.replace("-1", "0")},
-        "a text or a missing value",
+        "text or a missing value",
     ),
     "x and y": ("graphs", {"edges.csv": EDGES, "nodes.csv": XY}, "a coordinate or the target"),
     "two targets": (
@@ -266,7 +266,7 @@ def test_answers_make_the_line_that_builds(files, monkeypatch, answers, options)
     refusal = expect_refusal(*line, code=4)
     typed(monkeypatch, answers)
     outcome = expect_success(*line)
-    for question in ("a class or a missing label", "a text or a missing value"):
+    for question in ("a class or a missing label", "text or a missing value"):
         assert question in refusal
         assert question in outcome.err
     assert f"kmip-data build graphs --name own --archive {files} {options}\n" in outcome.err
