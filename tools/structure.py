@@ -89,15 +89,15 @@ def modules(root: Path) -> dict[str, Path]:
     return paths
 
 
-def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
-    """Yield the names of modules in ``known`` that a module imports, also inside functions."""
+def imports(nodes: list[ast.AST], known: dict[str, Path]) -> Iterator[str]:
+    """Yield the names of modules in ``known`` that the nodes of a module import, also inside functions."""
     typing = {
         id(node)
-        for test in ast.walk(tree)
+        for test in nodes
         if isinstance(test, ast.If) and getattr(test.test, "id", "") == "TYPE_CHECKING"
         for node in ast.walk(test)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in typing:
             continue
         if isinstance(node, ast.Import):
@@ -120,12 +120,13 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         text = path.read_text("utf-8")
         lines = text.splitlines()
         tree = ast.parse(text)
-        others = {other for other in imports(tree, known) if other in known and other != name}
+        nodes = list(ast.walk(tree))
+        others = {other for other in imports(nodes, known) if other in known and other != name}
         graph.add_edges_from((name, other) for other in others)
         place = path.relative_to(root)
         if len(lines) > MAX_LINES:
             yield f"{place}: {len(lines)} lines, at most {MAX_LINES}"
-        yield from (f"{place}:{line}" for line in long_functions(tree, lines))
+        yield from (f"{place}:{line}" for line in long_functions(nodes, lines))
         for function, shaped in array_functions(tree):
             if not shaped:
                 yield f"{place}: {function} takes arrays; its docstring has no shape such as (N, d)"
@@ -143,9 +144,9 @@ def problems(root: Path = ROOT) -> Iterator[str]:
             yield f"import cycle: {', '.join(sorted(group))}"
 
 
-def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
+def long_functions(nodes: list[ast.AST], lines: list[str]) -> Iterator[str]:
     """Yield a line for each function that is too long and has no comment with the reason."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
             has_text = ast.get_docstring(node, clean=False) is not None

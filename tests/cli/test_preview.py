@@ -6,6 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
+import pytest
 from support.cases import check_each, read_contents
 from support.cli import expect_refusal, expect_success
 
@@ -15,6 +16,7 @@ from kmip_data.pipelines.build import build_dataset
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
+@pytest.mark.slow
 def test_the_same_picture_from_the_same_build(home_of_sample, sample):
     result = expect_success("preview", *TARGET, home_of_sample, "--json").json
     assert [entry["position"] for entry in result["records"]] == [2, 6, 10]

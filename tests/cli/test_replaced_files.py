@@ -134,6 +134,7 @@ def check_replaced(world: World, folder: Path, name: str, kind: str) -> None:
         assert targets.items() <= read_contents(world.outside).items(), "targets of links stay"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "kind"),
     [

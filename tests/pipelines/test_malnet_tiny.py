@@ -50,6 +50,7 @@ def sample(tmp_path_factory):
     return write_sample("malnet-tiny", tmp_path_factory.mktemp("sample"), limit=25)
 
 
+@pytest.mark.slow
 def test_one_archive_with_graphs_and_lists_is_both_sources():
     """Each source is measured by what is read of it: the graphs are larger than the lists may be."""
     archive = shared_data("malnet_tiny_complete.tar.xz")

@@ -22,6 +22,7 @@ def run(folder: Path, before: str = "", **environment: str) -> list[str]:
     return python("-B", "-c", code, **environment).out.split()
 
 
+@pytest.mark.slow
 def test_machine_code_is_cached_until_a_kernel_changes(tmp_path):
     """Numba itself looks at the file of the outer kernel alone, which holds the code of the others."""
     cache = str(tmp_path / "cache")
@@ -40,6 +41,7 @@ def test_kernels_without_a_cache_folder_are_not_cached(tmp_path):
     assert run(tmp_path, **dict.fromkeys(names, str(tmp_path / "home")))[0] == "None"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("silent", "notices"),
     [(0, [COMPILING_NOTICE]), pytest.param(1000, [], marks=pytest.mark.torture)],

@@ -46,6 +46,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return digests(build_toy(folder, jobs=1, quiet=True).path)
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_jobs_order_or_path(tmp_path: Path) -> None:
     rng, folder = random.Random(4), tmp_path / "Größe ün1 \u4e2d $HOME; 'x'"
     orders = {i: f"sleep={rng.uniform(0, 0.05):.3f}" for i in range(GRAPHS)}

@@ -62,6 +62,7 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     assert "rwse5" in error.value.expected.split(", ")
 
 
+@pytest.mark.slow
 @pytest.mark.real_workers
 def test_bytes_do_not_depend_on_the_number_of_workers(copy: Build) -> None:
     before = digests(copy.path)

@@ -61,6 +61,7 @@ def _resume(folder: Path, reference: dict[str, str], *, jobs: int) -> None:
     assert sum(1 for unit in again if unit in before) <= jobs + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", [pytest.param(POINTS[1], marks=pytest.mark.torture), POINTS[0], POINTS[2]], ids=str
 )

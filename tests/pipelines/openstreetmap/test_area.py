@@ -44,6 +44,7 @@ def raw() -> RawCopy:
     return RawCopy(path.parent, {path.name: "0" * 64}, (receipt,))
 
 
+@pytest.mark.slow
 def test_a_box_equals_the_osmnx_graph_of_its_polygon(raw, tmp_path):
     write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
     with osm_servers(tmp_path / "streets.osm", shapely.box(*BOX)):

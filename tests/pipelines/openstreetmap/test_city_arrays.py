@@ -73,6 +73,7 @@ def one_hot(values: pd.Series, categories: tuple[str, ...], width: int) -> np.nd
     return np.stack(columns, axis=1)
 
 
+@pytest.mark.slow
 def test_the_37_columns_equal_upstream(city, theirs):
     nodes, edges = theirs
     words = Vocabulary.model_validate(city.card_statistics["vocabulary"])

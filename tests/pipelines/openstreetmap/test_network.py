@@ -68,6 +68,7 @@ def test_blocks_of_a_generated_country_equal_osmnx(tmp_path):
     assert ours.num_nodes == pytest.approx(PAIR, rel=0.005)
 
 
+@pytest.mark.slow
 def test_a_generated_country_is_connected_in_order_and_always_the_same(tmp_path):
     pair, four, again = (
         write_country(tmp_path / name, count * PAIR)

@@ -383,7 +383,7 @@ def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]
 
 
 #: Processes of a run, one after the other, and the epoch and batch before which they are stopped.
-STAGES = ((1, 0, 2), (2, 1, 0), (3, 1, 1), (2, 1, 2), (1, 2, 1), (4, 9, 9))
+STAGES = ((1, 0, 2), (2, 1, 0), (3, 1, 1), (1, 2, 1), (4, 9, 9))
 
 
 @pytest.mark.slow
