@@ -16,6 +16,8 @@ from support import browser
 from support.cli import python
 from support.shared import ROOT
 
+from kmip_data.drawing.style import STYLES, TEXT_CONTRAST, contrast_ratio
+
 SHAPES = {"li", "ol", "ul", "pre", "table", "tr", "blockquote", "h2", "h3", "h4"}
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "srcset"}
 
@@ -191,3 +193,19 @@ def test_every_public_name_is_in_the_reference(site):
         assert not re.search(r":(?:class|func|meth|data):<code>", text), (
             f"a role is left in {page.name}"
         )
+
+
+def test_coloured_letters_are_readable_on_both_grounds():
+    light, dark = STYLES["light"], STYLES["dark"]
+    blocks = dict(zip(light.palette[:2], dark.palette[:2], strict=True))
+    for path in (ROOT / "docs" / "pictures").glob("*.svg"):
+        text = path.read_text("utf-8")
+        rules = dict(re.findall(r'\[fill="(#\w+)"\]\{fill:(#\w+)\}', text))  # the last one counts
+        fills = set(re.findall(r'<text[^>]*fill="(#\w+)"', text))
+        letters = {fill: rules[fill] for fill in fills}
+        # Letters in the colour of the ground stand on blocks of the first two hues.
+        if letters.pop(light.background_color, None):
+            letters |= blocks
+        for color, at_night in letters.items():
+            assert contrast_ratio(color, light.background_color) >= TEXT_CONTRAST, path.name
+            assert contrast_ratio(at_night, dark.background_color) >= TEXT_CONTRAST, path.name

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing.style import STYLES, mix_colors
+from kmip_data.drawing.style import STYLES, TEXT_CONTRAST, mix_colors, readable_color, using_style
 
 LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
 INK, QUIET, GROUND = LIGHT.text_color, LIGHT.secondary_color, LIGHT.background_color
@@ -30,6 +30,17 @@ DARK = {
     PANEL: mix_colors(NIGHT.line_color, NIGHT.background_color, 0.6),
     **dict(zip(LIGHT.palette[:7], NIGHT.palette[:7], strict=True)),
 }
+
+
+def letter_colours(style: str) -> list[str]:
+    """The first hues of a style, in shades that letters are readable in."""
+    with using_style(style):
+        return [readable_color(colour, TEXT_CONTRAST) for colour in STYLES[style].palette[:7]]
+
+
+#: Hue -> its shade for letters, and that shade -> its colour on dark ground.
+LETTER_SHADES = dict(zip(LIGHT.palette[:7], letter_colours("light"), strict=True))
+DARK_LETTERS = dict(zip(LETTER_SHADES.values(), letter_colours("dark"), strict=True))
 LETTERS = 'font-family="system-ui, sans-serif" text-anchor="middle"'
 ROWS, CHOSEN = 12, 3  #: sizes of the matrices: queries, and keys that each of them attends to
 
@@ -75,13 +86,14 @@ class Figure:
         anchor: str = "middle",
     ) -> None:
         """Lines around ``x``, or from it (``start``) or up to it (``end``), the first with its base at ``y``."""
+        fill = LETTER_SHADES.get(fill, fill)
         style = ' font-weight="bold"' if bold else ""
         if anchor != "middle":
             style += f' text-anchor="{anchor}"'
         for number, line in enumerate(lines.split("\n")):
             at = y + number * size * 1.3
             self.parts.append(
-                f'<text x="{x:g}" y="{at:g}" font-size="{size}" fill="{fill}"{style}>'
+                f'<text x="{x:.4g}" y="{at:.4g}" font-size="{size}" fill="{fill}"{style}>'
                 f"{escape(line)}</text>"
             )
 
@@ -106,18 +118,20 @@ class Figure:
         self, points: Sequence[tuple[float, float]], colour: str, **style: str | float
     ) -> None:
         """A line through the points; ``style`` are attributes of SVG, with ``_`` for ``-``."""
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        path = " ".join(f"{round(x, 1):g},{round(y, 1):g}" for x, y in points)
         rest = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in style.items())
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"{rest}/>')
 
     def area(self, points: Sequence[tuple[float, float]], colour: str) -> None:
         """A pale area within the points."""
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        path = " ".join(f"{round(x, 1):g},{round(y, 1):g}" for x, y in points)
         self.parts.append(f'<polygon points="{path}" fill="{colour}" fill-opacity="0.2"/>')
 
     def dot(self, x: float, y: float, colour: str, radius: float) -> None:
         """A disc."""
-        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{colour}"/>')
+        self.parts.append(
+            f'<circle cx="{round(x, 1):g}" cy="{round(y, 1):g}" r="{radius:g}" fill="{colour}"/>'
+        )
 
     def save(self, path: Path) -> None:
         """Write the file, with the rules for dark ground of the colours that it has."""
@@ -127,6 +141,9 @@ class Figure:
             for of in ("fill", "stroke"):
                 if f'{of}="{light}"' in shapes:
                     rules += f'[{of}="{light}"]{{{of}:{dark}}}'
+        for light, dark in DARK_LETTERS.items():
+            if re.search(f'<text[^>]*fill="{light}"', shapes) and dark != DARK.get(light):
+                rules += f'text[fill="{light}"]{{fill:{dark}}}'
         style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
         path.write_text(f"{shapes}\n{style}\n</svg>\n", encoding="utf-8")
 

@@ -23,8 +23,8 @@ EXPLORER_NAME = "explore.html"  #: file name in the folder of a build or run
 DECADES = 4  #: decades shown below the strongest influence, as in ``influence.js``
 #: Scripts, in loading order.
 SCRIPTS = (
-    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
-    "share.js", "page.js", "explore.js",
+    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "routes.js", "figures.js", "legend.js",
+    "influence.js", "labels.js", "share.js", "page.js", "explore.js",
 )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
         for nodes_of_layer in members[:: -1 if sweep % 2 else 1]:
             wanted = _mean_of_neighbors(adjacency, across)[nodes_of_layer]
             across[nodes_of_layer] = _space_apart(wanted)
-    gap = max(1.0, np.ptp(across) / (1.4 * len(members)))
+    gap = max(1.0, np.ptp(across) / (1.15 * len(members)))
     return np.column_stack([across, -gap * layers])
 
 

@@ -285,6 +285,7 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
 
 
 MIN_CONTRAST = 3.0  #: contrast of graphical objects by WCAG 2.1, criterion 1.4.11
+TEXT_CONTRAST = 4.5  #: contrast of letters, criterion 1.4.3
 MIX_STEPS = 32  #: steps of a mixture with the text colour
 GROUPED_NAME = re.compile(r"[^/]+/\d{1,4}")  #: class names of a group and a number
 #: Fractions of the text colour mixed into each hue: 96 distinct colours.
@@ -331,8 +332,8 @@ def mix_colors(color: str, other: str, fraction: float) -> str:
     return to_hex((red, green, blue))
 
 
-def readable_color(color: str) -> str:
-    """Return ``color`` mixed with enough text colour to be visible on the background."""
+def readable_color(color: str, contrast: float = MIN_CONTRAST) -> str:
+    """Return ``color`` mixed with enough text colour for a ``contrast`` with the background."""
     shades = (
         mix_colors(color, current_style().text_color, step / MIX_STEPS)
         for step in range(MIX_STEPS + 1)
@@ -340,7 +341,7 @@ def readable_color(color: str) -> str:
     return next(
         shade
         for shade in shades
-        if contrast_ratio(shade, current_style().background_color) >= MIN_CONTRAST
+        if contrast_ratio(shade, current_style().background_color) >= contrast
     )
 
 

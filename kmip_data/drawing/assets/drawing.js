@@ -41,7 +41,7 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint, strength;
+  uniform float diameter, band, deep, tint, strength, inked;
   uniform int mode, corners;
   uniform vec4 faint, ground, missing, letters;
   out vec4 paint;
@@ -88,7 +88,7 @@ const VERTEX = `#version 300 es
     vec2 from_target = -ahead * (0.5 * diameter + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
     bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + diameter;
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
-    paint = faded(mix(faint, letters, 0.4), b.z);
+    paint = faded(mix(faint, letters, inked), b.z);
     paint.a *= strength;
   }
   void node(int number) {
@@ -136,7 +136,8 @@ const FRAGMENT = `#version 300 es
     if (color.a < 0.02) discard;
   }`;
 
-function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
+// `count` nodes are drawn, and behind them are points that edges pass: `points` in all.
+function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
   const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: clear });
   if (!gl) throw new Error("This browser has no WebGL 2, which the map needs; kmip-data preview draws a picture.");
@@ -162,15 +163,15 @@ function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
   const padded = new Uint32Array(2 * ROW * rows(edges));
   padded.set(pairs);
   fill("pairs", padded, ROW, rows(edges), [gl.RG32UI, gl.RG_INTEGER, gl.UNSIGNED_INT]);
-  const places = new Float32Array(4 * ROW * rows(count));
+  const places = new Float32Array(4 * ROW * rows(points));
   gl.enable(gl.BLEND);
   gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
   if (deep) gl.enable(gl.DEPTH_TEST);
 
   // Take places, and depths from −1 (near) to 1 of what is in space.
   function move(x, y, depth) {
-    for (let i = 0; i < count; i++) places.set([x[i], y[i], depth ? depth[i] : 0], 4 * i);
-    fill("places", places, ROW, rows(count), floats);
+    for (let i = 0; i < points; i++) places.set([x[i], y[i], depth ? depth[i] : 0], 4 * i);
+    fill("places", places, ROW, rows(points), floats);
   }
 
   // Hand the shader the edges whose box touches a pane about `center`, so that zooming into a large graph makes
@@ -200,11 +201,11 @@ function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
   }
 
   // Take colour position, strength, size and glow of each node: (N, 4), in an array of `looksOf`.
-  const look = (pane, values) => fill(pane ? "others" : "looks", values, ROW, rows(count), floats);
-  const looksOf = () => new Float32Array(4 * ROW * rows(count));
+  const look = (pane, values) => fill(pane ? "others" : "looks", values, ROW, rows(points), floats);
+  const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, strength, lines, nodes, glow, dark }) {
+  function draw({ panes, center, metre, diameter, band, tint, strength, lines, nodes, glow, dark, held }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -212,7 +213,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear, arrows }) {
     gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { diameter, band, tint, strength, deep: Number(deep), rim: Number(!deep && !glow) };
+    const numbers = { diameter, band, tint, strength, inked: held ? 0 : 0.4, deep: Number(deep), rim: Number(!deep && !glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;

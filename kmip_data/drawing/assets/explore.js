@@ -51,7 +51,7 @@ function hold(node) {
     const isOneWay = header.one_way && array(header.one_way);
     for (let i = 0; i < streets.length; i += 2) {
       const [from, to] = [streets[i], streets[i + 1]];
-      if (from === node || to === node) state.edges.push([from, to, isOneWay && isOneWay[i / 2]]);
+      if (from === node || to === node) state.edges.push([routes.get(i / 2) || [[from, to]], isOneWay && isOneWay[i / 2]]);
     }
   }
   if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
@@ -199,6 +199,7 @@ function drawMarks() {
       Object.assign(disc(pen, marked, markRadius(marked)), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
     }
     drawSymbols(pen);
+    drawLabels(pen);
     pen.restore();
   }
   const tip = $("tip");
@@ -209,7 +210,7 @@ function drawMarks() {
   tip.style.top = `${Math.min(top + 14, canvas.clientHeight - tip.offsetHeight - 4)}px`;
 }
 
-const placeOf = (node) => view.toScreen(x[node], y[node]);
+const placeOf = (point) => view.toScreen(pointX(point), pointY(point));
 
 // The mark around the node that is pointed at, or is held and therefore larger, leaves the node free.
 const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * state.diameter + 3);
@@ -235,17 +236,27 @@ function drawKnown(pen) {
   }
 }
 
+// The colour that the disc of a node has.
+function colorOf(node) {
+  const { codes, colors, limits } = state.layer;
+  if (codes) return onGround(colors)[codes[node]];
+  if (state.at[node] < 0) return ink("missing");
+  const ramp = onGround(limits && limits.center !== undefined ? header.diverging : header.ramp);
+  return ramp[Math.round(state.at[node] * (ramp.length - 1))];
+}
+
 // Symbols of atoms inside their discs, whatever they are coloured by; carbon has none, as in structural formulas.
 function drawSymbols(pen) {
   const { diameter, node: held, ball } = state;
   const layer = layers.find(({ name }) => name === "element");
   if (!layer || diameter < 9) return;
   const size = Math.min(0.72 * diameter, 18);
-  Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle", fillStyle: ink("ground") });
+  Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
   for (let node = 0; node < x.length; node++) {
     const symbol = layer.labels[layer.codes[node]];
     if (symbol === "C" || symbol.length > 4 || !passes(node) || (held >= 0 && !ball.has(node))) continue;
     const [across, down] = placeOf(node);
+    pen.fillStyle = lettersOn(colorOf(node));
     pen.fillText(symbol, across, down + 0.05 * size, 0.62 * diameter);
   }
 }
@@ -272,9 +283,13 @@ function drawHeld(pen) {
 
   const { hops } = header.explore;
   const color = hueNow(INKS.ball);
-  for (const [from, to, isOneWay] of state.edges) {
-    stroke({ strokeStyle: color, fillStyle: color, lineWidth: 2, globalAlpha: 0.9 }, [rimOf(from, to), rimOf(to, from)]);
-    if (isOneWay) arrow(pen, from, to);
+  for (const [lines, isOneWay] of state.edges) {
+    for (const line of lines) {
+      const [first, second, before, last] = [line[0], line[1], line.at(-2), line.at(-1)];
+      const end = last < x.length ? rimOf(last, before) : placeOf(last);
+      stroke({ strokeStyle: color, fillStyle: color, lineWidth: 2, globalAlpha: 0.9 }, [rimOf(first, second), ...line.slice(1, -1).map(placeOf), end]);
+      if (isOneWay && last < x.length) arrow(pen, before, last);
+    }
   }
   for (const [each, hop] of ball) {
     if (!hop || hop < hops) continue;

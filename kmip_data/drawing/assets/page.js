@@ -7,7 +7,7 @@ const COVER = 0.15; // of the graph's box that edges cover at full strength
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
-let header, array, x, y, z, streets, columns, layers, influence, view, drawing, turning, usual;
+let header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
 // What the reader has chosen.
 const state = {
   layer: null, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
@@ -26,21 +26,29 @@ async function startPage() {
   z = header.z && array(header.z);
   columns = new Map([...header.layers, ...header.columns].filter(({ values }) => values).map((each) => [each.name, readColumn(each, array)]));
   layers = header.layers.map(readLayer);
+  // Classes in columns of their own, such as town=Bonn and town=Rome, come before what is counted.
+  const counted = layers.findIndex(({ name }) => DEGREES.includes(name));
+  layers.splice(counted < 0 ? layers.length : counted, 0, ...oneHotLayers(header.columns));
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => ({ ...readLayer(column), isColumn: true, isUnused: isUnused(column) }));
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
+  let box = [x, y].map(extent);
+  let [[west, east], [south, north]] = box;
+  usual = Math.sqrt(((east - west) * (north - south)) / x.length);
+  routes = findRoutes();
   let lines = streets;
+  if (routes.size || header.one_way) lines = piecesOf(routes, header.one_way && array(header.one_way));
   if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
-  if (header.one_way) lines = inLane(streets, array(header.one_way), ONE_WAY);
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
-  drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture), arrows: Boolean(header.one_way) });
+  drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture), arrows: Boolean(header.one_way) });
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const side = 0.85 * (reach || 0);
-  let box = z ? [[-side, side], [-side, side]] : header.mass || [x, y].map(extent);
-  const [[west, east], [south, north]] = box;
+  if (z) box = [[-side, side], [-side, side]];
+  if (header.mass) box = header.mass;
+  [[west, east], [south, north]] = box;
   state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
   const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
   turning = z && makeTurning(x, y, z, reach, (depth) => {
@@ -56,7 +64,7 @@ async function startPage() {
     const margin = phone ? 10 : 30;
     const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) + 10 : 0;
     const above = Math.max(titles, phone ? buttons.offsetTop + buttons.offsetHeight : 0) - margin;
-    const right = phone || state.panes > 1 ? 0 : buttons.offsetWidth;
+    const right = phone || state.panes > 1 ? 0 : buttons.offsetWidth + (header.ids ? LABEL_ROOM : 0);
     return [right, Math.max(above, 0), Math.max($("credit").offsetHeight + 20 - margin, 0), margin];
   };
   const closest = () => (header.bonds ? BOND / usual : Infinity);
@@ -65,6 +73,7 @@ async function startPage() {
   state.length = totalLength();
   if (header.bonds) usual = state.length / Math.max(streets.length / 2, 1); // a chain leaves most of its box empty
   if (turning) turning.turn(0, 0);
+  else if (routes.size) drawing.move([...x, ...bends.x], [...y, ...bends.y]);
   else drawing.move(x, y);
 
   startRecords(record, records.length);
@@ -73,7 +82,7 @@ async function startPage() {
   $("within").addEventListener("input", () => describe(state.node >= 0 ? state.node : state.hovered));
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
-  $("key").textContent = header.key ?? "";
+  $("key").textContent = records.length === 1 && /^\d+$/.test(header.key) ? "" : (header.key ?? ""); // a number tells one graph from others
   $("facts").textContent = header.facts ?? sizeText();
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
@@ -93,6 +102,7 @@ async function startPage() {
   DARK.addEventListener("change", () => colorBy(state.layer));
   $("scale").hidden = !header.metres && !header.metre;
   startExplorer();
+  startLabels();
   describe(-1);
   const first = Math.max(ways.findIndex(({ name }) => name === shared.get("by")), 0);
   colorBy(ways[first]);
@@ -170,7 +180,8 @@ function sizeText() {
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const lines = streets.length / 2;
   const between = lines < header.edges ? ` between ${counted(lines, "pair")}` : "";
-  return `${counted(x.length, "node")}, ${counted(header.edges, "edge")}${between}${header.origin ? ` (${header.origin})` : ""}`;
+  const origin = header.origin ? ` (${header.origin})` : "";
+  return `${counted(x.length, "node")}, ${counted(header.edges, "edge")}${between}${origin}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.
@@ -232,19 +243,26 @@ function drawNow() {
   // A street is two fifths of a node wide, an edge a fifth. Edges that together would cover more than COVER of the
   // graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
-  const wide = Math.min(Math.max(0.2 * diameter, 1.1), 3, Math.max(COVER / cover, 1.1));
+  const wide = Math.min(Math.max(0.2 * diameter, 1.1), header.bonds ? 3 : 2, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
   const strength = header.metres ? 1 : Math.min(COVER / (cover * band), 1);
   const dark = header.metres || header.picture || state.node >= 0 ? 0 : Math.max((band - 1.1) / 1.9, 1 - strength);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, strength, lines: state.lines, nodes, dark };
+  const look = { tint: header.metres ? 0.8 : 0, strength, lines: state.lines, nodes, dark, held: state.node >= 0 };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres || header.metre) drawScale();
   if (header.picture) placePicture();
   drawMarks();
   remember();
+}
+
+// Where positions are computed from edges, nodes of many neighbours are larger: at most twice as large as most are.
+function sizeOf(node) {
+  if (!header.origin || header.bonds || !graph) return 1;
+  const mean = graph.other.length / x.length;
+  return Math.min(Math.max(Math.sqrt(degreeOf(node) / mean), 1), 2);
 }
 
 // Colour position, strength, size and glow of every node: what is filtered out is gone, what is not held dims.
@@ -256,7 +274,7 @@ function updateLooks() {
     else {
       for (let node = 0; node < x.length; node++) {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DIMMED;
-        looks.set([state.at[node], strength, node === state.node ? 1.5 : 1, 0], 4 * node);
+        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node ? 1.5 : 1), 0], 4 * node);
       }
     }
     drawing.look(pane, looks);
@@ -281,6 +299,28 @@ function drawScale() {
   $("scale").firstElementChild.textContent = length >= 1000 ? `${length / 1000} km` : `${written(length)} m`;
 }
 
+// A layer for each group of columns such as town=Bonn and town=Rome, of which each node has at most one.
+function oneHotLayers(described) {
+  const groups = new Map();
+  for (const { name, labels } of described) {
+    const [group, value] = name.split(/=(.*)/);
+    if (value && labels) groups.set(group, [...(groups.get(group) || []), [value, columns.get(name)]]);
+  }
+  const made = [];
+  for (const [name, members] of groups) {
+    if (members.length < 2 || columns.has(name)) continue;
+    const codes = Array.from(x, (_, node) => members.findIndex(([, column]) => column(node)));
+    const labels = members.map(([value]) => value);
+    if (codes.includes(-1)) labels.push(`no ${name}`);
+    const counts = labels.map(() => 0);
+    const known = codes.map((code) => (code < 0 ? members.length : code));
+    for (const code of known) counts[code]++;
+    const colors = () => labels.map((_, i) => (i < members.length ? hueNow(i) : ink("missing")));
+    made.push({ name, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
+  }
+  return made;
+}
+
 // Of categories the codes; those of values stand for no categories.
 const readLayer = (layer) => ({ ...layer, codes: layer.labels && array(layer.codes) });
 
@@ -294,15 +334,19 @@ function shown(layer, node) {
 // Three digits; of a place as many as tell intersections apart, a metre.
 const brief = (name, value) => ((header.degrees || []).includes(name) ? value.toFixed(5) : written(value));
 
+// Describe a node; where nodes have ids, at first the one of most neighbours.
 function describe(node) {
+  const isFirst = node < 0 && ranked.length > 0;
+  if (isFirst) node = ranked[0];
   const noun = header.node_noun[0].toUpperCase() + header.node_noun.slice(1);
-  $("chosen").textContent = node < 0 ? `Point at ${nounWithArticle()}` : `${noun} ${node}${node === state.node ? " (held)" : ""}`;
+  const why = isFirst ? " (most neighbours)" : node === state.node ? " (held)" : "";
+  $("chosen").textContent = node < 0 ? `Point at ${nounWithArticle()}` : `${noun} ${header.ids ? header.ids[node] : node}${why}`;
   const isWide = columns.size > MANY;
   $("within").hidden = node < 0 || !isWide;
   $("left-out").textContent = "";
   if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
-  const unnamed = [...columns].filter(([name]) => !named.has(name));
+  const unnamed = [...columns].filter(([name]) => !named.has(name) && !named.has(name.split("=")[0]));
   // Of many columns those that are not 0, or that are searched.
   const text = $("within").value;
   const isZero = ([, column]) => column(node) === 0;
@@ -312,7 +356,7 @@ function describe(node) {
   if (zeros && !text) $("left-out").textContent = `${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`;
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
-    ...(header.ids && isSearched("id", text) ? [["id", header.ids[node], false]] : []),
+    ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
     ...layers.filter(({ name }) => isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
   ].map(([name, textContent, zero]) =>

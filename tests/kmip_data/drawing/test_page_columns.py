@@ -207,11 +207,11 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
         explorer.search(" p17");
-        const found = ["#details tr", "#story .key"].map((each) => document.querySelector(each).textContent);
+        const found = ["#chosen", "#story .key"].map((each) => document.querySelector(each).textContent);
         return [legends, explorer.state.node, ...found];""",
         tmp_path,
     )
-    assert found == [17, "idp17", "2 neighbours by 1 outgoing edge and 1 incoming edge."]
+    assert found == [17, "Node p17 (held)", "2 neighbours by 1 outgoing edge and 1 incoming edge."]
     assert legends == {
         "age": [],
         "age missing": ["has a value", "missing"],

@@ -17,12 +17,14 @@ from kmip_data.drawing.style import (
     IMAGE_METADATA,
     S3DIS_COLORS,
     STYLES,
+    TEXT_CONTRAST,
     class_colors,
     contrast_ratio,
     current_style,
     element_colors,
     in_current_style,
     new_figure,
+    readable_color,
     save_figure,
     sequential_colors,
     using_style,
@@ -73,8 +75,14 @@ def test_colours_contrast_with_their_background(name):
             "rooms": class_colors(13, [*S3DIS_COLORS]),
             "elements": element_colors([*CPK_COLORS, 99]),
             "right and wrong": right_wrong_colors(5),
-            "letters": (current_style().text_color, current_style().secondary_color),
         }
+        style = current_style()
+        # Links of the explorer have the first hue.
+        for color in (style.text_color, style.secondary_color, style.palette[0]):
+            assert contrast_ratio(color, style.background_color) >= TEXT_CONTRAST
+        for color in style.palette:
+            shade = readable_color(color, TEXT_CONTRAST)
+            assert contrast_ratio(shade, style.background_color) >= TEXT_CONTRAST
         for what, colors in schemes.items():
             for color in colors:
                 assert contrast_ratio(color, current_style().background_color) >= 2.99, (

@@ -1,0 +1,83 @@
+// Edges that are no straight lines: those that pass layers of other nodes bend around them, and those between
+// opposite borders of a lattice are stubs that leave it.
+
+const CLEAR = 0.4; // of the least distance of nodes in a layer: what an edge keeps from them
+const STUB = 0.45; // of the distance of rows of a lattice
+const bends = { x: [], y: [] }; // places of the points of such edges, numbered behind the nodes
+
+const pointX = (point) => (point < x.length ? x[point] : bends.x[point - x.length]);
+const pointY = (point) => (point < x.length ? y[point] : bends.y[point - x.length]);
+
+// Of each edge that is no straight line its polylines, by number.
+function findRoutes() {
+  const origin = header.origin || "";
+  if (origin.startsWith("in layers")) return routesBetweenLayers();
+  if (origin.startsWith("a lattice")) return routesAcrossBorders();
+  return new Map();
+}
+
+function addPoint(across, up) {
+  bends.x.push(across);
+  bends.y.push(up);
+  return x.length + bends.x.length - 1;
+}
+
+function routesBetweenLayers() {
+  const layers = new Map(); // x of the nodes of a layer by its y, both in order
+  for (let node = 0; node < x.length; node++) layers.set(y[node], [...(layers.get(y[node]) || []), x[node]]);
+  let least = Infinity;
+  for (const row of layers.values()) {
+    row.sort((a, b) => a - b);
+    for (let i = 1; i < row.length; i++) least = Math.min(least, row[i] - row[i - 1]);
+  }
+  const clear = CLEAR * (least < Infinity ? least : 1);
+  const heights = [...layers.keys()].sort((a, b) => b - a);
+
+  const routes = new Map();
+  for (let edge = 0; edge < streets.length / 2; edge++) {
+    const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
+    const path = [from];
+    for (const height of heights.filter((height) => height < y[from] && height > y[to])) {
+      const last = path.at(-1);
+      const share = (pointY(last) - height) / (pointY(last) - y[to]);
+      const straight = pointX(last) + share * (x[to] - pointX(last));
+      const row = layers.get(height);
+      if (row.every((at) => Math.abs(at - straight) >= clear)) continue;
+      // The nearest place that is free: left or right of a node.
+      const places = row.flatMap((at) => [at - clear, at + clear]).filter((place) => row.every((at) => Math.abs(at - place) >= 0.99 * clear));
+      places.sort((a, b) => Math.abs(a - straight) - Math.abs(b - straight));
+      path.push(addPoint(places[0], height));
+    }
+    if (path.length > 1) routes.set(edge, [[...path, to]]);
+  }
+  return routes;
+}
+
+function routesAcrossBorders() {
+  const routes = new Map();
+  const row = usual * 1.5; // nodes of a lattice next to each other are nearer
+  for (let edge = 0; edge < streets.length / 2; edge++) {
+    const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
+    const along = [x[to] - x[from], y[to] - y[from]];
+    if (along.every((far) => Math.abs(far) < row)) continue;
+    const [across, up] = along.map((far) => STUB * (Math.abs(far) < row ? far : -Math.sign(far) * usual));
+    routes.set(edge, [[from, addPoint(x[from] + across, y[from] + up)], [to, addPoint(x[to] - across, y[to] - up)]]);
+  }
+  return routes;
+}
+
+// Straight pieces of all edges; those that end at the target of a directed one have an arrow.
+function piecesOf(routes, isOneWay) {
+  const pieces = [];
+  const hasArrow = [];
+  for (let edge = 0; edge < streets.length / 2; edge++) {
+    const lines = routes.get(edge) || [[streets[2 * edge], streets[2 * edge + 1]]];
+    for (const line of lines) {
+      for (let i = 1; i < line.length; i++) {
+        pieces.push(line[i - 1], line[i]);
+        hasArrow.push(Boolean(isOneWay && isOneWay[edge] && line[i] === streets[2 * edge + 1]));
+      }
+    }
+  }
+  return inLane(pieces, hasArrow, ONE_WAY);
+}
