@@ -13,7 +13,8 @@ const onGround = (colors) => colors[DARK.matches ? colors.length - 1 : 0];
 // Four bytes of #rrggbb or #rrggbbaa.
 const rgba = (color) => [1, 3, 5, 7].map((at) => parseInt(color.slice(at, at + 2) || "ff", 16));
 
-// The relative luminance of a colour (WCAG 2.1), and of the colours of letters and ground the one with more contrast on it.
+// The relative luminance of a colour (WCAG 2.1), and the colour of letters on it: that of the ground, or of other
+// letters where that is too pale.
 function luminance(color) {
   const [red, green, blue] = rgba(color).map((byte) => (byte > 10 ? ((byte / 255 + 0.055) / 1.055) ** 2.4 : byte / 3294.6));
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
@@ -23,7 +24,7 @@ function lettersOn(color) {
     const [low, high] = [luminance(color), luminance(other)].sort((a, b) => a - b);
     return (high + 0.05) / (low + 0.05);
   };
-  return [ink("ground"), ink("ink")].sort((a, b) => contrast(b) - contrast(a))[0];
+  return contrast(ink("ground")) > 3.5 ? ink("ground") : ink("ink");
 }
 
 function element(name, properties = {}, ...children) {

@@ -245,19 +245,23 @@ function colorOf(node) {
   return ramp[Math.round(state.at[node] * (ramp.length - 1))];
 }
 
-// Symbols of atoms inside their discs, whatever they are coloured by; carbon has none, as in structural formulas.
+// Symbols of atoms with their hydrogens inside their discs, whatever they are coloured by; carbon has none, as in
+// structural formulas.
 function drawSymbols(pen) {
   const { diameter, node: held, ball } = state;
   const layer = layers.find(({ name }) => name === "element");
   if (!layer || diameter < 9) return;
-  const size = Math.min(0.72 * diameter, 18);
+  const size = Math.min(0.72 * diameter, 20);
+  const hydrogens = columns.get("hydrogens");
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
   for (let node = 0; node < x.length; node++) {
     const symbol = layer.labels[layer.codes[node]];
     if (symbol === "C" || symbol.length > 4 || !passes(node) || (held >= 0 && !ball.has(node))) continue;
     const [across, down] = placeOf(node);
     pen.fillStyle = lettersOn(colorOf(node));
-    pen.fillText(symbol, across, down + 0.05 * size, 0.62 * diameter);
+    const attached = hydrogens && diameter > 22 ? hydrogens(node) : 0; // in smaller discs there is no room
+    const text = attached ? symbol.replace(/^[A-Z][a-z]?/, (atom) => `${atom}H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}`) : symbol;
+    pen.fillText(text, across, down + 0.05 * size, 0.76 * diameter);
   }
 }
 

@@ -1,7 +1,7 @@
 // The page around the graph: what it is coloured by, and the columns of a node.
 
 const REACH = 24; // CSS pixels from which a node is pointed at
-const BOND = 90; // CSS pixels of a bond at most, where all of a molecule is seen
+const BOND = 120; // CSS pixels of a bond at most, where all of a molecule is seen
 const DIMMED = 0.22; // strength of what is not around the held node
 const COVER = 0.15; // of the graph's box that edges cover at full strength
 const canvas = $("canvas");
@@ -64,7 +64,8 @@ async function startPage() {
     const margin = phone ? 10 : 30;
     const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) + 10 : 0;
     const above = Math.max(titles, phone ? buttons.offsetTop + buttons.offsetHeight : 0) - margin;
-    const right = phone || state.panes > 1 ? 0 : buttons.offsetWidth + (header.ids ? LABEL_ROOM : 0);
+    const isColumn = buttons.offsetHeight > buttons.offsetWidth; // a row of buttons lies next to titles
+    const right = phone || state.panes > 1 || !isColumn ? 0 : buttons.offsetWidth + (header.ids ? LABEL_ROOM : 0);
     return [right, Math.max(above, 0), Math.max($("credit").offsetHeight + 20 - margin, 0), margin];
   };
   const closest = () => (header.bonds ? BOND / usual : Infinity);
@@ -237,7 +238,7 @@ function drawNow() {
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
   const apart = (z ? 0.9 : header.bonds ? 0.42 : 0.35) * usual * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 30 : 18);
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 36 : 18);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
   // A street is two fifths of a node wide, an edge a fifth. Edges that together would cover more than COVER of the

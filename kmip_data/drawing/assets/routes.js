@@ -36,19 +36,19 @@ function routesBetweenLayers() {
   const routes = new Map();
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
-    const path = [from];
+    let [across, up, isBent] = [x[from], y[from], false];
+    const passed = [];
     for (const height of heights.filter((height) => height < y[from] && height > y[to])) {
-      const last = path.at(-1);
-      const share = (pointY(last) - height) / (pointY(last) - y[to]);
-      const straight = pointX(last) + share * (x[to] - pointX(last));
-      const row = layers.get(height);
-      if (row.every((at) => Math.abs(at - straight) >= clear)) continue;
-      // The nearest place that is free: left or right of a node.
-      const places = row.flatMap((at) => [at - clear, at + clear]).filter((place) => row.every((at) => Math.abs(at - place) >= 0.99 * clear));
-      places.sort((a, b) => Math.abs(a - straight) - Math.abs(b - straight));
-      path.push(addPoint(places[0], height));
+      const straight = across + ((up - height) / (up - y[to])) * (x[to] - across);
+      const isFree = (place) => layers.get(height).every((at) => Math.abs(at - place) >= 0.99 * clear);
+      // Straight on, or through the nearest gap: left or right of a node.
+      const gaps = layers.get(height).flatMap((at) => [at - clear, at + clear]).filter(isFree);
+      const place = [straight, ...gaps.sort((a, b) => Math.abs(a - straight) - Math.abs(b - straight))].find(isFree);
+      isBent ||= place !== straight;
+      [across, up] = [place, height];
+      passed.push([across, up]);
     }
-    if (path.length > 1) routes.set(edge, [[...path, to]]);
+    if (isBent) routes.set(edge, [[from, ...passed.map((place) => addPoint(...place)), to]]);
   }
   return routes;
 }

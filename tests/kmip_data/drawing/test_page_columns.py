@@ -19,6 +19,7 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 
 NODES = 40
+TOWNS = ("Bonn", "Rome", "Ulm")
 #: Names of layers, and of what the page and its script add to them.
 NAMES = (
     "x", "target", "class", "prediction", "attention", "influence", "error", "element", "split",
@@ -195,7 +196,7 @@ def test_columns_are_coloured_by_the_kinds_of_the_card(make_build, expected, tmp
 def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_path):
     dataset = ShardedDataset(own_tables(tmp_path / "build"))
     write_explorer_page([(graph_of_record(dataset, 0), None)], (), tmp_path / "page.html")
-    legends, *found = act(
+    names, legends, *found = act(
         tmp_path / "page.html",
         """
         const options = [...document.querySelectorAll('#by optgroup[label="Columns"] option')];
@@ -206,19 +207,28 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
           const rows = [...document.querySelectorAll("#legend > button[data-bin]")];
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
+        const written = [];
+        document.getElementById("overlay").getContext("2d").fillText = (text) => written.push(text);
+        drawMarks();
         explorer.search(" p17");
+        drawMarks();
+        const towns = named("town");
+        const town = (_, node) => towns.labels[towns.codes[node]];
         const found = ["#chosen", "#story .key"].map((each) => document.querySelector(each).textContent);
-        return [legends, explorer.state.node, ...found];""",
+        return [{ written, towns: Array.from(x, town) }, legends, explorer.state.node, ...found];""",
         tmp_path,
     )
+    assert set(names["written"]) <= {f"p{node}" for node in range(len(names["towns"]))}
+    assert names["written"].count("p17") >= 1, "the id of the held node, at least"
+    columns = dataset.schema.column("node/x").fields
+    one_hot = dataset[0].x.numpy()[:, [columns.index(f"town={town}") for town in TOWNS]]
+    assert names["towns"] == [TOWNS[row.argmax()] for row in one_hot]
     assert found == [17, "Node p17 (held)", "2 neighbours by 1 outgoing edge and 1 incoming edge."]
     assert legends == {
         "age": [],
         "age missing": ["has a value", "missing"],
         "paid": ["not paid", "paid"],
-        **{
-            f"town={town}": [f"not town={town}", f"town={town}"] for town in ("Bonn", "Rome", "Ulm")
-        },
+        **{f"town={town}": [f"not town={town}", f"town={town}"] for town in TOWNS},
     }
 
 

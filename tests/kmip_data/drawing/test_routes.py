@@ -1,0 +1,76 @@
+"""Edges that are no straight lines, and ids at nodes, in a real browser."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import torch
+from support.browser import act
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.drawing.explorer_page import write_explorer_page
+from kmip_data.drawing.page_graph import graph_of_record
+from kmip_data.reading.dataset import ShardedDataset
+
+
+def page_of(graph: nx.Graph, folder, **attributes):
+    edges = torch.tensor(list(graph.edges), dtype=torch.int64).T
+    data = Data(edge_index=edges, num_nodes=len(graph), **attributes)
+    build = kmip_data.save([data], folder / "build", name="own")
+    page = folder / "page.html"
+    write_explorer_page([(graph_of_record(ShardedDataset(build), 0), None)], (), page)
+    return page
+
+
+def test_edges_keep_clear_of_nodes_of_other_layers(tmp_path):
+    """Paths of eight nodes lie next to each other; edges that skip layers would cross nodes of others."""
+    rng = np.random.default_rng(4)
+    paths = np.arange(48).reshape(6, 8)
+    graph = nx.DiGraph()
+    for path in paths:
+        nx.add_path(graph, path)
+    for _ in range(12):
+        first, last = np.sort(rng.choice(8, 2, replace=False))
+        graph.add_edge(*paths[rng.integers(6, size=2), [first, last]].tolist())
+    graph = nx.convert_node_labels_to_integers(graph, ordering="sorted")
+    nearest, ends, bent = act(
+        page_of(graph, tmp_path),
+        """
+        let nearest = Infinity, ends = 0;
+        const pairs = streets.length / 2;
+        for (let edge = 0; edge < pairs; edge++) {
+          const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
+          const [line] = routes.get(edge) || [[from, to]];
+          ends += line[0] === from && line.at(-1) === to;
+          for (let i = 1; i < line.length; i++) {
+            const [a, b] = [line[i - 1], line[i]];
+            for (let node = 0; node < x.length; node++) {
+              if (node === from || node === to || !(y[node] <= pointY(a) && y[node] >= pointY(b))) continue;
+              const share = (pointY(a) - y[node]) / (pointY(a) - pointY(b));
+              nearest = Math.min(nearest, Math.abs(pointX(a) + share * (pointX(b) - pointX(a)) - x[node]));
+            }
+          }
+        }
+        const top = Array.from(x).filter((_, node) => y[node] === y[0]).sort((a, b) => a - b);
+        const least = Math.min(...top.slice(1).map((at, i) => at - top[i]));
+        return [nearest / least, ends / pairs, routes.size];""",
+        tmp_path,
+    )
+    assert ends == 1
+    assert bent > 0
+    assert nearest > 0.39, "of the distance of neighbours"
+
+
+def test_edges_between_borders_of_a_lattice_are_stubs(tmp_path):
+    torus = nx.convert_node_labels_to_integers(nx.grid_2d_graph(5, 6, periodic=True))
+    longest, stubs = act(
+        page_of(torus.to_directed(), tmp_path),
+        """
+        const lines = [...routes.values()].flat();
+        const length = ([a, b]) => Math.hypot(pointX(a) - pointX(b), pointY(a) - pointY(b));
+        return [Math.max(...lines.map(length)) / Math.abs(x[1] - x[0]), lines.length];""",
+        tmp_path,
+    )
+    assert longest < 0.5
+    assert stubs == 2 * (5 + 6)
