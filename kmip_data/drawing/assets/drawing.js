@@ -236,7 +236,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
       ];
       for (const [mode, kind, number] of all) {
         gl.uniform1i(at("mode"), mode);
-        gl.depthMask(mode !== GLOW && (mode !== EDGES || strength === 1)); // light and pale edges hide nothing
+        gl.depthMask(mode === NODES); // light and edges hide no node
         if (number) gl.drawArrays(kind, 0, number);
       }
     });

@@ -181,8 +181,8 @@ function sizeText() {
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const lines = streets.length / 2;
   const between = lines < header.edges ? ` between ${counted(lines, "pair")}` : "";
-  const origin = header.origin ? ` (${header.origin})` : "";
-  return `${counted(x.length, "node")}, ${counted(header.edges, "edge")}${between}${origin}`;
+  const origin = [header.origin, isSized() && "larger nodes have more neighbours"].filter(Boolean).join("; ");
+  return `${counted(x.length, "node")}, ${counted(header.edges, "edge")}${between}${origin && ` (${origin})`}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.
@@ -260,8 +260,9 @@ function drawNow() {
 }
 
 // Where positions are computed from edges, nodes of many neighbours are larger: at most twice as large as most are.
+const isSized = () => /^(in layers|positions by springs)/.test(header.origin);
 function sizeOf(node) {
-  if (!header.origin || header.bonds || !graph) return 1;
+  if (!isSized()) return 1;
   const mean = graph.other.length / x.length;
   return Math.min(Math.max(Math.sqrt(degreeOf(node) / mean), 1), 2);
 }
