@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.drawing.maps import round_length
 from kmip_data.drawing.style import STYLES, TEXT_CONTRAST, mix_colors, readable_color, using_style
 
 LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
@@ -83,11 +84,17 @@ class Figure:
         size: int = 13,
         fill: str = INK,
         bold: bool = False,
+        halo: bool = False,
         anchor: str = "middle",
     ) -> None:
-        """Lines around ``x``, or from it (``start``) or up to it (``end``), the first with its base at ``y``."""
+        """Lines around ``x``, or from it (``start``) or up to it (``end``), the first with its base at ``y``.
+
+        With a halo, letters on a line can be read.
+        """
         fill = LETTER_SHADES.get(fill, fill)
         style = ' font-weight="bold"' if bold else ""
+        if halo:
+            style += f' stroke="{GROUND}" stroke-width="4" paint-order="stroke"'
         if anchor != "middle":
             style += f' text-anchor="{anchor}"'
         for number, line in enumerate(lines.split("\n")):
@@ -315,10 +322,10 @@ def papers(path: Path) -> None:
     """Costs of each stage over the size of ogbn-papers100m, from docs/site/papers.txt."""
     sizes, costs = growth_table(Path(__file__).with_name("papers.txt").read_text("utf-8"))
     figure = Figure(520, 560, "Seconds and memory of ogbn-papers100m over the number of nodes")
-    names = ("1/100", "1/10", "1/4", "full, computed")
+    names = {size: f"{size / 1e6:.3g} M" for size in sizes}
     ticks = ((0.1, 1, 10, 100, 1000), (0.1, 0.2, 0.5, 1, 2))
-    _panels(figure, ticks, dict(zip(sizes, names, strict=True)), costs, PAPERS)
-    figure.text(205, 552, "nodes, of 111,059,956", fill=QUIET)
+    _panels(figure, ticks, names, costs, PAPERS, computed=1)
+    figure.text(205, 552, "nodes; dashed: computed", fill=QUIET)
     figure.save(path)
 
 
@@ -328,13 +335,14 @@ def _panels(
     sizes: dict[int, str],
     costs: dict[str, list[tuple[float, float]]],
     drawn: dict[str, int],
+    computed: int = 0,
 ) -> None:
-    """Seconds above, memory below."""
+    """Seconds above, memory below; the last ``computed`` sizes have dashed lines."""
     titles = ("seconds", "GiB of memory at the peak")
     for number, (title, top) in enumerate(zip(titles, (40, 320), strict=True)):
         figure.text(54, top - 14, title, bold=True, anchor="start")
         values = {stage: [pair[number] for pair in costs[stage][: len(sizes)]] for stage in drawn}
-        _panel(figure, top, ticks[number], sizes, values, drawn)
+        _panel(figure, top, ticks[number], sizes, values, drawn, computed)
 
 
 def _panel(
@@ -344,11 +352,10 @@ def _panel(
     names: dict[int, str],
     values: dict[str, list[float]],
     hues: dict[str, int],
-    width: float = 300,
-    height: float = 190,
+    computed: int,
 ) -> None:
     """Lines of ``values`` over the sizes that ``names`` has, both logarithmic, named at their ends."""
-    left = 54
+    left, width, height = 54, 300, 190
     sizes = list(names)
     least = min(ticks[0], *map(min, values.values())) / 1.3
     most = max(ticks[-1], *map(max, values.values())) * 1.15
@@ -361,7 +368,7 @@ def _panel(
     for tick in ticks:
         y = at(sizes[0], tick)[1]
         figure.line([(left, y), (left + width, y)], PANEL, stroke_width=1)
-        figure.text(left - 6, y + 4, f"{tick:g}", size=12, fill=QUIET, anchor="end")
+        figure.text(left - 6, y + 4, f"{tick:,g}", size=12, fill=QUIET, anchor="end")
     for size, name in names.items():
         figure.text(at(size, least)[0], top + height + 18, name, size=12, fill=QUIET)
 
@@ -370,7 +377,7 @@ def _panel(
         colour = LIGHT.palette[hues[stage]]
         stage_of_build = "write" in hues and stage not in {"build", "training batch"}
         points = [at(*pair) for pair in zip(sizes, values[stage], strict=True)]
-        measured = len(points) - names[sizes[-1]].endswith("computed")
+        measured = len(points) - computed
         figure.line(points[:measured], colour, stroke_width=1.4 if stage_of_build else 2.6)
         if measured < len(points):
             figure.line(points[measured - 1 :], colour, stroke_width=1.4, stroke_dasharray="4 4")
@@ -608,16 +615,18 @@ def _error_panel(
     top, width, height = 40, 220, 160
     last = max(max(points) for points in times.values())
     lowest = min(map(min, errors.values()))
-    ticks = np.arange(0, lowest - 0.25, -0.25).tolist()
+    ticks = np.arange(0, lowest, -0.5).tolist()
 
     def at(time: float, error: float) -> tuple[float, float]:
-        return left + width * time / last, top + height * error / ticks[-1]
+        return left + width * time / last, top + height * error / (lowest - 0.1)
 
     for tick in ticks:
         figure.line([at(0, tick), at(last, tick)], PANEL, stroke_width=1)
-        figure.text(left - 6, at(0, tick)[1] + 4, f"{tick:.2f}", size=12, fill=QUIET, anchor="end")
-    for time in (0, last / 2, last):
-        figure.text(at(time, 0)[0], top + height + 18, f"{time:.0f}", size=12, fill=QUIET)
+        name = f"{tick:g}".replace("-", "−")
+        figure.text(left - 6, at(0, tick)[1] + 4, name, size=12, fill=QUIET, anchor="end")
+    step = round_length(last / 2)
+    for time in np.arange(0, last + 1, step).tolist():
+        figure.text(at(time, 0)[0], top + height + 18, f"{time:,g}", size=12, fill=QUIET)
 
     for model, (_name, hue) in SPIN_LEARNERS.items():
         points = list(map(at, times[model], errors[model]))
@@ -633,12 +642,20 @@ TREE_LEARNERS = {
     "gps-none": ("GPS without attention", 3),
     "gcn": ("GCN", 5),
 }
+#: Depth of the name of each published line, and its side: next to few other lines.
+PUBLISHED_NAMES = {
+    "GGNN": (6, "start"),
+    "GAT": (5, "start"),
+    "GIN": (5, "start"),
+    "GCN": (5, "end"),
+}
 
 
 def trees(path: Path) -> None:
     """Accuracy on train and processor seconds over the depth of trees, from docs/site/trees.toml.
 
-    Published networks are dashed grey lines with their names at depth 5.
+    Published networks are dashed grey lines. Every second network of ours is thin, and can be seen on
+    the one below it.
     """
     stored = tomllib.loads(Path(__file__).with_name("trees.toml").read_text("utf-8"))
     figure = Figure(770, 260, "Tree-NeighborsMatch: accuracy on train over depth of the trees")
@@ -652,11 +669,13 @@ def trees(path: Path) -> None:
     for tick in (0, 0.5, 1):
         figure.line([at(2, tick), at(8, tick)], PANEL, stroke_width=1)
         figure.text(left - 6, at(2, tick)[1] + 4, f"{tick:.0%}", size=12, fill=QUIET, anchor="end")
-    for name, accuracies in stored["published"].items():
+    for accuracies in stored["published"].values():
         points = [at(depth, accuracy) for depth, accuracy in enumerate(accuracies, start=2)]
         figure.line(points, QUIET, stroke_width=1.2, stroke_dasharray="4 3")
-        x, y = at(5, accuracies[3])
-        figure.text(x + 4, y - 3, name, size=10, fill=QUIET, anchor="start")
+    for name, (depth, side) in PUBLISHED_NAMES.items():
+        x, y = at(depth, stored["published"][name][depth - 2])
+        x, y = (x + 5, y - 2) if side == "start" else (x - 5, y + 9)
+        figure.text(x, y, name, size=11, fill=QUIET, halo=True, anchor=side)
     figure.text(left + width / 2, 248, "depth of the tree", size=12, fill=QUIET)
 
     # 2. Processor seconds until then, on a logarithmic scale.
@@ -677,12 +696,13 @@ def trees(path: Path) -> None:
         figure.text(at_time(depth, 3)[0], top + height + 18, str(depth), size=12, fill=QUIET)
     for row, (model, (name, hue)) in enumerate(TREE_LEARNERS.items()):
         colour = LIGHT.palette[hue]
+        below = 0 if row % 2 else 1.2
         runs = [run for run in stored["run"] if run["model"] == model and run["figure"]]
         for column, place in (("accuracy", at), ("seconds", at_time)):
             points = [place(run["depth"], run[column]) for run in runs]
-            figure.line(points, colour, stroke_width=2.2)
+            figure.line(points, colour, stroke_width=2 + 2 * below)
             for x, y in points:
-                figure.dot(x, y, colour, 3.5)
+                figure.dot(x, y, colour, 3.5 + below)
         figure.text(592, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
     figure.text(592, 54 + 18 * len(TREE_LEARNERS), "published", size=12, fill=QUIET, anchor="start")
     figure.save(path)
