@@ -1,13 +1,12 @@
 """Draw the pictures of the pages again: ``python docs/site/pictures.py``, which ``make docs`` does.
 
-The commands come from ``docs/gallery.md``, in a home of their own that is removed. Pictures become PNG of
-few colours, 1,000 pixels wide and 1,300 high at most, for all of them stay in the repository; pages are
-photographed by chromium, without which their pictures stay as they are. ``NAME-dark`` is for a dark page.
+The commands come from ``docs/gallery.md``, in a home of their own that is removed. Pictures become small
+WEBP, for all of them stay in the repository; pages are photographed by chromium, without which their
+pictures stay as they are. ``NAME-dark`` is for a dark page.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -28,8 +27,7 @@ from kmip_data.models.analysis.explanations import MetricByDistance, draw_metric
 
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "pictures"
-WIDEST, HIGHEST, COLOURS = 1000, 1300, 64
-PHOTOGRAPH, QUALITY = 880, 50  #: width and quality of a photograph
+WIDEST, HIGHEST, QUALITY = 880, 1300, 50
 #: bytes of all pictures together; a third of them are the dark variants, without which a white sheet
 #: glares from a dark page
 MAX_BYTES = 720_000
@@ -64,24 +62,11 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def shrink(path: Path, form: str) -> bytes:
-    """The picture with as few pixels and colours as a page needs, in the form PNG or WEBP."""
-    picture = Image.open(path, formats=("PNG",)).convert("RGB")
-    picture.thumbnail((WIDEST, HIGHEST), Image.Resampling.LANCZOS)
-    # Of few colours those that differ most: a rare class keeps its own.
-    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
-    written = io.BytesIO()
-    few.convert("RGB" if form == "WEBP" else "P").save(
-        written, format=form, optimize=True, lossless=True, quality=100, method=6
-    )
-    return written.getvalue()
-
-
 def write_webp(path: Path, name: str, top: int = 0) -> None:
     """Write a picture among those of the pages, without what is above ``top``."""
     picture = Image.open(path, formats=("PNG",)).convert("RGB")
     picture = picture.crop((0, top, picture.width, picture.height))
-    picture.thumbnail((PHOTOGRAPH, HIGHEST), Image.Resampling.LANCZOS)
+    picture.thumbnail((WIDEST, HIGHEST), Image.Resampling.LANCZOS)
     picture.save(PICTURES / f"{name}.webp", quality=QUALITY, method=6)
 
 
@@ -129,9 +114,9 @@ def main() -> None:
                 run(words, folder)
             if words[0] == "preview":
                 run([*words[:-1], words[-1].replace(".png", "-dark.png"), "--style=dark"], folder)
-        for name, form in re.findall(r"pictures/([\w-]+)\.(png|webp)", page):
+        for name in re.findall(r"pictures/([\w-]+)\.webp", page):
             if (source := folder / f"{name}.png").exists() and name.removesuffix("-dark") != "demo":
-                (PICTURES / f"{name}.{form}").write_bytes(shrink(source, form.upper()))
+                write_webp(source, name)
         draw_influence(Home(folder / "home"), PICTURES / "influence.svg")
         for name, (names, state) in EXPLORED.items():
             explorer = folder / f"{name}.html"
