@@ -146,7 +146,6 @@ def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
     """Show the formula of a molecule."""
     _set_title(axes, *_title_lines(record))
     axes.imshow(record.picture)
-    axes.set_anchor("N")  # aligns the titles of a row
     axes.set_axis_off()
 
 
@@ -167,11 +166,17 @@ def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> N
 
     radius = np.sqrt(_point_area(record)) / 2
     if record.is_directed and record.edge_index.shape[1] <= MAX_ARROWS:
-        ends = {"arrowstyle": "-|>", "mutation_scale": radius + 4, "shrinkB": radius}
+        style_of_arrows = {
+            "arrowstyle": "-|>",
+            "mutation_scale": radius + 4,
+            "shrinkB": radius,
+            "linewidth": _print_scale(),
+            "color": style.missing,
+        }
         for source, target in record.edge_index.T:
             if source != target:
                 places = (record.pos[source], record.pos[target])
-                axes.add_patch(FancyArrowPatch(*places, color=style.missing, zorder=2, **ends))
+                axes.add_patch(FancyArrowPatch(*places, **style_of_arrows))
     if len(record.ids) <= MAX_NAMES:
         halo = withStroke(linewidth=2, foreground=style.background_color)
         for name, place in zip(record.ids, record.pos, strict=False):
