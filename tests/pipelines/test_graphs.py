@@ -314,7 +314,7 @@ LABELS = [
     (["0", "1", ""], None, (2, "int8")),
     (["no", "yes", ""], None, (2, "int8")),
     (["1", "2", "x"], None, "line 4: .*'x' among numbers"),
-    (["-1", "1", "1"], None, "is -1, a class or a missing label"),
+    (["-1", "1", "1"], None, "is -1. Is this a class or a missing label"),
     (["1", "2", "3"], "multilabel", "1 to 3.*multilabel"),
     (["2003", "2001", "2003"], None, (2, "uint8")),
     (["2003", "", "2001"], None, (2, "int8")),

@@ -157,7 +157,7 @@ def _ask_about_none(column: TableColumn, strings: Array) -> None:
     if count < _MIN_OF_CLASS * len(strings) or not count or np.isin(strings, others).any():
         return
     column.add_question(
-        f"{column.table.name}: {column.name!r} has 'None' in {count:,} rows, a class or a missing label: "
+        f"{column.table.name}: {column.name!r} has 'None' in {count:,} rows. Is this a class or a missing label? "
         "--set missing=none for a class, --set missing=None for a missing label",
         "--set missing=none",
     )

@@ -139,7 +139,7 @@ def _ask_about_categories(column: TableColumn, categories: Array, counts: Array)
     if ambiguous and not column.params.missing and not column.categories:
         count = int(counts[np.isin(categories, ambiguous)].sum())
         question = (
-            f"{location} has {ambiguous[0]!r} in {count:,} rows, which is text or a missing value: "
+            f"{location} has {ambiguous[0]!r} in {count:,} rows. Is this text or a missing value? "
             f"--set missing=none or --set missing={ambiguous[0]}"
         )
         column.add_question(question, "--set missing=none")

@@ -165,7 +165,7 @@ def _ask_about_minus_one(column: TableColumn, values: CellValues) -> None:
     if len(np.unique(others)) < 2:
         options.reverse()
     column.add_question(
-        f"{column.locate(is_minus_one.argmax(), '-1')}, a class or a missing label: --set missing=-1 "
+        f"{column.locate(is_minus_one.argmax(), '-1')}. Is this a class or a missing label? --set missing=-1 "
         "for a missing label, --set missing=none for a class, --set task=regression for a number",
         options[0],
     )
