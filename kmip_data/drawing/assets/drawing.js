@@ -112,7 +112,7 @@ const FRAGMENT = `#version 300 es
   precision highp float;
   uniform float band, rim;
   uniform int mode, corners;
-  uniform vec4 ground, letters; // in space a rim in the direction of the letters: pale nodes are seen on any ground
+  uniform vec4 ground, letters; // in space, and of pale nodes, a rim in the direction of the letters
   in vec4 paint;
   in float across, dash;
   out vec4 color;
@@ -130,7 +130,8 @@ const FRAGMENT = `#version 300 es
       return;
     }
     float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
-    vec3 edge = rim > 0.0 ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
+    bool isPale = distance(color.rgb, ground.rgb) < 0.4; // a rim of the ground would hide it
+    vec3 edge = rim > 0.0 && !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
     if (across > 5.0) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
     color.a *= soft;
     if (color.a < 0.02) discard;
