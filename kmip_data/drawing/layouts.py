@@ -14,7 +14,7 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-GRAVITY = 0.05  #: acceleration towards the origin per distance
+GRAVITY = 0.15  #: attraction of the origin, relative to that of a neighbour
 LEAF_DISTANCE = 0.3  #: of up to :data:`RING` leaves from their hub, where nodes are about one apart
 RING = 8
 GOLDEN_RATIO = 0.618
@@ -84,11 +84,11 @@ def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:
 def _balanced_positions(adjacency: csr_array, masses: F32) -> F32:
     """Return positions (M, 2) in which the forces of a symmetric adjacency (M, M) are balanced.
 
-    A node repels by its mass over the distance, its neighbours attract it by the distance over its
-    own mass, and so does the origin, but by the distance alone.
+    A node repels by its mass over the distance; its neighbours and, less, the origin attract it by
+    the distance over its own mass.
     """
     count = len(masses)
-    degrees = adjacency.sum(axis=1)
+    springs = adjacency.sum(axis=1) + GRAVITY
     generator = np.random.Generator(np.random.PCG64(0))
     spread = float(np.sqrt(masses.sum()))
     pos: F32 = (generator.random((count, 2), np.float32) - 0.5) * spread
@@ -97,8 +97,7 @@ def _balanced_positions(adjacency: csr_array, masses: F32) -> F32:
     fill = partial(_write_repulsion, pos, masses, force)
     for step in range(steps):
         run_in_ranges(fill, count, grain=64)
-        pull = (adjacency @ pos - degrees[:, None] * pos) / masses[:, None]
-        force += pull - GRAVITY * pos
+        force += (adjacency @ pos - springs[:, None] * pos) / masses[:, None]
         length = np.linalg.norm(force, axis=1, keepdims=True)
         # The maximum displacement per step decreases.
         max_displacement = spread * 0.1 * (1 - step / steps)
