@@ -1,4 +1,4 @@
-"""k-MIP search and attention, GPS networks and their trainer.
+"""k-MIP search and attention, GPS networks, and what trains, compares and analyses them.
 
 Public names are imported on first use: ``from kmip_data.models import KMIPAttention`` loads torch,
 ``import kmip_data.models`` does not.

@@ -56,9 +56,9 @@ BASE = {
 }
 #: Sizes of 28 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
 NOW = {
-    "words of docs": 69_000,
-    "commands": 25,
-    "options": 168,
+    "words of docs": 75_300,
+    "commands": 27,
+    "options": 172,
 }
 GROWTH = 0.1
 ROOM_FOR_PARTS = 0.03  #: share of a room that a new part, such as a metric or a dataset, may add
