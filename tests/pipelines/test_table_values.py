@@ -616,7 +616,9 @@ def test_minus_one_in_a_table_is_a_class_or_missing(tmp_path, labels, advised):
     folder = write_files(
         tmp_path / "a", nodes_csv=f"node,label\n{nodes}", edges_csv=f"source,target\n{edges}"
     )
-    with pytest.raises(DamagedInput, match=r"is -1\. Is this a class or a missing label") as refusal:
+    with pytest.raises(
+        DamagedInput, match=r"is -1\. Is this a class or a missing label"
+    ) as refusal:
         read_files(folder)
     assert parse_remedy(refusal.value) == {advised[0]: (advised[1],)}
     filled = sorted({int(float(label)) for label in labels if label})
