@@ -480,7 +480,7 @@ def peers(path: Path) -> None:
         return left + width * float(np.log(ratio / least) / np.log(most / least))
 
     figure.text(
-        16, 24, "their time over ours; a line is the target", size=12, fill=QUIET, anchor="start"
+        16, 24, "median of theirs over ours; line: target", size=12, fill=QUIET, anchor="start"
     )
     figure.text(744, 24, "ours, theirs", size=12, fill=QUIET, anchor="end")
     for tick in (1, 2, 5, 10, 20, 50, 100, 200):
