@@ -51,6 +51,7 @@ const VERTEX = `#version 300 es
   vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.1 * (1.0 + z)), color.a); }
   // A node's number has 28 bits; above them stands the side that a line of several lies on.
   uint other(uvec4 ends) { return ends.y & 0x0fffffffu; }
+  float radius(vec4 at, vec4 look) { return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
   void line(int number, int corner) { // as little as can be: there are many
     uvec4 ends = texelFetch(pairs, cell(number), 0);
     ivec2 end = cell(int(corner == 0 ? ends.x : other(ends)));
@@ -73,8 +74,8 @@ const VERTEX = `#version 300 es
     float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane == 3 || lane == ${DASHED} ? 1.8 : 0.0);
     float whole = length(along) / 2.0;
     vec2 ahead = along / max(2.0 * whole, 1e-6);
-    vec2 back = lane < 3 || lane >= ${DETOUR} ? vec2(0.0) : ahead * 0.5 * diameter * (far ? -1.0 : 1.0); // lines at the side are shorter
-    if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - diameter, 0.0) : 0.0;
+    vec2 back = lane < 3 || lane >= ${DETOUR} ? vec2(0.0) : ahead * (far ? -radius(b, lb) : radius(a, la)); // lines at the side are shorter
+    if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - radius(a, la) - radius(b, lb), 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
     paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
     paint.a *= strength;
@@ -82,11 +83,12 @@ const VERTEX = `#version 300 es
   void arrow(int number, int corner) { // its tip at the rim of the target; none where there is no room
     uvec4 ends = texelFetch(pairs, cell(number), 0);
     vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(other(ends))), 0);
+    float rim = radius(b, texelFetch(looks, cell(int(other(ends))), 0));
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
     float whole = length(along), high = 2.5 + min(1.5 + 0.6 * diameter, 4.0 * band);
     vec2 ahead = along / max(whole, 1e-6);
-    vec2 from_target = -ahead * (0.5 * diameter + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
-    bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + diameter;
+    vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
+    bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + rim + 0.5 * diameter;
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
     paint = faded(mix(faint, letters, inked), b.z);
     paint.a *= strength;
@@ -97,7 +99,7 @@ const VERTEX = `#version 300 es
     paint.a *= mode == ${GLOW} ? look.w : look.y;
     float z = look.x < 0.0 || look.y < 0.5 ? mix(at.z, 1.0, 0.9) : at.z; // what is grey or faint hides nothing
     gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, z, 1.0);
-    gl_PointSize = diameter * look.z * (mode == ${GLOW} ? 5.0 : 1.0) * mix(1.0, 1.0 - 0.45 * at.z, deep);
+    gl_PointSize = 2.0 * radius(at, look) * (mode == ${GLOW} ? 5.0 : 1.0);
     across = gl_PointSize;
   }
   void main() {

@@ -42,6 +42,7 @@ const keyed = (color, textContent) => element("span", { className: "key" }, swat
 function written(value, range = Infinity) {
   if (!Number.isFinite(value)) return "none";
   const more = Math.min(Math.max(Math.floor(Math.log10(Math.abs(value) / range)), 0), 9) || 0;
+  if (value < 0) return `−${written(-value, range)}`;
   if (Number.isInteger(value)) return String(value);
   const whole = Math.trunc(Math.abs(value)).toFixed(0).length;
   const short = Number(value.toPrecision(Math.min(Math.max(3 + more, whole), 17)));

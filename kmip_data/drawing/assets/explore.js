@@ -4,11 +4,17 @@ const INKS = { ball: 2, path: 3 }; // hues; right and wrong have the first two
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
+const LETTER = 0.45; // font size of symbols, of a node's diameter
+const LEAST_LETTER = 11; // CSS pixels
+const INSIDE = 0.63; // of a node's diameter that its symbol takes at most: the rim is from 0.7
+const BARE = 0.75; // size of an atom without a symbol
 let graph, chosen;
+let symbols = []; // text and size of each atom
 const nounWithArticle = () => `${"aeiou".includes(header.node_noun[0]) ? "an" : "a"} ${header.node_noun}`;
 
 function startExplorer() {
   const { explore } = header;
+  symbols = readSymbols();
   graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
   chosen = explore.keys && readKeys(explore.keys);
   if (chosen) {
@@ -213,8 +219,8 @@ function drawMarks() {
 const placeOf = (point) => view.toScreen(pointX(point), pointY(point));
 
 // The mark around the node that is pointed at, or is held and therefore larger, leaves the node free.
-const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * state.diameter + 3);
-const ringRadius = (node) => (node === state.node ? markRadius(node) : state.diameter / 2 + 2);
+const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * sizeOf(node) * state.diameter + 3);
+const ringRadius = (node) => (node === state.node ? markRadius(node) : (sizeOf(node) * state.diameter) / 2 + 2);
 
 // Where the ring around a node crosses the line to another.
 function rimOf(node, other) {
@@ -245,24 +251,36 @@ function colorOf(node) {
   return ramp[Math.round(state.at[node] * (ramp.length - 1))];
 }
 
-// Symbols of atoms with their hydrogens inside their discs, whatever they are coloured by; carbon has none, as in
+// Symbols of atoms with their hydrogens, and how large their discs are so that these fit; carbon has none, as in
 // structural formulas.
+function readSymbols() {
+  const layer = layers.find(({ name }) => name === "element");
+  if (!layer) return [];
+  const hydrogens = columns.get("hydrogens");
+  const pen = $("overlay").getContext("2d");
+  pen.font = "600 100px sans-serif";
+  return Array.from(layer.codes, (code, node) => {
+    const symbol = layer.labels[code];
+    if (symbol === "C" || symbol.length > 4) return { text: "", size: BARE };
+    const attached = hydrogens ? hydrogens(node) : 0;
+    const text = attached ? symbol.replace(/^[A-Z][a-z]?/, (atom) => `${atom}H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}`) : symbol;
+    const diagonal = Math.hypot(pen.measureText(text).width / 100, 0.73); // capitals are 0.73 of a font's size high
+    return { text, size: Math.max(1, (LETTER * diagonal) / INSIDE) };
+  });
+}
+
+// Symbols inside the discs of atoms, whatever they are coloured by.
 function drawSymbols(pen) {
   const { diameter, node: held, ball } = state;
-  const layer = layers.find(({ name }) => name === "element");
-  if (!layer || diameter < 9) return;
-  const size = Math.min(0.72 * diameter, 20);
-  const hydrogens = columns.get("hydrogens");
+  const size = LETTER * diameter;
+  if (size < LEAST_LETTER) return;
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
-  for (let node = 0; node < x.length; node++) {
-    const symbol = layer.labels[layer.codes[node]];
-    if (symbol === "C" || symbol.length > 4 || !passes(node) || (held >= 0 && !ball.has(node))) continue;
+  symbols.forEach(({ text }, node) => {
+    if (!text || !passes(node) || (held >= 0 && !ball.has(node))) return;
     const [across, down] = placeOf(node);
     pen.fillStyle = lettersOn(colorOf(node));
-    const attached = hydrogens && diameter > 22 ? hydrogens(node) : 0; // in smaller discs there is no room
-    const text = attached ? symbol.replace(/^[A-Z][a-z]?/, (atom) => `${atom}H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}`) : symbol;
-    pen.fillText(text, across, down + 0.05 * size, 0.76 * diameter);
-  }
+    pen.fillText(text, across, down + 0.05 * size);
+  });
 }
 
 // The path that makes the label, rings around the ends of the ball, and arcs to the keys. Lines are outlines
@@ -355,7 +373,7 @@ function readKeys(keys) {
 }
 
 function showFigures({ runs = [], label, is_class, split, curves }) {
-  const line = (text) => text.replaceAll("\n", ", ");
+  const line = (text) => text.replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
   const said = label ? [`Label: ${line(label)}`] : [];
   for (const { run, words } of runs) {
     const verdict = label === words ? ": right" : is_class && label !== "no class" ? ": wrong" : "";

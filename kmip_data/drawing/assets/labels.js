@@ -29,9 +29,13 @@ function drawLabels(pen) {
     return covered;
   };
   const take = (covered) => covered.forEach((square) => taken.add(square));
-  const radius = state.diameter / 2;
+  for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of [$("buttons"), $("credit")]) {
+    take(squares(offsetLeft, offsetTop, offsetLeft + offsetWidth, offsetTop + offsetHeight));
+  }
+  const radiusOf = (node) => (sizeOf(node) * state.diameter) / 2;
   for (const node of seen) {
     const [across, down] = placeOf(node);
+    const radius = radiusOf(node);
     take(squares(across - radius, down - radius, across + radius, down + radius));
   }
 
@@ -45,7 +49,7 @@ function drawLabels(pen) {
     const text = id.length > LETTERS ? `${id.slice(0, LETTERS - 1)}…` : id;
     const long = pen.measureText(text).width;
     const [across, down] = placeOf(node);
-    const beside = radius + 5 + (node === state.node ? 6 : 0);
+    const beside = radiusOf(node) + 5 + (node === state.node ? 6 : 0);
     const places = [
       [across + beside, down],
       [across - beside - long, down],

@@ -1,7 +1,7 @@
 // The page around the graph: what it is coloured by, and the columns of a node.
 
 const REACH = 24; // CSS pixels from which a node is pointed at
-const BOND = 120; // CSS pixels of a bond at most, where all of a molecule is seen
+const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
 const DIMMED = 0.22; // strength of what is not around the held node
 const COVER = 0.15; // of the graph's box that edges cover at full strength
 const canvas = $("canvas");
@@ -237,17 +237,17 @@ function drawNow() {
   }));
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
-  const apart = (z ? 0.9 : header.bonds ? 0.42 : 0.35) * usual * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 36 : 18);
+  const apart = (z ? 0.9 : header.bonds ? 0.55 : 0.35) * usual * view.metre;
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 18);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
-  // A street is two fifths of a node wide, an edge a fifth. Edges that together would cover more than COVER of the
+  // A street is two fifths of a node wide, an edge a fifth, a bond, whose atoms are larger, a ninth. Edges that together would cover more than COVER of the
   // graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
-  const wide = Math.min(Math.max(0.2 * diameter, 1.1), header.bonds ? 3 : 2, Math.max(COVER / cover, 1.1));
+  const wide = Math.min(Math.max(diameter / (header.bonds ? 9 : 5), 1.1), header.bonds ? 5 : 2, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
   const strength = header.metres ? 1 : Math.min(COVER / (cover * band), 1);
-  const dark = header.metres || header.picture || state.node >= 0 ? 0 : Math.max((band - 1.1) / 1.9, 1 - strength);
+  const dark = header.metres || header.picture || state.node >= 0 ? 0 : Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
@@ -262,6 +262,7 @@ function drawNow() {
 // Where positions are computed from edges, nodes of many neighbours are larger: at most twice as large as most are.
 const isSized = () => /^(in layers|positions by springs)/.test(header.origin);
 function sizeOf(node) {
+  if (symbols.length) return symbols[node].size;
   if (!isSized()) return 1;
   const mean = graph.other.length / x.length;
   return Math.min(Math.max(Math.sqrt(degreeOf(node) / mean), 1), 2);
@@ -342,7 +343,7 @@ function describe(node) {
   if (isFirst) node = ranked[0];
   const noun = header.node_noun[0].toUpperCase() + header.node_noun.slice(1);
   const why = isFirst ? " (most neighbours)" : node === state.node ? " (held)" : "";
-  $("chosen").textContent = node < 0 ? `Point at ${nounWithArticle()}` : `${noun} ${header.ids ? header.ids[node] : node}${why}`;
+  $("chosen").textContent = node < 0 ? "" : `${noun} ${header.ids ? header.ids[node] : node}${why}`;
   const isWide = columns.size > MANY;
   $("within").hidden = node < 0 || !isWide;
   $("left-out").textContent = "";
