@@ -162,7 +162,7 @@ def draw_build(
         plottable_records if len(dataset) > 1 else [replace(plottable_records[0], key="")],
         path,
         title=card.heading,
-        footer=card.sources or str(card.license.get("notice", "")),
+        footer=card.credit,
         class_names=dataset.card.class_names,
         up=up_axis_name(card),
         labels=label_distribution(dataset),

@@ -139,11 +139,9 @@ def graph_of_record(
     layers = [*layers_of_runs(truth, runs, parts), *layers, *record.degree_layers()]
 
     # 2. Draw one line per pair of nodes, however many edges join them; an arrow if all go one way.
-    lines, first = np.unique(np.sort(record.edge_index, axis=0), axis=1, return_index=True)
-    is_pair = lines[0] != lines[1]
-    first = first[is_pair]
+    first = record.first_edges()
+    lines = record.edge_index[:, first]
     is_one_way = record.has_no_reverse()[first]
-    lines = np.where(is_one_way, record.edge_index[:, first], lines[:, is_pair])
 
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
@@ -165,7 +163,7 @@ def graph_of_record(
     if record.metres:
         header["metre"] = scale  # page units per metre
     header["key"] = record.key
-    header["edges"] = record.edge_index.shape[1]
+    header["edges"] = record.edge_text
     header["origin"] = record.position_source
     header["options"] = format_parameters(card.parameters)
     header["explore"] = {
@@ -175,7 +173,7 @@ def graph_of_record(
     }
     return PageGraph(
         title=card.heading,
-        credit=str(card.license.get("notice", "")),
+        credit=card.credit,
         node_noun="node",
         header=header,
         packer=packer,

@@ -279,7 +279,7 @@ def _title_lines(record: PlottableRecord, *, nodes: bool = True, edges: bool = T
             sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
             facts.append(f"{' × '.join(sides)} m")
     if edges:
-        counts.append(count_with_noun(record.edge_index.shape[1], "edge"))
+        counts.append(record.edge_text)
         if record.is_directed:
             counts.append("directed")
         if record.y is not None:

@@ -22,6 +22,7 @@ from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema, node_id_texts
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -105,10 +106,23 @@ class PlottableRecord:
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
+    @property
+    def edge_text(self) -> str:
+        """Number of edges, and of the pairs of nodes that they join if there are fewer."""
+        edges = self.edge_index.shape[1]
+        pairs = len(self.first_edges())
+        between = f" between {count_with_noun(pairs, 'pair')}" if pairs < edges else ""
+        return f"{count_with_noun(edges, 'edge')}{between}"
+
+    def first_edges(self) -> I64:
+        """Return the position of the first edge of each pair of nodes, (P,), without loops."""
+        low, high = np.sort(self.edge_index, axis=0)
+        _, first = np.unique(low * len(self.pos) + high, return_index=True)
+        return first[(low != high)[first]]
+
     def sample_edges(self) -> tuple[I64, float]:
         """Return one edge (2, E') of each pair of nodes, or of a fixed sample, and its fraction."""
-        pairs = np.sort(self.edge_index, axis=0)
-        _, first = np.unique(pairs[0] * len(self.pos) + pairs[1], return_index=True)
+        first = self.first_edges()
         count = len(first)
         limit = np.clip(MAX_EDGES_PER_NODE * len(self.pos), *EDGE_LIMITS)
         if count > limit:

@@ -294,7 +294,13 @@ class Card(StrictModel, frozen=False):
         heading = self.title
         if self.dataset.lower() not in heading.lower():
             heading = f"{self.dataset}: {heading}"
-        return f"{heading}{self.coverage_suffix}"
+        # One pair of brackets, if the title ends with brackets of its own.
+        return f"{heading}{self.coverage_suffix}".replace(") (", "; ")
+
+    @property
+    def credit(self) -> str:
+        """Attribution that the license requires; empty for a sample, which has none of the data."""
+        return "" if self.sample else str(self.license.get("notice", ""))
 
     @property
     def dataset_label(self) -> str:

@@ -45,9 +45,11 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
     assert (header["explore"]["hops"], header["explore"]["is_class"]) == (1, True)
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["key"].startswith("Area_6")
-    assert header["edges"] == 4 * 4_096
-    assert header["streets"]["count"] // 2 < 4 * 4_096, "one line for each pair of nodes"
+    pairs = header["streets"]["count"] // 2
+    assert pairs < 4 * 4_096
+    assert header["edges"] == f"16,384 edges between {pairs:,} pairs"
     assert "k=4" in header["options"]
+    assert 'id="credit"></p>' in page.read_text("utf-8"), "a sample has no authors"
     expect_success("verify", sample)  # the page next to the card is known
     result = expect_success(
         "explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json"

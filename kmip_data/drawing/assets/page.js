@@ -178,11 +178,9 @@ function startRecords(record, count) {
 
 // How large the graph is, and where its positions come from.
 function sizeText() {
-  const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-  const lines = streets.length / 2;
-  const between = lines < header.edges ? ` between ${counted(lines, "pair")}` : "";
+  const nodes = `${x.length.toLocaleString("en")} node${x.length === 1 ? "" : "s"}`;
   const origin = [header.origin, isSized() && "larger nodes have more neighbours"].filter(Boolean).join("; ");
-  return `${counted(x.length, "node")}, ${counted(header.edges, "edge")}${between}${origin && ` (${origin})`}`;
+  return `${nodes}, ${header.edges}${origin && ` (${origin})`}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.

@@ -116,6 +116,9 @@ def test_pages_label_samples_and_incomplete_builds(build: Build) -> None:
     )
     page = render_card(sample)
     assert page.startswith("# Toy rings (sample: generated, not the real data)\n")
+    bracketed = sample.model_copy(update={"title": "Toy rings (small)"})
+    assert bracketed.heading == "Toy rings (small; sample: generated, not the real data)"
+    assert (sample.credit, build.card.credit) == ("", build.card.license["notice"])
     assert "| 0 | 0 | 37 (28.46%) |" in page  # classes without names
     for column in values["data_schema"]["columns"]:
         if column["attribute"] == "y":
