@@ -117,8 +117,8 @@ class PlottableRecord:
     def first_edges(self) -> I64:
         """Return the position of the first edge of each pair of nodes, (P,), without loops."""
         low, high = np.sort(self.edge_index, axis=0)
-        _, first = np.unique(low * len(self.pos) + high, return_index=True)
-        return first[(low != high)[first]]
+        first: I64 = np.unique(low * len(self.pos) + high, return_index=True)[1]
+        return np.asarray(first[(low != high)[first]])
 
     def sample_edges(self) -> tuple[I64, float]:
         """Return one edge (2, E') of each pair of nodes, or of a fixed sample, and its fraction."""
