@@ -24,7 +24,7 @@ DECADES = 4  #: decades shown below the strongest influence, as in ``influence.j
 #: Scripts, in loading order.
 SCRIPTS = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "routes.js", "figures.js", "legend.js",
-    "influence.js", "labels.js", "share.js", "page.js", "explore.js",
+    "influence.js", "labels.js", "cells.js", "share.js", "page.js", "explore.js",
 )  # fmt: skip
 
 

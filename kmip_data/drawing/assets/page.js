@@ -3,6 +3,7 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
 const DIMMED = 0.22; // strength of what is not around the held node
+const OVER_PICTURE = 0.6; // strength of edges, in a grey that is seen on black and on white
 const COVER = 0.15; // of the graph's box that edges cover at full strength
 const canvas = $("canvas");
 
@@ -37,6 +38,7 @@ async function startPage() {
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
+  header.picture = header.picture || cellsOf();
   routes = findRoutes();
   let lines = streets;
   if (routes.size || header.one_way) lines = piecesOf(routes, header.one_way && array(header.one_way));
@@ -48,6 +50,7 @@ async function startPage() {
   const side = 0.85 * (reach || 0);
   if (z) box = [[-side, side], [-side, side]];
   if (header.mass) box = header.mass;
+  if (header.picture) box = [[header.picture.left, header.picture.right], [header.picture.bottom, header.picture.top]];
   [[west, east], [south, north]] = box;
   state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
   const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
@@ -199,7 +202,7 @@ async function startExtras() {
   $("extras").hidden = Boolean(header.metres);
   $("extras").lastElementChild.hidden = !header.picture;
   if (!header.picture) return;
-  const picture = await createImageBitmap(new Blob([array(header.picture.bytes)], { type: "image/jpeg" }));
+  const picture = header.picture.cells || await createImageBitmap(new Blob([array(header.picture.bytes)], { type: "image/jpeg" }));
   const below = $("below");
   Object.assign(below, { width: picture.width, height: picture.height });
   below.getContext("2d").drawImage(picture, 0, 0);
@@ -244,8 +247,8 @@ function drawNow() {
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
   const wide = Math.min(Math.max(diameter / (header.bonds ? 9 : 5), 1.1), header.bonds ? 5 : 2, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
-  const strength = header.metres ? 1 : Math.min(COVER / (cover * band), 1);
-  const dark = header.metres || header.picture || state.node >= 0 ? 0 : Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
+  const strength = header.metres ? 1 : Math.min(COVER / (cover * band), header.picture ? OVER_PICTURE : 1);
+  const dark = header.metres || state.node >= 0 ? 0 : header.picture ? 0.5 : Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;

@@ -38,6 +38,16 @@ for (const option of [...select.options]) {
   select.dispatchEvent(new Event("change"));
   shares[option.textContent] = painted();
 }
+if (header.picture) { // nodes whose cell has their colour
+  const { left, top, right, bottom, cells } = header.picture, pen = cells.getContext("2d");
+  const own = named("colour"), colors = onGround(own.colors).map(rgba);
+  const isRight = (_, node) => {
+    const across = ((x[node] - left) / (right - left)) * cells.width, down = ((top - y[node]) / (top - bottom)) * cells.height;
+    const pixel = pen.getImageData(Math.floor(across), Math.floor(down), 1, 1).data;
+    return pixel.every((byte, i) => byte === colors[own.codes[node]][i]);
+  };
+  shares.cells = [1, x.filter(isRight).length / x.length];
+}
 return shares;
 """
 
@@ -94,4 +104,5 @@ def test_a_page_draws_a_record_of_every_dataset(dataset, tmp_path):
     build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)
     graph = graph_of_record(ShardedDataset(build), 0)
     edges = "outgoing edges" if dataset == "malnet-tiny" else "edges of a node"
-    check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, edges)
+    expected = [edges, "cells"] if dataset == "pascalvoc-sp" else [edges]
+    check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, *expected)
