@@ -29,8 +29,8 @@ from kmip_data.runtime.progress import print_status
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.numpy_records import Records
     from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
@@ -114,7 +114,6 @@ def draw_build(
     from kmip_data.drawing.layers import Categories
     from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
-    from kmip_data.drawing.numpy_records import Records
     from kmip_data.drawing.pictures import plot_records
     from kmip_data.drawing.plottable_record import (
         label_distribution,
@@ -122,6 +121,7 @@ def draw_build(
         up_axis_name,
     )
     from kmip_data.graphs.city_columns import is_city
+    from kmip_data.reading.numpy_records import Records
     from kmip_data.runtime.memory import require_memory
 
     card = build.card

@@ -14,8 +14,8 @@ from kmip_data.graphs.neighbor_sampling import Neighborhoods
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from kmip_data.drawing.numpy_records import Records
     from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.reading.numpy_records import Records
 
 FANOUTS = (12, 4)  #: maximum number of incoming edges sampled per node, by hop
 

@@ -14,6 +14,7 @@ from kmip_data.drawing.layers import Categories, Layer, Scale
 from kmip_data.drawing.ordered_layouts import LATTICE, stubs_beyond_borders
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
 from kmip_data.drawing.plotted_layers import (
+    add_names,
     draw_color_bar,
     node_colors,
     set_wrapped_title,
@@ -41,7 +42,7 @@ LABELS_WIDTH = 3.9  #: inches of classes, values or labels
 FIGURE_WIDTH = 2 * PANEL_WIDTH + DEGREES_WIDTH + LABELS_WIDTH
 ROW_HEIGHT = 4.1  #: inches
 MAX_POINT_AREA = 200  #: square points of a node
-MAX_NAMES = 40  #: with more nodes, their names would overlap
+MAX_NAMES = 40  #: names of nodes, where there is room
 MAX_ARROWS = 300  #: of more edges, the title alone says that they are directed
 CELL_PIXELS = 300  #: width and height of a picture of cells
 TITLE_WIDTH = 0.22  #: width of a title above one panel relative to the figure
@@ -84,6 +85,7 @@ def plot_records(
     values = [record.values for record in records if record.values is not None]
     bins, least_share = _degree_axes(records)
     shared: dict[str, Axes] = {}
+    named: list[tuple[Axes, PlottableRecord]] = []
 
     for row, record in enumerate(records):
         projection = {"projection": "3d"} if record.pos.shape[1] == 3 else {}
@@ -102,6 +104,8 @@ def plot_records(
         else:
             panel = figure.add_subplot(grid[row, :2], **projection)
             _draw_graph(panel, record, shown, up)
+            if record.ids and not projection:
+                named.append((panel, record))
         panel = _add_panel(figure, grid[row, 2], "degrees", shared)
         is_legend = shown is degrees
         _draw_degrees(panel, record, bins, is_legend=is_legend, log=least_share > 0)
@@ -113,6 +117,12 @@ def plot_records(
         elif labels is not None:
             _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
     shared["degrees"].set_ylim(bottom=least_share)  # ends automatic limits
+    if named:
+        figure.draw_without_rendering()  # computes the layout
+    for panel, record in named:
+        order = np.argsort(-sum(record.degrees()), kind="stable")
+        names = [record.ids[node] for node in order[:MAX_NAMES]]
+        add_names(panel, record.pos[order], names, np.sqrt(_point_area(record)) / 2 + 2)
     save_figure(figure, path)
 
 
@@ -150,47 +160,34 @@ def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
 
 
 def _draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> None:
-    """Draw nodes over edges, arrows if few edges are directed, and the names of few nodes."""
+    """Draw nodes over edges, which are arrows if few are directed."""
     from matplotlib.patches import FancyArrowPatch
-    from matplotlib.patheffects import withStroke
 
     _set_title(axes, *_title_lines(record))
     _set_limits(axes, record.pos, up)
     style = current_style()
-    _add_lines(axes, record, record.sample_edges()[0], style.missing)
     # The nodes' own colours may be white.
     outline = style.secondary_color if layer is record.own_colors else style.background_color
     _add_points(axes, record, node_colors(layer, len(record.pos)), outline)
-    if record.pos.shape[1] != 2:
+    is_few = record.edge_index.shape[1] <= MAX_ARROWS
+    if record.pos.shape[1] != 2 or not (record.is_directed and is_few):
+        _add_lines(axes, record, record.sample_edges()[0], style.missing)
         return
 
     radius = np.sqrt(_point_area(record)) / 2
-    if record.is_directed and record.edge_index.shape[1] <= MAX_ARROWS:
-        style_of_arrows = {
-            "arrowstyle": "-|>",
-            "mutation_scale": radius + 4,
-            "shrinkB": radius,
-            "linewidth": _print_scale(),
-            "color": style.missing,
-        }
-        for source, target in record.edge_index.T:
-            if source != target:
-                places = (record.pos[source], record.pos[target])
-                axes.add_patch(FancyArrowPatch(*places, **style_of_arrows))
-    if len(record.ids) <= MAX_NAMES:
-        halo = withStroke(linewidth=2, foreground=style.background_color)
-        for name, place in zip(record.ids, record.pos, strict=False):
-            axes.annotate(
-                shorten_middle(name),
-                place,
-                xytext=(0, -radius),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                fontsize=NOTE_FONT_SIZE,
-                path_effects=[halo],
-                zorder=4,
-            )
+    style_of_arrows = {
+        "arrowstyle": "-|>",
+        "connectionstyle": "arc3,rad=0.06",  # long edges bend around nodes in a row
+        "mutation_scale": radius + 4,
+        "shrinkA": 0,
+        "shrinkB": radius,
+        "linewidth": _print_scale(),
+        "color": style.missing,
+    }
+    for source, target in record.edge_index.T:
+        if source != target:
+            places = (record.pos[source], record.pos[target])
+            axes.add_patch(FancyArrowPatch(*places, **style_of_arrows))
 
 
 def _draw_nodes(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> None:
@@ -208,8 +205,10 @@ def _draw_nodes(axes: Axes, record: PlottableRecord, layer: Layer, up: str) -> N
 def _point_area(record: PlottableRecord) -> float:
     """Return the square points of a node, more if there are few."""
     largest = MAX_POINT_AREA / 5 if record.is_picture else MAX_POINT_AREA
-    area = float(np.clip(16_000 / max(1, len(record.pos)), 3, largest))
-    return area * _print_scale() ** 2
+    nodes = max(1, len(record.pos))
+    # Some tens of nodes lie in rows or touch; many thousands are a cloud.
+    area = min(400 / np.sqrt(nodes), 16_000 / nodes)
+    return float(np.clip(area, 3, largest)) * _print_scale() ** 2
 
 
 def _add_points(axes: Axes, record: PlottableRecord, colors: F64, outline: str) -> None:

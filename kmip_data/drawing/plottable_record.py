@@ -16,12 +16,12 @@ from kmip_data.drawing.molecules import (
     bond_types_from_features,
     draw_molecule,
 )
-from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.style import element_colors
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema, node_id_texts
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.reading.numpy_records import Records
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:

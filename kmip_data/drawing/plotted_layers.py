@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import F64
+from kmip_data.arrays import F64, Array
 from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
 from kmip_data.drawing.style import (
+    NOTE_FONT_SIZE,
     PLAIN_NUMBER,
     Axes,
     current_style,
@@ -21,6 +23,7 @@ MAX_NAME_LETTERS = 26  #: letters of a name beside a bar or in a legend
 MARKER_LETTERS = 5  #: width of a marker and the gaps around an entry of a legend
 NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
 MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
+NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))  #: right, left, above and below a point
 
 
 def node_colors(layer: Layer | None, count: int) -> F64:
@@ -79,6 +82,45 @@ def shorten_middle(name: str) -> str:
     """
     half = MAX_NAME_LETTERS // 2
     return name if len(name) <= MAX_NAME_LETTERS else f"{name[:half]}…{name[-half:]}"
+
+
+def add_names(axes: Axes, places: Array, names: Sequence[str], gap: float) -> None:
+    """Write names next to points (N, 2) where there is room, those of the first points first.
+
+    ``gap`` is the distance from a point in typographic points. The layout of the figure must be
+    final, because room is measured in pixels.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    figure = axes.figure
+    room = axes.get_position(original=True).transformed(figure.transFigure)
+    style = {
+        "textcoords": "offset points",
+        "fontsize": NOTE_FONT_SIZE,
+        "path_effects": [withStroke(linewidth=2, foreground=current_style().background_color)],
+        "zorder": 4,
+    }
+    radius = (gap - 1) * figure.dpi / 72
+    pixels = axes.transData.transform(places)
+    taken = [Bbox([pixel - radius, pixel + radius]) for pixel in pixels]
+    for name, place in zip(names, places, strict=False):
+        for across, up in NAME_SIDES:
+            text = axes.annotate(
+                shorten_middle(name),
+                place,
+                xytext=(gap * across, gap * up),
+                ha=("center", "left", "right")[across],
+                va=("center", "bottom", "top")[up],
+                **style,
+            )
+            text.set_in_layout(False)
+            box = text.get_window_extent()
+            is_inside = room.contains(*box.min) and room.contains(*box.max)
+            if is_inside and not box.count_overlaps(taken):
+                taken.append(box)
+                break
+            text.remove()
 
 
 def draw_legend(axes: Axes, layer: Categories, width: float) -> None:

@@ -15,7 +15,6 @@ from kmip_data.builds.home import Home
 from kmip_data.drawing import maps, pictures
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.maps import city_layers, draw_map
-from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import (
     Labels,
@@ -25,6 +24,7 @@ from kmip_data.drawing.plottable_record import (
 )
 from kmip_data.drawing.style import current_style, using_style
 from kmip_data.pipelines.build import build_dataset
+from kmip_data.reading.numpy_records import Records
 
 LONG_NAMES = [f"{'very ' * 14}long {number}" for number in (18, 19)]  # 77 letters
 

@@ -26,15 +26,16 @@ from kmip_data.drawing.molecules import (
     bond_types_from_features,
     draw_molecule,
 )
-from kmip_data.drawing.numpy_records import Records
 from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, read_plottable_record
+from kmip_data.drawing.plotted_layers import shorten_middle
 from kmip_data.drawing.style import current_style, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.numpy_records import Records
 
 
 def random_record(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
@@ -388,10 +389,19 @@ def test_superpixels_without_a_picture_are_cells_in_their_colours(monkeypatch, t
         assert [to_hex(color) for color in shown] == hues, "rows go down"
 
 
-def test_few_nodes_have_their_names(monkeypatch, tmp_path):
-    for nodes in (pictures.MAX_NAMES, pictures.MAX_NAMES + 1):
-        ids = [f"n{number}" for number in range(nodes)]
-        record = replace(random_record(nodes, 2), ids=ids)
-        axes = figure_of(monkeypatch, tmp_path, [record]).axes[0]
-        names = [text.get_text() for text in axes.texts]
-        assert names == (ids if nodes == pictures.MAX_NAMES else [])
+@settings(max_examples=3, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 9))
+def test_names_of_nodes_have_room(nodes, letters, seed):
+    """No name covers a node or another name; a lone node has its name."""
+    ids = [f"{number}".rjust(letters, "n") for number in range(nodes)]
+    record = replace(random_record(nodes, 2, seed=seed), ids=ids)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        figure = figure_of(monkeypatch, Path(), [record])
+    axes = figure.axes[0]
+    texts = axes.texts
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(box.count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
+    pixels = axes.transData.transform(record.pos)
+    assert not any(box.contains(*pixel) for box in boxes for pixel in pixels)
+    assert len(texts) <= pictures.MAX_NAMES
+    assert nodes > 1 or [text.get_text() for text in texts] == [shorten_middle(ids[0])]

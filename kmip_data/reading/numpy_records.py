@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import Array
 from kmip_data.builds.home import Build
-from kmip_data.format.card import Card
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
 from kmip_data.reading.store import shared_store
 
@@ -16,18 +15,18 @@ LEVELS = ("graph", "node", "edge")  #: rows of ``first_row`` and ``row_count`` o
 class Records:
     """The records of a build in source order; items are dictionaries of arrays by attribute.
 
-    It replaces :class:`~kmip_data.reading.dataset.ShardedDataset` for drawing. Arrays have the
-    presented dtypes.
+    It replaces :class:`~kmip_data.reading.dataset.ShardedDataset` where importing PyTorch would
+    take too long, such as for drawing. Arrays have the presented dtypes.
     """
 
     def __init__(self, build: Build) -> None:
         self._store = shared_store(build)
-        self.card: Card = build.card
+        self.card = build.card
         self.schema = self._store.schema
-        self.class_names = list(build.card.class_names)
+        self.class_names = list(self.card.class_names)
         self.keys = self._store.keys()
-        self.records: I64 = np.arange(len(self._store))
-        self.nodes: I64 = self._store.row_count[1]
+        self.records = np.arange(len(self._store))
+        self.nodes = self._store.row_count[1]
 
     def __len__(self) -> int:
         return len(self._store)
@@ -36,15 +35,18 @@ class Records:
         """Return a record; ``DamagedInput`` if its values violate the schema."""
         store = self._store
         shard = store.shards[store.shard_of_graph[position]]
-        first = dict(zip(LEVELS, store.first_row[:, position].tolist(), strict=True))
-        count = dict(zip(LEVELS, store.row_count[:, position].tolist(), strict=True))
         values: dict[str, Array] = {}
+
+        def read(key: str, level: str) -> Array:
+            row = LEVELS.index(level)
+            start = store.first_row[row, position]
+            rows: Array = shard.read(key, start, start + store.row_count[row, position])
+            return rows
 
         # 1. Read the columns, then slice them for the views.
         stored = {}
         for column in self.schema.columns:
-            start = first[column.level]
-            rows = shard.read(column.key, start, start + count[column.level])
+            rows = read(column.key, column.level)
             if problem := column.problem(rows):
                 raise store.damaged_record_error(position, f"{column.attribute} {problem}")
             stored[column.key] = values[column.attribute] = rows.astype(column.presented)
@@ -52,14 +54,12 @@ class Records:
             values[view.attribute] = stored[view.source][:, view.start : view.stop]
 
         # 2. Read the edges: sources and targets, or a table of the sources of each node.
-        nodes = count["node"]
+        nodes = int(self.nodes[position])
         if self.schema.edges == "index":
-            start = first["edge"]
-            edges = shard.read(EDGE_INDEX, start, start + count["edge"]).astype(np.int64)
+            edges = read(EDGE_INDEX, "edge").astype(np.int64)
         elif self.schema.edges == "neighbor":
-            table = shard.read(NEIGHBOR, first["node"], first["node"] + nodes).astype(np.int64)
-            targets = np.repeat(np.arange(nodes), table.shape[1])
-            edges = np.stack([table.reshape(-1), targets])
+            table = read(NEIGHBOR, "node").astype(np.int64)
+            edges = np.stack([table, np.indices(table.shape)[0]]).reshape(2, -1)
         else:
             return values
         if edges.max(initial=-1) >= nodes:
