@@ -11,6 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale
+from kmip_data.drawing.molecules import BOND_LENGTH, IMAGE_SIZE
 from kmip_data.drawing.ordered_layouts import LATTICE, stubs_beyond_borders
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
 from kmip_data.drawing.plotted_layers import (
@@ -95,7 +96,7 @@ def plot_records(
         degrees = record.degree_layers()[0]
         shown = layer or record.own_colors or degrees
         if record.is_formula:
-            _draw_molecule(figure.add_subplot(grid[row, :2]), record)
+            _draw_molecule(figure.add_subplot(grid[row, :2]), record, graph_width)
         elif _has_two_panels(record):
             panel = figure.add_subplot(grid[row, 0], **projection)
             _draw_nodes(panel, record, record.own_colors or layer or degrees, up)
@@ -111,7 +112,7 @@ def plot_records(
         _draw_degrees(panel, record, bins, is_legend=is_legend, log=least_share > 0)
         if isinstance(layer, Categories):
             panel = _add_panel(figure, grid[row, 3], "classes", shared)
-            _draw_classes(panel, layer)
+            _draw_classes(panel, layer, record.label_name or "classes")
         elif isinstance(layer, Scale):
             _draw_values(_add_panel(figure, grid[row, 3], "values", shared), layer)
         elif labels is not None:
@@ -146,16 +147,22 @@ def _has_two_panels(record: PlottableRecord) -> bool:
 
 def _graph_width(record: PlottableRecord) -> float:
     """Return the inches of the panels of a graph: twice as wide as high, unless the graph is narrower."""
-    if record.is_formula or _has_two_panels(record) or not len(record.pos):
+    if record.is_formula:  # positions are pixels of its picture; letters need room
+        share = (np.ptp(record.pos[:, 0]) + 2 * BOND_LENGTH) / IMAGE_SIZE[0]
+        return 2 * PANEL_WIDTH * float(np.clip(share, 0.5, 1))
+    if _has_two_panels(record) or not len(record.pos):
         return 2 * PANEL_WIDTH
     sides = np.ptp(record.pos, axis=0)
     return PANEL_WIDTH * float(np.clip(sides[0] / max(sides[1], 1e-6), 1.2, 2))
 
 
-def _draw_molecule(axes: Axes, record: PlottableRecord) -> None:
-    """Show the formula of a molecule."""
+def _draw_molecule(axes: Axes, record: PlottableRecord, width: float) -> None:
+    """Show the formula of a molecule in the middle of its picture, ``width`` inches wide."""
     _set_title(axes, *_title_lines(record))
     axes.imshow(record.picture)
+    middle = IMAGE_SIZE[0] / 2
+    half = middle * width / (2 * PANEL_WIDTH)
+    axes.set_xlim(middle - half, middle + half)
     axes.set_axis_off()
 
 
@@ -440,13 +447,13 @@ def _draw_values(axes: Axes, layer: Scale) -> None:
     _set_title(axes, *lines)
 
 
-def _draw_classes(axes: Axes, layer: Categories) -> None:
+def _draw_classes(axes: Axes, layer: Categories, title: str) -> None:
     all_counts = np.array(layer.counts)
     shown = np.flatnonzero(all_counts)
     names = np.array(layer.labels)[shown].tolist()
     colors = np.array(layer.colors)[shown]
     _draw_bars(axes, names, all_counts[shown], colors, total=all_counts.sum())
-    axes.set(title="classes", xlabel="share of nodes")
+    axes.set(title=title, xlabel="share of nodes")
     axes.xaxis.set_major_formatter(format_percent)
 
 
@@ -459,11 +466,12 @@ def _draw_bars(
 ) -> None:
     """Draw a named horizontal bar for each count, as a share of ``total``, and its number."""
     rows = range(len(names))
-    bars = axes.barh(rows, np.divide(counts, total), color=colors)
+    height = min(0.8, len(names) / 6)
+    bars = axes.barh(rows, np.divide(counts, total), height=height, color=colors)
     numbers = [f"{count:,}" for count in counts]
     axes.bar_label(bars, numbers, padding=3, fontsize=NOTE_FONT_SIZE)
     axes.set_yticks(rows, map(shorten_middle, names))
-    axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.15)
     axes.locator_params("x", nbins=4)
 
@@ -484,7 +492,8 @@ def _draw_counts(axes: Axes, record: PlottableRecord, names: Sequence[str], coun
     is_label = np.arange(len(names)) == value if not value.shape else value.reshape(-1) == 1
     colors = np.where(is_label, current_style().palette[0], current_style().line_color)
     _draw_bars(axes, names, counts, colors)
-    _set_title(axes, "labels of all graphs", "coloured: this graph")
+    name = record.label_name or "labels"
+    _set_title(axes, f"{name} of all graphs", "coloured: this graph")
     axes.set_xlabel("graphs")
     _label_whole_numbers(axes.xaxis, bins=4)
 
@@ -494,8 +503,9 @@ def _draw_target(axes: Axes, record: PlottableRecord, values: Array, unit: str) 
     axes.hist(values[np.isfinite(values)], bins=30, color=current_style().line_color)
     axes.axvline(float(np.asarray(record.label_value).item()), color=current_style().palette[1])
     text = f"{record.label} {unit}".strip()
-    _set_title(axes, f"label of this graph: {text}")
-    axes.set(xlabel=unit or "label", ylabel="graphs")
+    name = record.label_name or "label"
+    _set_title(axes, f"{name} of this graph: {text}")
+    axes.set(xlabel=unit or name, ylabel="graphs")
     axes.xaxis.set_major_formatter(PLAIN_NUMBER)
     _label_whole_numbers(axes.yaxis)
 
@@ -508,13 +518,15 @@ def _draw_target_ranges(
     low, median, high = np.nanpercentile(values, PERCENTILES, axis=0)
     width = np.where(high > low, high - low, 1.0)
     rows = np.arange(len(names))
-    axes.barh(rows, np.ones(len(rows)), height=0.5, color=current_style().line_color)
+    axes.barh(
+        rows, np.ones(len(rows)), height=min(0.5, len(names) / 10), color=current_style().line_color
+    )
     axes.plot((median - low) / width, rows, "|", color=current_style().text_color, markersize=9)
     positions = ((record_label - low) / width).clip(-0.06, 1.06)
     axes.plot(positions, rows, "o", color=current_style().palette[1])
     texts = [line.replace("  ", ": ") for line in record.label.split("\n")]
     axes.set_yticks(rows, texts)
-    axes.set_ylim(max(len(rows), 5) - 0.4, -0.6)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set(xlim=(-0.1, 1.1), xticks=[0, 1], xticklabels=["5 %", "95 %"])
     axes.set(title="labels of this graph", xlabel="among all graphs; |: median")
 

@@ -49,6 +49,7 @@ class PlottableRecord:
     picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is (column, −row)
     position_source: str = ""  #: origin of computed positions; empty for stored ones
     label: str = ""  #: formatted label of the graph, or empty
+    label_name: str = ""  #: name of the column of labels in the user's files
     values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
     #: (E,) bond type of each edge of a molecule, a position in :data:`.molecules.BONDS`
@@ -184,6 +185,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         picture=picture,
         position_source=source,
         label=label,
+        label_name=labels.doc if labels and dataset.card.sources else "",
         values=target,
         unit="" if labels is None else labels.unit,
         bonds=bonds,

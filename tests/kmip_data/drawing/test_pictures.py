@@ -332,6 +332,9 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     panel = figure_of(monkeypatch, tmp_path, [value], labels=targets).axes[2]
     assert panel.lines[0].get_xdata()[0] == 2
     assert panel.get_title() == "label of this graph: 2 eV"
+    gap = replace(value, label_name="gap")
+    panel = figure_of(monkeypatch, tmp_path, [gap], labels=replace(targets, unit="")).axes[2]
+    assert (panel.get_title(), panel.get_xlabel()) == ("gap of this graph: 2", "gap")
 
     several = Labels(("x", "y"), "", values=np.float32([[0, 1]] * 9 + [[10, 1]]))
     pair = replace(one, label="x  10\ny  1", label_value=np.array([10.0, 1.0]))
