@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_LAYER = 60  #: nodes next to each other in a layer
 MIN_LAYERS = 3
 MAX_LAYERS = 100
-MAX_SPAN = 2  #: mean number of layers that an edge leads down
+MAX_SPAN = 2.5  #: mean number of layers that an edge leads down
 MIN_SIDE = 4  #: rows and columns of a lattice; a complete graph of nine nodes has three of each
 LATTICE = "a lattice, row by row"  #: first words about the positions of a lattice
 STUB_LENGTH = 0.45  #: of an edge that leaves a lattice at a border
@@ -38,10 +38,10 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         if joining:
             origin += f"; {count_with_noun(joining, 'edge')} between opposite borders"
         return positions, origin
-    layers = layers_of_nodes(edge_index, nodes)
+    layers, obstacle = layers_of_nodes(edge_index, nodes)
     if layers is not None:
         return _layered_positions(edge_index, layers), "in layers along the edges"
-    return spring_layout(edge_index, nodes), "positions by springs, not from the data"
+    return spring_layout(edge_index, nodes), f"positions by springs, not from the data{obstacle}"
 
 
 def joins_borders(segments: F64) -> Array:
@@ -87,32 +87,40 @@ def lattice_width(edge_index: I64, nodes: int) -> int:
     return 0
 
 
-def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
+def layers_of_nodes(edge_index: I64, nodes: int) -> tuple[I64 | None, str]:
     """Return the length of the longest path to each node, (N,), if that makes readable layers.
 
-    None for graphs with cycles, which include undirected ones, with fewer than :data:`MIN_LAYERS` or
-    more than :data:`MAX_LAYERS` layers, with more than :data:`MAX_LAYER` nodes in a layer, or with
-    edges that mostly skip layers: an undirected list with the smaller number first is acyclic, too.
+    A source is one layer above its first target. Graphs with cycles, which include undirected ones,
+    with fewer than :data:`MIN_LAYERS` or more than :data:`MAX_LAYERS` layers have None; so have, with
+    that reason, graphs with more than :data:`MAX_LAYER` nodes in a layer, and with edges that mostly
+    skip layers: an undirected list with the smaller number first is acyclic, too.
     """
-    from scipy.sparse import csgraph
-
+    if nodes > MAX_LAYER * MAX_LAYERS:
+        return None, ""
     sources, targets = edge_index
-    adjacency = adjacency_matrix(edge_index, nodes)
-    components, _ = csgraph.connected_components(adjacency, connection="strong")
-    if components < nodes or (sources == targets).any():
-        return None
-
     depth = np.zeros(nodes, np.int64)
     for _ in range(MAX_LAYERS):
         deeper = depth.copy()
         np.maximum.at(deeper, targets, depth[sources] + 1)
         if np.array_equal(deeper, depth):
-            counts = np.bincount(depth, minlength=1)
-            is_readable = len(counts) >= MIN_LAYERS and counts.max() <= MAX_LAYER
-            is_short = depth[targets].sum() - depth[sources].sum() <= MAX_SPAN * len(sources)
-            return depth if is_readable and is_short else None
+            break
         depth = deeper
-    return None
+    else:  # in a cycle, depths never end
+        return None, ""
+
+    # A source on top would have long edges if its targets are low.
+    first = np.full(nodes, MAX_LAYERS)
+    np.minimum.at(first, sources, depth[targets])
+    depth = np.where((depth == 0) & (first < MAX_LAYERS), first - 1, depth)
+    counts = np.bincount(depth, minlength=1)
+    if len(counts) < MIN_LAYERS:
+        return None, ""
+    if counts.max() > MAX_LAYER:
+        return None, f"; a layer would have {counts.max()} nodes"
+    span = (depth[targets] - depth[sources]).mean()
+    if span > MAX_SPAN:
+        return None, f"; in layers, an edge would be {span:.2g} long on average"
+    return depth, ""
 
 
 def _layered_positions(edge_index: I64, layers: I64) -> F64:

@@ -75,16 +75,12 @@ def city_graph(
         column_layers(columns, layers),
         packer,
     )
-    nodes = count_with_noun(len(city.position), "intersection")
-    header["facts"] = f"{nodes}, {count_with_noun(city.streets.shape[1], 'street')}"
     header["options"] = city.options
     header["metres"] = True
     # The page first shows the dense area; some intersections may lie outside.
     header["mass"] = np.stack(dense_area(city.position), axis=1).tolist()
-    is_detour = streets_longer_than_drawn(city)
-    header["longer"] = packer.add(is_detour.astype(np.uint8))
-    if is_detour.any():
-        header["facts"] += f"; dashed: over {MAX_DETOUR:g} times as long as the line"
+    header["max_detour"] = MAX_DETOUR
+    header["longer"] = packer.add(streets_longer_than_drawn(city).astype(np.uint8))
     header["degrees"] = list(city.columns)[:2]
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; builds have no travel times

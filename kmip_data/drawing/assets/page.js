@@ -87,7 +87,7 @@ async function startPage() {
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
   $("key").textContent = records.length === 1 && /^\d+$/.test(header.key) ? "" : (header.key ?? ""); // a number tells one graph from others
-  $("facts").textContent = header.facts ?? sizeText();
+  $("facts").textContent = sizeText();
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
   listWays(ways);
@@ -181,9 +181,12 @@ function startRecords(record, count) {
 
 // How large the graph is, and where its positions come from.
 function sizeText() {
-  const nodes = `${x.length.toLocaleString("en")} node${x.length === 1 ? "" : "s"}`;
-  const origin = [header.origin, isSized() && "larger nodes have more neighbours"].filter(Boolean).join("; ");
-  return `${nodes}, ${header.edges}${origin && ` (${origin})`}`;
+  const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  const edges = header.edges ?? counted(streets.length / 2, "street");
+  const isDashed = header.longer && array(header.longer).some(Boolean);
+  const dashed = isDashed && `dashed: over ${header.max_detour} times as long as the line`;
+  const origin = [header.origin, isSized() && "larger nodes have more neighbours", dashed].filter(Boolean).join("; ");
+  return `${counted(x.length, header.node_noun)}, ${edges}${origin && ` (${origin})`}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.

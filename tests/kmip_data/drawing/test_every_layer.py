@@ -42,7 +42,8 @@ if (header.picture) { // nodes whose cell has their colour
   const { left, top, right, bottom, cells } = header.picture, pen = cells.getContext("2d");
   const own = named("colour"), colors = onGround(own.colors).map(rgba);
   const isRight = (_, node) => {
-    const across = ((x[node] - left) / (right - left)) * cells.width, down = ((top - y[node]) / (top - bottom)) * cells.height;
+    const across = ((x[node] - left) / (right - left)) * cells.width;
+    const down = ((top - y[node]) / (top - bottom)) * cells.height;
     const pixel = pen.getImageData(Math.floor(across), Math.floor(down), 1, 1).data;
     return pixel.every((byte, i) => byte === colors[own.codes[node]][i]);
   };
