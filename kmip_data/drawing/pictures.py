@@ -66,7 +66,7 @@ def plot_records(
 ) -> None:
     """Draw a row of panels per record into a PNG, SVG or PDF.
 
-    The panels are the graph, the degrees of its nodes, and its classes or label. A picture, or a
+    The panels are the graph, the degrees of its nodes if they differ, and its classes or label. A picture, or a
     graph with :data:`MAX_SHARED_PANEL_NODES` nodes or more whose nodes have colours, has separate
     panels for nodes and edges; a molecule is drawn as a formula. ``title`` names the
     data (and marks a sample), ``footer`` has the attribution that the license requires, ``up`` is
@@ -79,7 +79,8 @@ def plot_records(
     layers = [record.truth_layer(names) for record in records]
     has_labels = any(layers) or labels is not None
     graph_width = max(map(_graph_width, records))
-    widths = [graph_width / 2, graph_width / 2, DEGREES_WIDTH, LABELS_WIDTH][: 3 + has_labels]
+    has_degrees = not all(record.is_regular for record in records)
+    widths = [graph_width / 2] * 2 + [DEGREES_WIDTH] * has_degrees + [LABELS_WIDTH] * has_labels
     height = 1.3 + ROW_HEIGHT * len(records)
     figure = new_figure(sum(widths), height, title=title, footer=footer)
     grid = figure.add_gridspec(len(records), len(widths), width_ratios=widths)
@@ -107,17 +108,19 @@ def plot_records(
             _draw_graph(panel, record, shown, up)
             if record.ids and not projection:
                 named.append((panel, record))
-        panel = _add_panel(figure, grid[row, 2], "degrees", shared)
-        is_legend = shown is degrees
-        _draw_degrees(panel, record, bins, is_legend=is_legend, log=least_share > 0)
+        if has_degrees:
+            panel = _add_panel(figure, grid[row, 2], "degrees", shared)
+            is_legend = shown is degrees
+            _draw_degrees(panel, record, bins, is_legend=is_legend, log=least_share > 0)
         if isinstance(layer, Categories):
-            panel = _add_panel(figure, grid[row, 3], "classes", shared)
+            panel = _add_panel(figure, grid[row, -1], "classes", shared)
             _draw_classes(panel, layer, record.label_name or "classes")
         elif isinstance(layer, Scale):
-            _draw_values(_add_panel(figure, grid[row, 3], "values", shared), layer)
+            _draw_values(_add_panel(figure, grid[row, -1], "values", shared), layer)
         elif labels is not None:
-            _draw_label(figure.add_subplot(grid[row, 3]), record, labels)
-    shared["degrees"].set_ylim(bottom=least_share)  # ends automatic limits
+            _draw_label(figure.add_subplot(grid[row, -1]), record, labels)
+    if has_degrees:
+        shared["degrees"].set_ylim(bottom=least_share)  # ends automatic limits
     if named:
         figure.draw_without_rendering()  # computes the layout
     for panel, record in named:
@@ -288,6 +291,8 @@ def _title_lines(record: PlottableRecord, *, nodes: bool = True, edges: bool = T
         counts.append(record.edge_text)
         if record.is_directed:
             counts.append("directed")
+        if record.is_regular:
+            facts.append(f"{count_with_noun(int(record.degrees()[0][0]), 'edge')} at each node")
         if record.y is not None:
             sources, targets = record.y[record.edge_index]
             fraction = (sources != targets).sum() / max(len(sources), 1)

@@ -101,6 +101,11 @@ class PlottableRecord:
         sources, targets = self.edge_index
         return ~np.isin(sources * nodes + targets, targets * nodes + sources)
 
+    @property
+    def is_regular(self) -> bool:
+        """True if all nodes have equally many incoming and outgoing edges, and some."""
+        return bool(self.edge_index.size) and not np.ptp(self.degrees())
+
     def degrees(self) -> tuple[I64, I64]:
         """Return in-degree and out-degree of each node, int64 ``(N,)``."""
         sources, targets = self.edge_index

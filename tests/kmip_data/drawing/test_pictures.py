@@ -308,6 +308,9 @@ def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_
         heads = [each for each in axes[0].patches if isinstance(each, FancyArrowPatch)]
         assert len(heads) == arrows
         assert (", directed" in axes[0].get_title()) == bool(arrows)
+    ring = PlottableRecord("a", np.eye(3)[:, :2], None, np.array([[0, 1, 2], [1, 2, 0]]))
+    (graph,) = figure_of(monkeypatch, tmp_path, [ring]).axes
+    assert graph.get_title().endswith("1 edge at each node"), "equal degrees need no histogram"
     many = random_record(1_000, 2)
     assert len(figure_of(monkeypatch, tmp_path, [many]).axes) == 4
 
