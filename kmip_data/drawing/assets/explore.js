@@ -14,8 +14,8 @@ const nounWithArticle = () => `${"aeiou".includes(header.node_noun[0]) ? "an" : 
 
 function startExplorer() {
   const { explore } = header;
-  symbols = readSymbols();
   graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
+  symbols = readSymbols();
   chosen = explore.keys && readKeys(explore.keys);
   if (chosen) {
     const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => String(i));
@@ -263,7 +263,9 @@ function readSymbols() {
     const symbol = layer.labels[code];
     if (symbol === "C" || symbol.length > 4) return { text: "", size: BARE };
     const attached = hydrogens ? hydrogens(node) : 0;
-    const text = attached ? symbol.replace(/^[A-Z][a-z]?/, (atom) => `${atom}H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}`) : symbol;
+    const group = attached ? `H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}` : "";
+    // As chemists write single molecules: HCl and H₂O, but NH₃.
+    const text = !degreeOf(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
     const diagonal = Math.hypot(pen.measureText(text).width / 100, 0.73); // capitals are 0.73 of a font's size high
     return { text, size: Math.max(1, (LETTER * diagonal) / INSIDE) };
   });

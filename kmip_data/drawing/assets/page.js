@@ -185,7 +185,7 @@ function sizeText() {
   const edges = header.edges ?? counted(streets.length / 2, "street");
   const isDashed = header.longer && array(header.longer).some(Boolean);
   const dashed = isDashed && `dashed: over ${header.max_detour} times as long as the line`;
-  const origin = [header.origin, isSized() && "larger nodes have more neighbours", dashed].filter(Boolean).join("; ");
+  const origin = [header.origin, isSized() && !state.layer?.levels && "larger nodes have more neighbours", dashed].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && ` (${origin})`}`;
 }
 
@@ -286,6 +286,7 @@ function updateLooks() {
     }
     drawing.look(pane, looks);
   }
+  if (isSized()) $("facts").textContent = sizeText(); // influence is shown by size instead
   showTitles();
   redraw();
 }
