@@ -128,6 +128,8 @@ def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None)
 def train(place: Path, home: Path) -> list[str]:
     small = [word for key in SMALL for word in ("--set", f"model.{key}")]
     options = [
+        "--model",
+        "gps-kmip",
         "--epochs",
         "4",
         "--device",
