@@ -22,12 +22,13 @@ OWN = {
     "points",
     "superpixels",
 }  #: built from the user's files, so without a sample
-#: Records of a sample; 24 of the others. Few molecules of ogbg-molhiv are active.
+#: Records of a sample; 24 of the others. Few molecules of ogbg-molhiv are active, and few cells are mines.
 LIMITS = {
     "s3dis": 4,
     "shapenet-part": 10,
     "long-range": 120,
     "ogbg-molhiv": 120,
+    "minesweeper": 196,
 }
 SHORT = ["--set", "model.layers=2", "--epochs", 1, "--device", "cpu", "--quiet", "--json"]
 
