@@ -38,10 +38,10 @@ SMOKE = tests/kmip_data/format tests/kmip_data/reading/test_dataset.py tests/mod
 smoke: $(STAMP)  ## run 19 tests of format, items, search and two commands: under a minute
 	$(BIN)/python -m pytest -q -m 'not torture and not slow' --core $(SMOKE)
 
-check: $(STAMP)  ## run the first two tests of each file that are not slow: 3 to 4 processor minutes
+check: $(STAMP)  ## run the first two tests of each file that are not slow: 3 to 4 CPU minutes
 	$(LIMIT) $(TEST) -m 'not torture and not slow' --core
 
-test: $(STAMP)  ## run all tests except mass fault injection: about 19 processor minutes
+test: $(STAMP)  ## run all tests except mass fault injection: about 19 CPU minutes
 	$(LIMIT) $(TEST) -m 'not torture'
 
 test-pythons:  ## run the tests on Python 3.11, 3.12 and 3.13, and on 3.14 if installed, each in its own .venv-3.X

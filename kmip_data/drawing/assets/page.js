@@ -245,8 +245,9 @@ function drawNow() {
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 18);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
-  // A street is two fifths of a node wide, an edge a fifth, a bond, whose atoms are larger, a ninth. Edges that together would cover more than COVER of the
-  // graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
+  // A street is two fifths of a node wide, an edge a fifth, a bond, whose atoms are larger, a ninth. Edges that
+  // together would cover more than COVER of the graph's box get thin, then pale, and come back when the reader
+  // zooms in. The wider the edges, the darker they are.
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
   const wide = Math.min(Math.max(diameter / (header.bonds ? 9 : 5), 1.1), header.bonds ? 5 : 2, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
