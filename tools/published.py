@@ -1,6 +1,6 @@
 """Write published data: ``digests.toml`` of datasets, ``manifests/results/measured``, tables of docs.
 
-``python tools/published.py digests HOME`` writes the digests of the registered datasets in a home;
+``python tools/published.py digests HOME [DATASET…]`` writes the digests of the builds in a home;
 ``… results HOME NAME SWEEP-OR-RUN…`` writes the rows of finished runs as ``NAME.toml``, in a clean
 checkout of the commit that trained them. ``make docs-tables`` writes the tables
 of results and docs/leaderboard.md.
@@ -13,6 +13,7 @@ import math
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,8 +50,8 @@ NOTE = "Other work ran on the machine: seconds are too long."
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
 
 
-def write_digests(home: Home) -> None:
-    """Add the digests of the builds in a home to the file of each registered dataset.
+def write_digests(home: Home, names: Sequence[str] = ()) -> None:
+    """Add the digests of the builds in a home, of all datasets or of ``names``, to each one's file.
 
     Builds of a user's own files, by a recipe or ``kmip_data.save``, are private and skipped.
     """
@@ -58,6 +59,8 @@ def write_digests(home: Home) -> None:
 
     for build in list_builds(home):
         card = build.card
+        if names and card.dataset not in names:
+            continue
         if card.dataset not in dataset_names() or load_manifest(card.dataset).recipe:
             print(f"{card.key} of {card.dataset_label}: left out, not a registered dataset")  # noqa: T201
             continue
@@ -348,6 +351,6 @@ def paper_standing(model: str, figure: PaperResult) -> Standing:
 if __name__ == "__main__":
     action, folder, *rest = sys.argv[1:]
     if action == "digests":
-        write_digests(Home(Path(folder)))
+        write_digests(Home(Path(folder)), rest)
     else:
         write_results(Home(Path(folder)), rest[0], rest[1:])

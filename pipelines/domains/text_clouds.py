@@ -161,8 +161,8 @@ def _decimal_options(
         if sign is None:
             number = next(number for number in numbers if "," in number)
             question = (
-                f"{file}: {number!r} may be read in two ways: --set decimal=',' for a decimal "
-                "comma, --set decimal=. for a decimal point"
+                f"{file}: {number!r}. Is its sign a decimal point or a decimal comma? --set decimal=. "
+                "for a point, --set decimal=',' for a comma"
             )
             raise OpenQuestions({question: "--set decimal=','"})
     other = "," if sign == "." else "."

@@ -99,7 +99,7 @@ QUESTIONS = {
     "-999": (
         "graphs",
         {"edges.csv": EDGES, "nodes.csv": "id,age\n0,5\n1,-999\n2,7\n3,6\n"},
-        "-999, a number or a missing value",
+        "Is this a number or a missing value?",
     ),
     "rounded": (
         "graphs",

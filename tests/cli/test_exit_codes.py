@@ -274,3 +274,37 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
     for words, message in cases.items():
         assert message in expect_refusal(*words)
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("code", "ended"), [(3, True), (None, False)])
+def test_a_process_with_pytorch_ends_without_freeing_its_objects(
+    code: int | None, ended: bool
+) -> None:
+    """Output, the exit code and later exit functions remain; a child of a fork ends as usual."""
+    codes = [] if code is None else [code]
+    script = f"""
+import atexit, os, sys, types
+from kmip_data.cli import main
+sys.modules["torch"] = types.ModuleType("torch")
+
+class Object:
+    def __del__(self):
+        os.write(1, b"freed ")
+
+kept = Object()
+atexit.register(main._end_without_freeing, os.getpid(), {codes})
+atexit.register(print, "exit function")
+child = os.fork()
+if not child:
+    sys.exit(5)
+child_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+sys.stdout.write(f"child {{child_code}}, ")
+sys.exit(3)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+    assert run.returncode == 3, run.stderr
+    of_child, _, of_parent = run.stdout.partition("child 5, ")
+    assert of_child.split() == ["exit", "function", "freed"]
+    assert of_parent.split() == ["exit", "function"] + ["freed"] * (not ended)

@@ -359,7 +359,7 @@ def test_one_decimal_sign_holds_for_all_columns(tmp_path, text):
     columns = columns_of(tmp_path, text, decimal=decimal)
     assert [columns["x"][0], columns["y"][0]] == numbers
     if decimal is not None:
-        with pytest.raises(DamagedInput, match="may be read in two ways") as caught:
+        with pytest.raises(DamagedInput, match="a decimal point or a decimal comma") as caught:
             columns_of(tmp_path, text)
         assert parse_remedy(caught.value) == {"decimal": ","}
 

@@ -230,7 +230,9 @@ def _ask_about_sentinel(column: TableColumn, numbers: F64) -> None:
         question = column.locate((numbers == smallest).argmax(), f"{smallest:.0f}")
         answer = f"--set missing={smallest:.0f}"
         column.add_question(
-            f"{question}, a number or a missing value: {answer} or --set missing=none", answer
+            f"{question}. Is this a number or a missing value? --set missing=none for a number, {answer} "
+            "for a missing value",
+            answer,
         )
 
 
@@ -337,8 +339,8 @@ def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign:
         question += f", not a number with the decimal sign {column.params.decimal!r}: {answer}"
     else:
         question += (
-            ", a number that may be read in two ways: --set decimal=. for a decimal point, "
-            "--set decimal=',' for a decimal comma"
+            ". Is its sign a decimal point or a decimal comma? --set decimal=. for a point, "
+            "--set decimal=',' for a comma"
         )
     column.add_question(question, answer)
 
@@ -348,15 +350,15 @@ def _add_missing_strings_question(column: TableColumn, row: int, strings: Array)
     distinct = list(dict.fromkeys(strings))
     listed = distinct[:_LISTED_STRINGS]
     answer = " ".join(f"--set missing={shlex.quote(string)}" for string in listed)
-    readings = f"{answer} for a missing value, --set missing=none for texts"
+    readings = f"Is this text or a missing value? --set missing=none for text, {answer} for a missing value"
     if any(map(str.isdigit, "".join(distinct))):  # 7bis and <0.5 are values
         answer = "--set missing=none"
-        readings = f"correct it if it is a number, or {answer} for texts"
+        readings = f"Correct it if it is a number; {answer} if it is text"
     question = f"{column.locate(row, repr(distinct[0]))} among numbers"
     if len(distinct) > 1:
         others = count_with_noun(len(distinct) - 1, "other text")
         question += f", and {others} in other rows ({', '.join(map(repr, listed))})"
-    column.add_question(f"{question}: {readings}", answer)
+    column.add_question(f"{question}. {readings}", answer)
 
 
 def _add_units_question(
