@@ -25,7 +25,12 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.reports.shipped_results import find_shipped_result, leaderboard_entry
 from kmip_data.models.sweeps.plans import changed_keys_digest
-from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
+from kmip_data.models.training.config.overrides import (
+    apply_overrides,
+    config_from_mapping,
+    with_epochs,
+)
+from kmip_data.models.training.config.own_defaults import OWN_SETTINGS
 from kmip_data.models.training.config.presets import (
     PaperResult,
     load_preset,
@@ -99,6 +104,10 @@ def _read_run(folder: Path) -> Run:
     paper = None
     defaults = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(defaults, "the defaults")
+    is_own_data = result.dataset not in dataset_names()
+    if is_own_data and not config.preset and result.targets.level != "link":
+        scale = "both" if result.targets.target_type == "regression" else "features"
+        base = apply_overrides(base, [f"data.scale={scale}", *OWN_SETTINGS])
     is_paper_variant = False
     with contextlib.suppress(UsageError):  # a preset of another version or installation
         dataset, _, model = config.preset.partition("/")

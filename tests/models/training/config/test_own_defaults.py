@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.models.reports.result_tables import read_finished_runs
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.own_defaults import OWN_MODEL, OWN_SETTINGS
 from kmip_data.models.training.config.presets import config_for_data, load_preset
@@ -37,6 +38,10 @@ def test_own_data_are_trained_with_the_default_network_and_settings(builds, leve
     config = config.with_values("training", epochs=1, references=False)
     (result,) = train(config, home=Home(tmp_path), name="a", quiet=True).results
     assert result.model == OWN_MODEL
+
+    # The defaults are no changes in a report.
+    (run,), _ = read_finished_runs(Home(tmp_path).run_folders())
+    assert run.changes == ("training.epochs=1 instead of 300",)
 
 
 def test_another_network_has_the_same_settings(builds):
