@@ -18,11 +18,19 @@ from support.shared import shared_data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.manifest import load_manifest
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
 
 REAL = ("minesweeper", "tolokers", "chameleon-filtered", "squirrel-filtered", "cora", "citeseer")
+
+
+def test_every_pipeline_has_an_oracle_or_tests_of_its_name() -> None:
+    """A new dataset cannot go without: its pipeline is in ``ORACLES`` or has a file or folder here."""
+    compared = {load_manifest(name).pipeline for name in ORACLES}
+    named = [path.stem.removeprefix("test_") for path in Path(__file__).parent.iterdir()]
+    bare = {load_manifest(name).pipeline for name in dataset_names()} - compared
+    assert not [name for name in bare if not name.startswith(tuple(named))]
 
 
 @pytest.mark.parametrize(
