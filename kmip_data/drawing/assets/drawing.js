@@ -1,10 +1,10 @@
-// WebGL: edges as bands between nodes, nodes as round points on them, and the glow around those that matter.
+// WebGL: a picture, edges as bands over it, nodes as round points on them, and the glow around those that matter.
 // Everything lies in textures that the vertex shader reads by its number: nothing is stored twice.
 
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
-const [EDGES, NODES, GLOW, ARROWS] = [0, 1, 2, 3];
+const [EDGES, NODES, GLOW, ARROWS, PICTURE] = [0, 1, 2, 3, 4];
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
 // and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
@@ -41,14 +41,15 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint, strength, inked;
+  uniform float diameter, band, deep, tint, strength, inked, bonded;
   uniform int mode, corners;
-  uniform vec4 faint, ground, missing, letters;
+  uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
-  out float across, dash;
+  out vec2 below; // place in the picture
+  out float across, dash, solid;
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
   vec4 colorOf(float at) { return at < 0.0 ? missing : textureLod(palette, vec2(at, 0.5), 0.0); }
-  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.1 * (1.0 + z)), color.a); }
+  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.16 * (1.0 + z)), color.a); }
   // A node's number has 28 bits; above them stands the side that a line of several lies on.
   uint other(uvec4 ends) { return ends.y & 0x0fffffffu; }
   float radius(vec4 at, vec4 look) { return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
@@ -78,6 +79,7 @@ const VERTEX = `#version 300 es
     if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - radius(a, la) - radius(b, lb), 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
     paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
+    paint = mix(paint, letters, bonded * max(la.w, lb.w)); // bonds of the held atom
     paint.a *= strength;
   }
   void arrow(int number, int corner) { // its tip at the rim of the target; none where there is no room
@@ -88,15 +90,22 @@ const VERTEX = `#version 300 es
     float whole = length(along), high = 2.5 + min(1.5 + 0.6 * diameter, 4.0 * band);
     vec2 ahead = along / max(whole, 1e-6);
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
+    // Heads that have no room next to each other fade: around a hub they would be a dark ring.
+    float room = 6.3 * (rim + high) / (0.8 * high);
     bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + rim + 0.5 * diameter;
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
     paint = faded(mix(faint, letters, inked), b.z);
-    paint.a *= strength;
+    paint.a *= strength * pow(min(room / max(b.w, 1.0), 1.0), 2.0);
   }
   void node(int number) {
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
     paint = faded(colorOf(look.x), at.z);
-    paint.a *= mode == ${GLOW} ? look.w : look.y;
+    paint.a = mode == ${GLOW} ? look.w : step(0.02, look.y);
+    solid = look.y;
+    if (tint > 0.0) { // on the streets that meet there, not on the ground
+      paint.rgb = mix(mix(faint.rgb, paint.rgb, tint * look.y), paint.rgb, look.y);
+      solid = 1.0;
+    }
     float z = look.x < 0.0 || look.y < 0.5 ? mix(at.z, 1.0, 0.9) : at.z; // what is grey or faint hides nothing
     gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, z, 1.0);
     gl_PointSize = 2.0 * radius(at, look) * (mode == ${GLOW} ? 5.0 : 1.0);
@@ -107,20 +116,31 @@ const VERTEX = `#version 300 es
     if (mode == ${EDGES} && corners == 2) line(gl_VertexID / 2, gl_VertexID % 2);
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
     else if (mode == ${ARROWS}) arrow(gl_VertexID / 3, gl_VertexID % 3);
+    else if (mode == ${PICTURE}) gl_Position = vec4((box.xy + vec2(gl_VertexID & 1, gl_VertexID >> 1) * box.zw) * scale + offset, 0.0, 1.0);
     else node(gl_VertexID);
+    below = ((gl_Position.xy - offset) / scale - box.xy) / box.zw;
   }`;
 const FRAGMENT = `#version 300 es
   precision highp int;
   precision highp float;
-  uniform float band, rim;
+  uniform float band, rim, deep;
   uniform int mode, corners;
-  uniform vec4 ground, letters; // in space, and of pale nodes, a rim in the direction of the letters
+  uniform bool pictured;
+  uniform sampler2D picture;
+  uniform vec4 ground, letters; // of pale nodes a rim in the direction of the letters
   in vec4 paint;
-  in float across, dash;
+  in vec2 below;
+  in float across, dash, solid;
   out vec4 color;
   void main() {
     color = paint;
-    if (mode == ${ARROWS}) return;
+    vec4 cell = pictured ? texture(picture, vec2(below.x, 1.0 - below.y)) : vec4(0.0);
+    vec3 base = mix(ground.rgb, cell.rgb, cell.a);
+    if (mode == ${PICTURE}) color = vec4(base, 1.0);
+    else if (pictured && mode != ${NODES}) { // lines are black, and white on what is nearly black
+      color.rgb = vec3(dot(pow(base, vec3(2.2)), vec3(0.2126, 0.7152, 0.0722)) > 0.1 ? 0.0 : 1.0);
+    }
+    if (mode >= ${ARROWS}) return;
     if (mode == ${EDGES}) {
       if (corners > 2) color.a *= clamp(0.5 * band + 0.5 - abs(across), 0.0, 1.0);
       if (dash >= 0.0 && mod(dash, 3.5 * band) > 2.0 * band) color.a = 0.0;
@@ -134,22 +154,26 @@ const FRAGMENT = `#version 300 es
     float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
     bool isPale = distance(color.rgb, ground.rgb) < 0.4; // a rim of the ground would hide it
     vec3 edge = rim > 0.0 && !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
-    if (across > 5.0) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
+    if (deep > 0.0) { // a ball in light from above
+      vec3 normal = vec3(gl_PointCoord * 2.0 - 1.0, sqrt(max(1.0 - radius * radius, 0.0)));
+      color.rgb *= 0.7 + 0.3 * max(dot(normal, vec3(-0.4, -0.5, 0.77)), 0.0);
+    } else if (across > 5.0) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
+    color.rgb = mix(base, color.rgb, solid); // what is dimmed hides edges
     color.a *= soft;
     if (color.a < 0.02) discard;
   }`;
 
 // `count` nodes are drawn, and behind them are points that edges pass: `points` in all.
-function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
+function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
-  const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: clear });
+  const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: false });
   if (!gl) throw new Error("This browser has no WebGL 2, which the map needs; kmip-data preview draws a picture.");
   const program = compiled(gl);
   gl.useProgram(program);
   const at = (name) => gl.getUniformLocation(program, name);
   const edges = pairs.length / 2;
   const rows = (number) => Math.max(1, Math.ceil(number / ROW));
-  const units = ["places", "looks", "pairs", "palette"];
+  const units = ["places", "looks", "pairs", "palette", "picture"];
   units.forEach((name, unit) => gl.uniform1i(at(name), unit));
   const textures = Object.fromEntries(units.map((name) => [name, gl.createTexture()]));
   textures.others = gl.createTexture(); // how nodes look on the second pane
@@ -167,13 +191,16 @@ function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
   padded.set(pairs);
   fill("pairs", padded, ROW, rows(edges), [gl.RG32UI, gl.RG_INTEGER, gl.UNSIGNED_INT]);
   const places = new Float32Array(4 * ROW * rows(points));
+  const heads = new Uint32Array(points); // that end in each node
+  for (let e = 1; e < pairs.length; e += 2) if (pairs[e] >>> 28 === ONE_WAY) heads[pairs[e] & 0x0fffffff]++;
   gl.enable(gl.BLEND);
-  gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
-  if (deep) gl.enable(gl.DEPTH_TEST);
+  gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
+  gl.enable(gl.DEPTH_TEST);
+  gl.depthFunc(gl.LEQUAL);
 
   // Take places, and depths from −1 (near) to 1 of what is in space.
   function move(x, y, depth) {
-    for (let i = 0; i < points; i++) places.set([x[i], y[i], depth ? depth[i] : 0], 4 * i);
+    for (let i = 0; i < points; i++) places.set([x[i], y[i], depth ? depth[i] : 0, heads[i]], 4 * i);
     fill("places", places, ROW, rows(points), floats);
   }
 
@@ -203,25 +230,33 @@ function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
     fill("palette", bytes, bytes.length / 4, 1, [gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE], smooth ? gl.LINEAR : gl.NEAREST);
   }
 
+  // Take the picture below the nodes and its box.
+  let box = [0, 0, 1, 1];
+  function show({ left, bottom, right, top }, source) {
+    box = [left, bottom, right - left, top - bottom];
+    fill("picture", source, source.width, source.height, [gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE], gl.LINEAR);
+  }
+
   // Take colour position, strength, size and glow of each node: (N, 4), in an array of `looksOf`.
   const look = (pane, values) => fill(pane ? "others" : "looks", values, ROW, rows(points), floats);
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, strength, lines, nodes, glow, dark, held }) {
+  function draw({ panes, center, metre, diameter, band, tint, strength, lines, nodes, glow, dark, held, bonds, pictured }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
     gl.disable(gl.SCISSOR_TEST);
-    gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));
+    gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { diameter, band, tint, strength, inked: held ? 0 : 0.4, deep: Number(deep), rim: Number(!deep && !glow) };
+    const numbers = { diameter, band, tint, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
-    for (const [name, value] of Object.entries({ ground, faint, letters, missing })) gl.uniform4f(at(name), ...value);
+    for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
     const corners = seen > BANDS ? 2 : 6;
     gl.uniform1i(at("corners"), corners);
+    gl.uniform1i(at("pictured"), pictured);
     panes.forEach(({ left, bottom, width, height }, pane) => {
       const scale = [(2 * metre) / width, (2 * metre) / height];
       gl.viewport(left, bottom, width, height);
@@ -232,6 +267,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
       gl.activeTexture(gl.TEXTURE1);
       gl.bindTexture(gl.TEXTURE_2D, textures[pane ? "others" : "looks"]);
       const all = [
+        [PICTURE, gl.TRIANGLE_STRIP, pictured ? 4 : 0],
         [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
         [ARROWS, gl.TRIANGLES, arrows && corners > 2 ? 3 * seen : 0],
         [GLOW, gl.POINTS, glow ? count : 0],
@@ -245,7 +281,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, clear, arrows }) {
     });
   }
 
-  return { draw, move, paint, look, looksOf };
+  return { draw, move, show, paint, look, looksOf };
 }
 
 function compiled(gl) {

@@ -36,6 +36,8 @@ function element(name, properties = {}, ...children) {
 // A spot of a colour, and a text after it.
 const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
 const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
+// What is held is marked in the colour of letters, which no class has: a line, a ring or an outline, and a text.
+const heldKey = (className, textContent) => element("span", { className: "key" }, element("i", { className }), element("span", { textContent }));
 
 // Three significant digits, or as many of a range, and all of the integer part; integers, which may be identifiers,
 // as they are.

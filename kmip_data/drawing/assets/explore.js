@@ -1,6 +1,5 @@
 // What the reader explores: balls, farthest paths, chosen keys, search, and figures of runs.
 
-const INKS = { ball: 2, path: 3 }; // hues; right and wrong have the first two
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
@@ -53,7 +52,7 @@ function hold(node) {
   if (node >= 0 && state.layer.levels) node = knownNear(node);
   node = node === state.node ? -1 : node;
   Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null, edges: [] });
-  if (node >= 0 && hops === 1) {
+  if (node >= 0 && hops === 1 && !header.bonds) {
     const isOneWay = header.one_way && array(header.one_way);
     for (let i = 0; i < streets.length; i += 2) {
       const [from, to] = [streets[i], streets[i + 1]];
@@ -78,14 +77,14 @@ function tell() {
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
-    lines.push(keyed(hue(INKS.ball), explore.map ? within : neighbourText(node)));
+    lines.push(explore.map ? heldKey("ring", within) : heldKey("", neighbourText(node)));
   }
   if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
     const same = Math.fround(path.length) === stored;
     const far = `The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`;
     const published = `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`;
-    lines.push(keyed(hue(INKS.path), far), same ? "That is the eccentricity, which makes the class." : published);
+    lines.push(heldKey("outline", far), same ? "That is the eccentricity, which makes the class." : published);
   } else if (node >= 0 && explore.map && !explore.lengths && !levels) {
     lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
   }
@@ -278,9 +277,9 @@ function drawSymbols(pen) {
   if (size < LEAST_LETTER) return;
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
   symbols.forEach(({ text }, node) => {
-    if (!text || !passes(node) || (held >= 0 && !ball.has(node))) return;
+    if (!text || !passes(node)) return;
     const [across, down] = placeOf(node);
-    pen.fillStyle = lettersOn(colorOf(node));
+    pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : lettersOn(colorOf(node));
     pen.fillText(text, across, down + 0.05 * size);
   });
 }
@@ -294,30 +293,31 @@ function drawHeld(pen) {
     places.forEach((place, i) => pen[i ? "lineTo" : "moveTo"](...place));
     Object.assign(pen, style).stroke();
   };
-  const ring = (each, strokeStyle) => Object.assign(disc(pen, each, ringRadius(each)), { strokeStyle, lineWidth: 1.5, globalAlpha: 1 }).stroke();
+  const color = ink("ink");
+  const ring = (each) => Object.assign(disc(pen, each, ringRadius(each)), { strokeStyle: color, lineWidth: 1.5 }).stroke();
 
   if (path) {
-    const [strokeStyle, lineJoin] = [hueNow(INKS.path), "round"];
-    stroke({ strokeStyle, lineJoin, lineWidth: 9 }, path.path.map(placeOf));
+    stroke({ strokeStyle: color, lineJoin: "round", lineWidth: 9 }, path.path.map(placeOf));
     pen.globalCompositeOperation = "destination-out"; // its middle
     stroke({ lineWidth: 5 }, path.path.map(placeOf));
     pen.globalCompositeOperation = "source-over";
-    ring(path.to, strokeStyle);
+    ring(path.to);
   }
 
-  const { hops } = header.explore;
-  const color = hueNow(INKS.ball);
-  for (const [lines, isOneWay] of state.edges) {
-    for (const line of lines) {
-      const [first, second, before, last] = [line[0], line[1], line.at(-2), line.at(-1)];
-      const end = last < x.length ? rimOf(last, before) : placeOf(last);
-      stroke({ strokeStyle: color, fillStyle: color, lineWidth: 2, globalAlpha: 0.9 }, [rimOf(first, second), ...line.slice(1, -1).map(placeOf), end]);
-      if (isOneWay && last < x.length) arrow(pen, before, last);
+  // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
+  const wide = Math.min(Math.max(30 / state.edges.length, 1), 2);
+  for (const [strokeStyle, lineWidth] of [[ink("ground"), wide + 3], [color, wide]]) {
+    for (const [lines, isOneWay] of state.edges) {
+      for (const line of lines) {
+        const [first, second, before, last] = [line[0], line[1], line.at(-2), line.at(-1)];
+        const end = last < x.length ? rimOf(last, before) : placeOf(last);
+        stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...line.slice(1, -1).map(placeOf), end]);
+        if (isOneWay && last < x.length) arrow(pen, before, last, 4 + 3.5 * wide);
+      }
     }
   }
-  for (const [each, hop] of ball) {
-    if (!hop || hop < hops) continue;
-    ring(each, color);
+  if (header.explore.map || (wide === 2 && !header.bonds)) {
+    for (const [each, hop] of ball) if (hop === header.explore.hops) ring(each);
   }
 
   const most = Math.max(...links.map(({ weight }) => weight));
@@ -330,12 +330,13 @@ function drawHeld(pen) {
   pen.globalAlpha = 1;
 }
 
-// The head of an arrow that ends at the rim of its target.
-function arrow(pen, from, to) {
-  const [[ax, ay], [bx, by]] = [placeOf(from), rimOf(to, from)];
+// The head of an arrow, so long, that ends at the rim of its target; none where there is no room.
+function arrow(pen, from, to, long) {
+  const [[ax, ay], [bx, by]] = [rimOf(from, to), rimOf(to, from)];
+  if (Math.hypot(bx - ax, by - ay) < 2 * long) return;
   const angle = Math.atan2(by - ay, bx - ax);
   pen.beginPath();
-  for (const [turn, far] of [[0, 0], [0.4, 11], [-0.4, 11]]) {
+  for (const [turn, far] of [[0, 0], [0.4, long], [-0.4, long]]) {
     pen.lineTo(bx - far * Math.cos(angle + turn), by - far * Math.sin(angle + turn));
   }
   pen.fill();

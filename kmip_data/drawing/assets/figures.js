@@ -85,7 +85,7 @@ function curveChart(runs, column) {
   const [least, most] = extent([...all.flatMap(({ low, high }) => [low, high]), ...referencesOf(runs, column).values()]);
   const last = extent(all.map(({ step }) => step).concat(1))[1];
   const unit = { hop: "hop", distance: "edge" }[column.split("by ")[1]] || "epoch";
-  const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
+  const x = along(1, Math.max(last, 2), LEFT + 10, WIDE - 12); // a ring at the first step is clear of the axis
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
   const path = (points, of) => points.map((point) => `${x(point.step)} ${y(point[of])}`);
   const isEpoch = unit === "epoch";
@@ -125,7 +125,7 @@ function curveChart(runs, column) {
   const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
   const names = [...referencesOf(runs, column)].sort(([, a], [, b]) => b - a).map(([name, value]) => `${name} ${text(value)}`);
   const notes = [];
-  if (names.length) notes.push(`Dashed, from above: ${names.join(", ")}.`);
+  if (names.length) notes.push(`Dashed${names.length > 1 ? ", from above" : ""}: ${names.join(", ")}.`);
   if (spreads.length) notes.push("Bars at rings: ± the standard error of one run.");
   return [
     svg,

@@ -1,9 +1,16 @@
-// The nodes' own ids next to them, where there is room: first those of the nodes with most neighbours.
+// The nodes' own ids next to them, those of large nodes first: where no other node is nearly as near, no other
+// label or arrow is, and few edges cross them.
 
 const LETTERS = 20; // of an id at most
+const LETTER_SIZE = 12; // CSS pixels
+const HALF_LINE = 5; // CSS pixels from the middle of a label to its top
 const LABEL_ROOM = 24; // CSS pixels right of the last node
-const CELL = 6; // CSS pixels: what is taken is remembered in squares
+const GAP = 3; // CSS pixels between a node and its label
+const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
+const CELL = 4; // CSS pixels: what lies where is remembered in squares
 const MANY_IN_SIGHT = 2000; // nodes of which no label would have room
+const SIDES = [[1, 0], [-1, 0], [1, 1], [1, -1], [-1, 1], [-1, -1], [0, 1], [0, -1]]; // right and up
+const [FREE, TAKEN] = [-1, -2]; // squares near a node alone have its number
 let ranked = []; // nodes by number of neighbours
 
 const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
@@ -19,51 +26,81 @@ function drawLabels(pen) {
   const seen = ranked.filter((node) => passes(node) && isInSight(placeOf(node)));
   if (seen.length > MANY_IN_SIGHT) return;
 
-  // Squares that nodes and labels cover.
-  const taken = new Set();
-  const squares = (left, top, right, bottom) => {
-    const covered = [];
-    for (let across = Math.floor(left / CELL); across <= right / CELL; across++) {
-      for (let down = Math.floor(top / CELL); down <= bottom / CELL; down++) covered.push(`${across} ${down}`);
+  const columns = Math.ceil(width / CELL);
+  const owners = new Int32Array(columns * Math.ceil(height / CELL)).fill(FREE);
+  const crossed = new Uint8Array(owners.length); // squares with edges
+  const squaresOf = (left, top, right, bottom) => {
+    const squares = [];
+    const [first, last] = [Math.max(Math.floor(left / CELL), 0), Math.min(Math.floor(right / CELL), columns - 1)];
+    for (let row = Math.max(Math.floor(top / CELL), 0); row < bottom / CELL; row++) {
+      for (let column = first; column <= last; column++) squares.push(row * columns + column);
     }
-    return covered;
+    return squares;
   };
-  const take = (covered) => covered.forEach((square) => taken.add(square));
-  for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of [$("buttons"), $("credit")]) {
-    take(squares(offsetLeft, offsetTop, offsetLeft + offsetWidth, offsetTop + offsetHeight));
-  }
+  const take = (squares) => squares.forEach((square) => (owners[square] = TAKEN));
   const radiusOf = (node) => (sizeOf(node) * state.diameter) / 2;
+
+  // 1. Around each node, squares are its own; those near two nodes are nobody's.
   for (const node of seen) {
     const [across, down] = placeOf(node);
-    const radius = radiusOf(node);
-    take(squares(across - radius, down - radius, across + radius, down + radius));
+    const reach = radiusOf(node) + CLEAR_OF_OTHERS;
+    for (const square of squaresOf(across - reach, down - reach, across + reach, down + reach)) {
+      owners[square] = owners[square] === FREE ? node : TAKEN;
+    }
   }
 
-  const size = 12;
+  // 2. Edges are in the way of labels, and their heads even more, as are buttons.
+  const isSeen = new Uint8Array(x.length);
+  for (const node of seen) isSeen[node] = 1;
+  const isOneWay = header.one_way && array(header.one_way);
+  for (let edge = 0; edge < streets.length / 2; edge++) {
+    const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
+    if (!state.lines || !(isSeen[from] || isSeen[to])) continue;
+    for (const line of routes.get(edge) || [[from, to]]) {
+      for (let i = 1; i < line.length; i++) {
+        const [[ax, ay], [bx, by]] = [placeOf(line[i - 1]), placeOf(line[i])];
+        const steps = Math.ceil(Math.hypot(bx - ax, by - ay) / CELL);
+        for (let step = 0; step <= steps; step++) {
+          const [across, down] = [ax + ((bx - ax) * step) / steps, ay + ((by - ay) * step) / steps];
+          if (isInSight([across, down])) crossed[Math.floor(down / CELL) * columns + Math.floor(across / CELL)] = 1;
+        }
+      }
+      if (!isOneWay || !isOneWay[edge]) continue;
+      const [tip, behind] = [placeOf(to), placeOf(line.at(-2))];
+      const share = (radiusOf(to) + 6) / Math.max(Math.hypot(behind[0] - tip[0], behind[1] - tip[1]), 1);
+      const [across, down] = tip.map((at, i) => at + share * (behind[i] - at));
+      take(squaresOf(across - 4, down - 4, across + 4, down + 4));
+    }
+  }
+  for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of [$("buttons"), $("credit")]) {
+    take(squaresOf(offsetLeft, offsetTop, offsetLeft + offsetWidth, offsetTop + offsetHeight));
+  }
+
+  // 3. Each label is right or left of its node, aslant, above or below: the first place that few edges cross.
   const around = state.node < 0 ? null : new Set([state.node, ...state.ball.keys()]);
-  Object.assign(pen, { font: `${size}px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle", lineJoin: "round", lineWidth: 3 });
-  Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), globalAlpha: 1 });
+  Object.assign(pen, { font: `${LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle" });
+  Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), globalAlpha: 1, lineJoin: "round", lineWidth: 4 });
   for (const node of seen) {
     if (around && !around.has(node)) continue;
     const id = header.ids[node];
     const text = id.length > LETTERS ? `${id.slice(0, LETTERS - 1)}…` : id;
     const long = pen.measureText(text).width;
     const [across, down] = placeOf(node);
-    const beside = radiusOf(node) + 5 + (node === state.node ? 6 : 0);
-    const places = [
-      [across + beside, down],
-      [across - beside - long, down],
-      [across - long / 2, down - beside - size / 2],
-      [across - long / 2, down + beside + size / 2],
-    ];
-    const free = places.find(([left, middle]) => {
-      const covered = squares(left, middle - size / 2, left + long, middle + size / 2);
-      if (left < 0 || left + long > width || covered.some((square) => taken.has(square))) return false;
-      take(covered);
-      return true;
+    const radius = around ? ringRadius(node) : radiusOf(node);
+    const [far, near] = [radius + GAP, 0.7 * radius + GAP];
+    let [best, least, covered] = [null, Infinity, []];
+    SIDES.forEach(([right, up], order) => {
+      const beside = up ? near : far;
+      const left = right ? across + (right > 0 ? beside : -beside - long) : across - long / 2;
+      const middle = down - up * ((right ? near : far) + HALF_LINE);
+      const squares = squaresOf(left, middle - HALF_LINE, left + long, middle + HALF_LINE);
+      const cost = order + squares.reduce((sum, square) => sum + crossed[square], 0);
+      const isFree = left >= 0 && left + long <= width && squares.every((square) => owners[square] === FREE || owners[square] === node);
+      if (isFree && cost < least) [best, least, covered] = [[left, middle], cost, squares];
     });
-    if (!free) continue;
-    pen.strokeText(text, ...free); // a halo parts it from edges
-    pen.fillText(text, ...free);
+    if (!best) continue;
+    take(covered);
+    pen.strokeText(text, ...best); // a casing parts it from edges
+    pen.fillText(text, ...best);
   }
 }

@@ -3,15 +3,16 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
 const DIMMED = 0.22; // strength of what is not around the held node
-const OVER_PICTURE = 0.6; // strength of edges, in a grey that is seen on black and on white
-const COVER = 0.15; // of the graph's box that edges cover at full strength
+const OVER_PICTURE = 0.5; // strength of edges, black or white: the contrast with what is below them is 2 at least
+const MANY_HEADS = 15; // of edges that end in a node, from which they fade
+const COVER = 0.1; // of the graph's box that edges cover at full strength
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
 let header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
 // What the reader has chosen.
 const state = {
-  layer: null, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
+  layer: null, degree: null, mean: 1, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
   hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], path: null, links: [], due: false,
 };
 
@@ -40,11 +41,12 @@ async function startPage() {
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
   header.picture = header.picture || cellsOf();
   routes = findRoutes();
+  box = [[...x, ...bends.x], [...y, ...bends.y]].map(extent); // stubs leave a lattice
   let lines = streets;
   if (routes.size || header.one_way) lines = piecesOf(routes, header.one_way && array(header.one_way));
   if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
-  drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture), arrows: Boolean(header.one_way) });
+  drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const side = 0.85 * (reach || 0);
@@ -185,7 +187,7 @@ function sizeText() {
   const edges = header.edges ?? counted(streets.length / 2, "street");
   const isDashed = header.longer && array(header.longer).some(Boolean);
   const dashed = isDashed && `dashed: over ${header.max_detour} times as long as the line`;
-  const origin = [header.origin, isSized() && !state.layer?.levels && "larger nodes have more neighbours", dashed].filter(Boolean).join("; ");
+  const origin = [header.origin, dashed].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && ` (${origin})`}`;
 }
 
@@ -203,14 +205,16 @@ async function startExtras() {
     redraw();
   });
   $("extras").hidden = Boolean(header.metres);
-  $("extras").lastElementChild.hidden = !header.picture;
+  const isOneWay = header.one_way && array(header.one_way);
+  if (isOneWay && isOneWay.length <= BANDS && !isOneWay.every(Boolean)) {
+    const isCrowded = x.some((_, node) => columns.get("incoming edges")(node) > MANY_HEADS);
+    $("ways").textContent = `arrow: one way; no arrow: both ways${isCrowded ? ", or many end in one node" : ""}`;
+  }
+  $("picture").parentElement.hidden = !header.picture;
   if (!header.picture) return;
   const picture = header.picture.cells || await createImageBitmap(new Blob([array(header.picture.bytes)], { type: "image/jpeg" }));
-  const below = $("below");
-  Object.assign(below, { width: picture.width, height: picture.height });
-  below.getContext("2d").drawImage(picture, 0, 0);
-  $("picture").addEventListener("change", () => (below.hidden = !$("picture").checked));
-  below.hidden = false;
+  drawing.show(header.picture, picture);
+  $("picture").addEventListener("change", redraw);
 }
 
 // The panes in CSS pixels: one, or two next to each other, on a phone one above the other.
@@ -241,8 +245,8 @@ function drawNow() {
   }));
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
-  const apart = (z ? 0.9 : header.bonds ? 0.55 : 0.35) * usual * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 18);
+  const apart = (z ? 1.1 : header.bonds ? 0.55 : 0.35) * usual * view.metre;
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 22);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
   // A street is two fifths of a node wide, an edge a fifth, a bond, whose atoms are larger, a ninth. Edges that
@@ -251,26 +255,28 @@ function drawNow() {
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
   const wide = Math.min(Math.max(diameter / (header.bonds ? 9 : 5), 1.1), header.bonds ? 5 : 2, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
-  const strength = header.metres ? 1 : Math.min(COVER / (cover * band), header.picture ? OVER_PICTURE : 1);
-  const dark = header.metres || state.node >= 0 ? 0 : header.picture ? 0.5 : Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
+  const held = state.node >= 0;
+  const pictured = Boolean(header.picture) && $("picture").checked;
+  const pale = Math.min(COVER / (cover * band), 1);
+  const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
+  const dark = header.metres || held ? 0 : Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, strength, lines: state.lines, nodes, dark, held: state.node >= 0 };
+  const look = { tint: header.metres ? 0.8 : 0, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres || header.metre) drawScale();
-  if (header.picture) placePicture();
   drawMarks();
   remember();
 }
 
-// Where positions are computed from edges, nodes of many neighbours are larger: at most twice as large as most are.
+// Where positions are computed from edges, nodes of many are larger: at most twice as large as most are. Sizes show
+// the same edges as the colours, or all of them.
 const isSized = () => /^(in layers|positions by springs)/.test(header.origin);
 function sizeOf(node) {
   if (symbols.length) return symbols[node].size;
   if (!isSized()) return 1;
-  const mean = graph.other.length / x.length;
-  return Math.min(Math.max(Math.sqrt(degreeOf(node) / mean), 1), 2);
+  return Math.min(Math.max(Math.sqrt(state.degree(node) / state.mean), 1), 2);
 }
 
 // Colour position, strength, size and glow of every node: what is filtered out is gone, what is not held dims.
@@ -282,21 +288,13 @@ function updateLooks() {
     else {
       for (let node = 0; node < x.length; node++) {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DIMMED;
-        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node ? 1.5 : 1), 0], 4 * node);
+        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node ? 1.5 : 1), Number(node === state.node)], 4 * node);
       }
     }
     drawing.look(pane, looks);
   }
-  if (isSized()) $("facts").textContent = sizeText(); // influence is shown by size instead
   showTitles();
   redraw();
-}
-
-function placePicture() {
-  const { left, top, right, bottom } = header.picture;
-  const [[west, north], [east, south]] = [view.toScreen(left, top), view.toScreen(right, bottom)];
-  const { style, width, height } = $("below");
-  style.transform = `translate(${west}px, ${north}px) scale(${(east - west) / width}, ${(south - north) / height})`;
 }
 
 function drawScale() {
@@ -401,7 +399,8 @@ function hover(px, py) {
 function colorBy(layer) {
   const panes = layer.levels ? influence.length : 1;
   const other = panes !== state.panes;
-  Object.assign(state, { layer, panes });
+  const degree = DEGREES.includes(layer.name) ? columns.get(layer.name) : degreeOf;
+  Object.assign(state, { layer, panes, degree, mean: x.reduce((sum, _, node) => sum + degree(node), 0) / x.length });
   startLegend(layer);
   tell();
   const middle = () => nearestNode(x, y, 0, 0, 1e8, (node) => influence[0].place.has(node));

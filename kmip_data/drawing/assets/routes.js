@@ -3,6 +3,7 @@
 
 const CLEAR = 0.4; // of the least distance of nodes in a layer: what an edge keeps from them
 const STUB = 0.45; // of the distance of rows of a lattice
+const STEPS = 6; // straight pieces of a curve between two layers
 const bends = { x: [], y: [] }; // places of the points of such edges, numbered behind the nodes
 
 const pointX = (point) => (point < x.length ? x[point] : bends.x[point - x.length]);
@@ -48,9 +49,31 @@ function routesBetweenLayers() {
       [across, up] = [place, height];
       passed.push([across, up]);
     }
-    if (isBent) routes.set(edge, [[from, ...passed.map((place) => addPoint(...place)), to]]);
+    if (!isBent) continue;
+    const curve = smooth([[x[from], y[from]], ...passed, [x[to], y[to]]]);
+    routes.set(edge, [[from, ...curve.map((place) => addPoint(...place)), to]]);
   }
   return routes;
+}
+
+// Return places of a smooth curve through places that lie below each other, without its ends.
+function smooth(places) {
+  const slope = (i) => {
+    const [before, after] = [places[Math.max(i - 1, 0)], places[Math.min(i + 1, places.length - 1)]];
+    return (after[0] - before[0]) / (after[1] - before[1]);
+  };
+  const curve = [];
+  for (let i = 1; i < places.length; i++) {
+    const [[left, top], [right, bottom]] = [places[i - 1], places[i]];
+    const high = bottom - top;
+    for (let step = 1; step <= STEPS; step++) {
+      const [t, rest] = [step / STEPS, 1 - step / STEPS];
+      // The cubic with the places and slopes at both ends (Hermite).
+      const ends = rest * rest * (1 + 2 * t) * left + t * t * (1 + 2 * rest) * right;
+      curve.push([ends + t * rest * high * (rest * slope(i - 1) - t * slope(i)), top + t * high]);
+    }
+  }
+  return curve.slice(0, -1);
 }
 
 function routesAcrossBorders() {

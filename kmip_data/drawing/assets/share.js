@@ -60,13 +60,6 @@ function savePicture() {
   const { width, height } = canvas;
   const picture = element("canvas", { width, height });
   const pen = picture.getContext("2d");
-  pen.fillStyle = ink("ground");
-  pen.fillRect(0, 0, width, height);
-  if (!$("below").hidden) {
-    const { left, top, right, bottom } = header.picture;
-    const [[west, north], [east, south]] = [view.toScreen(left, top), view.toScreen(right, bottom)].map((at) => at.map((side) => side * ratio));
-    pen.drawImage($("below"), west, north, east - west, south - north);
-  }
   pen.drawImage(canvas, 0, 0);
   pen.drawImage($("overlay"), 0, 0);
 
