@@ -119,7 +119,7 @@ def write_explorer_page(
     page = page_template(ASSETS, "page.html").render(
         title=title,
         credit=graph.credit,
-        node_noun=graph.node_noun,
+        node_noun=graph.header["node_noun"],
         style=page_style(),
         header=_graph_header(graph),
         following=following,
@@ -131,7 +131,7 @@ def write_explorer_page(
 
 def _graph_header(graph: PageGraph) -> str:
     """Return the JSON header of a graph for the page."""
-    header = json.dumps({**graph.header, "node_noun": graph.node_noun}, separators=(",", ":"))
+    header = json.dumps(graph.header, separators=(",", ":"))
     return header.replace("<", "\\u003c")  # "</script>" in a name must not end the element
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.drawing.layouts import adjacency_matrix, spring_layout
-from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -34,9 +33,8 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         rows, columns = np.divmod(np.arange(nodes), width)
         positions = np.column_stack([columns, -rows]).astype(np.float64)
         origin = LATTICE
-        joining = int(joins_borders(positions[edge_index.T]).sum())
-        if joining:
-            origin += f"; {count_with_noun(joining, 'edge')} between opposite borders"
+        if np.ptp(positions[edge_index.T], axis=1).max() > 1:
+            origin += "; edges between opposite borders leave it"
         return positions, origin
     layers, obstacle = layers_of_nodes(edge_index, nodes)
     if layers is not None:
@@ -44,16 +42,12 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
     return spring_layout(edge_index, nodes), f"positions by springs, not from the data{obstacle}"
 
 
-def joins_borders(segments: F64) -> Array:
-    """Return True for each edge of a lattice (E, 2, 2) that joins opposite borders, bool (E,)."""
-    return np.asarray(np.abs(segments[:, 1] - segments[:, 0]).max(axis=1) > 1)
-
-
 def stubs_beyond_borders(segments: F64) -> F64:
     """Return the edges of a lattice (E, 2, 2), those between opposite borders as stubs that leave it."""
     along = segments[:, 1] - segments[:, 0]
-    outwards = np.where(np.abs(along) > 1, -np.sign(along), along)
-    is_stub = joins_borders(segments)[:, None]
+    is_far = np.abs(along) > 1
+    outwards = np.where(is_far, -np.sign(along), along)
+    is_stub = is_far.any(axis=1, keepdims=True)
     ends = np.where(is_stub, segments[:, 0] + STUB_LENGTH * outwards, segments[:, 1])
     return np.stack([segments[:, 0], ends], axis=1)
 

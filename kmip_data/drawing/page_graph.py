@@ -31,6 +31,7 @@ from kmip_data.drawing.style import colors_by_background, diverging_colors, sequ
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import NODE_ID, node_id_texts
 from kmip_data.format.split_files import PART_CODES
+from kmip_data.graphs.molecule_fields import SHIFTED_FIELDS
 from kmip_data.text import count_with_noun, format_parameters
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ class PageGraph:
 
     title: str
     credit: str  #: attribution that the license requires
-    node_noun: str  #: what a node is, such as intersection or atom
     header: Json  #: texts, and types and offsets of the arrays
     packer: ArrayPacker  #: arrays
 
@@ -77,19 +77,18 @@ def city_graph(
     )
     header["options"] = city.options
     header["metres"] = True
+    header["node_noun"] = "intersection"
     # The page first shows the dense area; some intersections may lie outside.
     header["mass"] = np.stack(dense_area(city.position), axis=1).tolist()
     header["max_detour"] = MAX_DETOUR
     header["longer"] = packer.add(streets_longer_than_drawn(city).astype(np.uint8))
-    header["degrees"] = list(city.columns)[:2]
-    header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
+    header["explore"] = {"hops": city.hops, "unit": city.unit}
     if city.unit == "m":  # the eccentricity adds up lengths; builds have no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
 
     return PageGraph(
         title=city.title,
         credit=ATTRIBUTION,
-        node_noun="intersection",
         header=header,
         packer=packer,
     )
@@ -152,13 +151,15 @@ def graph_of_record(
         header["ids"] = node_id_texts(data.node_id.numpy())
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
+    header["node_noun"] = "node"
     if record.bonds is not None:
+        header["node_noun"] = "atom"
         header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _pack_picture(picture, scale, middle, packer)
     if record.metres:
         header["metre"] = scale  # page units per metre
-    header["key"] = record.key
+    header["key"] = record.key if len(dataset) > 1 else ""
     header["edges"] = record.edge_text
     header["origin"] = record.position_source
     header["options"] = format_parameters(card.parameters)
@@ -170,7 +171,6 @@ def graph_of_record(
     return PageGraph(
         title=card.heading,
         credit=card.credit,
-        node_noun="node",
         header=header,
         packer=packer,
     )
@@ -197,7 +197,9 @@ def _record_columns(
             prefix = "column"
         kinds = dict(enumerate(dataset.card.field_kinds(column.key)))
         for number, (name, row) in enumerate(zip(names, values, strict=False)):
-            yield name, prefix, row, kinds.get(number, "number")
+            true_name, shift = SHIFTED_FIELDS.get(name, (name, None))
+            shifted = row if shift is None else row + shift
+            yield true_name, prefix, shifted, kinds.get(number, "number")
 
 
 def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
@@ -216,15 +218,10 @@ def _centre_and_scale(pos: Array, up: str) -> tuple[F64, float, F64]:
 
 def _pack_picture(picture: U8, scale: float, middle: Array, packer: ArrayPacker) -> Json:
     """Pack an image as JPEG with its corners on the page; its first pixel is the origin."""
-    from matplotlib.image import imsave
+    from PIL import Image
 
     jpeg = io.BytesIO()
-    imsave(
-        jpeg,
-        np.ascontiguousarray(picture),
-        format="jpeg",
-        pil_kwargs={"quality": 80},
-    )
+    Image.fromarray(picture).save(jpeg, "jpeg", quality=80)
     height, width, _ = picture.shape
     corners = np.array([(-0.5, 0.5), (width - 0.5, 0.5 - height)])
     (left, top), (right, bottom) = (corners - middle) * scale

@@ -71,12 +71,11 @@ class PlottableRecord:
         """Return the layer of the edges of nodes, or two of outgoing and incoming edges."""
         incoming, outgoing = self.degrees()
         named = {"outgoing edges": outgoing, "incoming edges": incoming}
-        if not self.is_directed:
+        if self.bonds is not None:
+            named = {"bonds of an atom": outgoing}
+        elif not self.is_directed:
             named = {"edges of a node": outgoing}
-        note = "parallel edges and loops count"
-        return [
-            Scale(name, degrees.astype(np.float32), "", note) for name, degrees in named.items()
-        ]
+        return [Scale(name, degrees.astype(np.float32)) for name, degrees in named.items()]
 
     @property
     def is_formula(self) -> bool:
@@ -114,11 +113,16 @@ class PlottableRecord:
 
     @property
     def edge_text(self) -> str:
-        """Number of edges, and of the pairs of nodes that they join if there are fewer."""
-        edges = self.edge_index.shape[1]
-        pairs = len(self.first_edges())
-        between = f" between {count_with_noun(pairs, 'pair')}" if pairs < edges else ""
-        return f"{count_with_noun(edges, 'edge')}{between}"
+        """Number of edges, or bonds, with the noun."""
+        return count_with_noun(self.edge_count, "edge" if self.bonds is None else "bond")
+
+    @property
+    def edge_count(self) -> int:
+        """Number of edges; an undirected one counts once, although both directions are stored."""
+        sources, targets = self.edge_index
+        if self.is_directed:
+            return len(sources)
+        return (len(sources) + int((sources == targets).sum())) // 2
 
     def first_edges(self) -> I64:
         """Return the position of the first edge of each pair of nodes, (P,), without loops."""

@@ -47,7 +47,7 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
     assert header["key"].startswith("Area_6")
     pairs = header["streets"]["count"] // 2
     assert pairs < 4 * 4_096
-    assert header["edges"] == f"16,384 edges between {pairs:,} pairs"
+    assert header["edges"] == "16,384 edges"
     assert "k=4" in header["options"]
     assert 'id="credit"></p>' in page.read_text("utf-8"), "a sample has no authors"
     expect_success("verify", sample)  # the page next to the card is known
@@ -178,12 +178,14 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
         const fit = symbols.some(({ text }) => text.length > 1) && symbols.every(({ text, size }) =>
           !text || Math.hypot(pen.measureText(text).width, 33) < 70 * size);
         const facts = document.getElementById("facts").textContent;
-        return { closest: small.metre, bond, sides, kinds, lanes: [...lanes], fit,
+        const shifted = ["atomic number", "formal charge"].map((name) => columns.get(name)(0));
+        return { shifted, closest: small.metre, bond, sides, kinds, lanes: [...lanes], fit,
                  edges: streets.length / 2, facts };""",
         tmp_path,
     )
     build = next((home / "built").glob("peptides-func-sample*"))
     record = ShardedDataset(Build(build, read_card(build)))[0]
+    assert shown["shifted"] == [int(record.x[0, 0]) + 1, int(record.x[0, 3]) - 5]
     one_way = record.edge_index[0] < record.edge_index[1]
     expected = Counter(record.edge_attr[one_way, 0].tolist())
     assert expected[1] > 0, "peptides have double bonds"
@@ -196,7 +198,7 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     lanes = Counter(shown["lanes"])
     assert lanes[1] == lanes[2] == expected[1], "a double bond is two lines"
     assert lanes[5] == expected[3], "an aromatic one has a dashed line"
-    assert f"{2 * shown['edges']} edges between {shown['edges']} pairs" in shown["facts"]
+    assert re.search(rf"^\d+ atoms, {shown['edges']} bonds", shown["facts"])
 
 
 def test_a_key_shows_the_next_record(home, tmp_path):

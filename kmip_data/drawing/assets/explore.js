@@ -1,12 +1,13 @@
 // What the reader explores: balls, farthest paths, chosen keys, search, and figures of runs.
 
 const hueOf = (head) => 4 + head;
-const DEGREES = ["edges of a node", "outgoing edges", "incoming edges"]; // layers with the number of edges
+const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
 const LETTER = 0.45; // font size of symbols, of a node's diameter
 const LEAST_LETTER = 11; // CSS pixels
 const INSIDE = 0.63; // of a node's diameter that its symbol takes at most: the rim is from 0.7
 const BARE = 0.75; // size of an atom without a symbol
+const PLACE = ["longitude [°]", "latitude [°]"]; // columns of a city
 let graph, chosen;
 let symbols = []; // text and size of each atom
 const nounWithArticle = () => `${"aeiou".includes(header.node_noun[0]) ? "an" : "a"} ${header.node_noun}`;
@@ -77,7 +78,7 @@ function tell() {
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
-    lines.push(explore.map ? heldKey("ring", within) : heldKey("", neighbourText(node)));
+    lines.push(header.metres ? heldKey("ring", within) : heldKey("", neighbourText(node)));
   }
   if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
@@ -85,16 +86,16 @@ function tell() {
     const far = `The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`;
     const published = `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`;
     lines.push(heldKey("outline", far), same ? "That is the eccentricity, which makes the class." : published);
-  } else if (node >= 0 && explore.map && !explore.lengths && !levels) {
+  } else if (node >= 0 && header.metres && !explore.lengths && !levels) {
     lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
   }
-  if (node >= 0 && explore.map) lines.push(mapLink(node));
+  if (node >= 0 && header.metres) lines.push(mapLink(node));
   $("story").replaceChildren(...lines.map((line) => element("span", {}, line)));
 }
 
 // What each run says of a node, and whether it is right.
 function predictionLines(node) {
-  const { runs = [], map } = header.explore;
+  const { runs = [] } = header.explore;
   const [truth, target] = [named("class"), named("target")];
   const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
   const said = runs.map(({ run, suffix }) => {
@@ -102,7 +103,7 @@ function predictionLines(node) {
     const [guess, value] = [named(`predicted class${suffix}`), named(`prediction${suffix}`)];
     if (truth && guess) {
       const [a, b] = [truth, guess].map(({ codes }) => codes[node]);
-      const off = map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
+      const off = header.metres ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
       const known = truth.labels[a] !== "no class";
       return `${who} ${label(b)}${!known ? "" : a === b ? ": right" : off}`;
     }
@@ -118,7 +119,7 @@ function neighbourText(node) {
   const count = state.ball.size - 1;
   const edges = DEGREES.filter((name) => columns.has(name)).map((name) => {
     const degree = columns.get(name)(node);
-    return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s$|s of a node$/ : / of a node$/, "")}`;
+    return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s( of .*)?$/ : / of .*$/, "")}`;
   });
   return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.`;
 }
@@ -126,7 +127,7 @@ function neighbourText(node) {
 function mapLink(node) {
   const stored = columns.get("osm_id");
   const osm = stored && stored(node) > 0 ? stored : null; // not of every source
-  const [longitude, latitude] = header.degrees.map((name) => columns.get(name)(node).toFixed(6));
+  const [longitude, latitude] = PLACE.map((name) => columns.get(name)(node).toFixed(6));
   const place = osm ? `node/${osm(node)}` : `?mlat=${latitude}&mlon=${longitude}#map=18/${latitude}/${longitude}`;
   const textContent = osm ? `OpenStreetMap node ${osm(node)}` : "On OpenStreetMap";
   return element("a", { href: `https://www.openstreetmap.org/${place}`, textContent, target: "_blank", rel: "noopener noreferrer" });
@@ -316,7 +317,7 @@ function drawHeld(pen) {
       }
     }
   }
-  if (header.explore.map || (wide === 2 && !header.bonds)) {
+  if (header.metres || (wide === 2 && !header.bonds)) {
     for (const [each, hop] of ball) if (hop === header.explore.hops) ring(each);
   }
 

@@ -10,7 +10,7 @@ const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
 function startLegend(layer) {
   state.only.clear();
   [rangeText, wholeText] = [null, ""];
-  const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(" of a node", "") : "neighbours"}`;
+  const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
   $("note").textContent = [layer.note, sizes].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);

@@ -88,7 +88,7 @@ async function startPage() {
   $("within").addEventListener("input", () => describe(state.node >= 0 ? state.node : state.hovered));
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
-  $("key").textContent = records.length === 1 && /^\d+$/.test(header.key) ? "" : (header.key ?? ""); // a number tells one graph from others
+  $("key").textContent = header.key ?? "";
   $("facts").textContent = sizeText();
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
@@ -339,7 +339,7 @@ function shown(layer, node) {
 }
 
 // Three digits; of a place as many as tell intersections apart, a metre.
-const brief = (name, value) => ((header.degrees || []).includes(name) ? value.toFixed(5) : written(value));
+const brief = (name, value) => (PLACE.includes(name) ? value.toFixed(5) : written(value));
 
 // Describe a node; where nodes have ids, at first the one of most neighbours.
 function describe(node) {

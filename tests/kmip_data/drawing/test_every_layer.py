@@ -18,12 +18,17 @@ MOST_NODES = 0.9  #: smallest fraction of nodes with paint at their position
 #: Shares of the canvas and of the nodes that each way to colour paints visibly; first, the page as it opens.
 SHARES = """
 const canvas = document.getElementById("canvas"), gl = canvas.getContext("webgl2");
-const select = document.getElementById("by"), ground = rgba(ink("ground")), clear = Boolean(header.picture);
-const painted = () => {
+const select = document.getElementById("by"), ground = rgba(ink("ground"));
+const read = () => {
   cityMap.drawNow();
   const bytes = new Uint8Array(4 * canvas.width * canvas.height);
   gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
-  const seen = (i) => clear ? bytes[i + 3] > 100 : [0, 1, 2].some((k) => Math.abs(bytes[i + k] - ground[k]) > 40);
+  return bytes;
+};
+document.getElementById("picture").checked = false;
+const painted = () => {
+  const bytes = read();
+  const seen = (i) => [0, 1, 2].some((k) => Math.abs(bytes[i + k] - ground[k]) > 40);
   let count = 0, nodes = 0;
   for (let i = 0; i < bytes.length; i += 4) count += seen(i);
   for (let node = 0; node < x.length; node++) {
@@ -38,7 +43,25 @@ for (const option of [...select.options]) {
   select.dispatchEvent(new Event("change"));
   shares[option.textContent] = painted();
 }
-if (header.picture) { // nodes whose cell has their colour
+if (header.picture) { // edges of which a pixel near the middle has a contrast of 2, and nodes whose cell has their colour
+  document.getElementById("picture").checked = true;
+  const hex = (bytes, i) => `#${[0, 1, 2].map((k) => bytes[i + k].toString(16).padStart(2, "0")).join("")}`;
+  state.lines = false;
+  const without = read();
+  state.lines = true;
+  const lined = read();
+  let lines = 0;
+  for (let i = 0; i < streets.length; i += 2) {
+    const ends = [streets[i], streets[i + 1]].map((node) => cityMap.view.toScreen(x[node], y[node]));
+    const [across, down] = [0, 1].map((k) => Math.floor((ends[0][k] + ends[1][k]) / 2));
+    const isSeen = [-1, 0, 1].some((right) => [-1, 0, 1].some((below) => {
+      const at = 4 * ((canvas.height - 1 - down - below) * canvas.width + across + right);
+      const [low, high] = [without, lined].map((bytes) => luminance(hex(bytes, at))).sort((a, b) => a - b);
+      return (high + 0.05) / (low + 0.05) >= 2;
+    }));
+    lines += isSeen;
+  }
+  shares.lines = [1, lines / (streets.length / 2)];
   const { left, top, right, bottom, cells } = header.picture, pen = cells.getContext("2d");
   const own = named("colour"), colors = onGround(own.colors).map(rgba);
   const isRight = (_, node) => {
@@ -104,6 +127,8 @@ def test_a_page_draws_a_record_of_every_dataset(dataset, tmp_path):
     few = {"limit": 1}
     build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)
     graph = graph_of_record(ShardedDataset(build), 0)
-    edges = "outgoing edges" if dataset == "malnet-tiny" else "edges of a node"
-    expected = [edges, "cells"] if dataset == "pascalvoc-sp" else [edges]
+    edges = {"malnet-tiny": "outgoing edges", "pascalvoc-sp": "edges of a node"}
+    expected = [edges.get(dataset, "bonds of an atom")]
+    if dataset == "pascalvoc-sp":
+        expected += ["lines", "cells"]
     check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, *expected)

@@ -254,7 +254,7 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     titles = [axes.get_title() for axes in axes_of_figure]
     assert len(titles) == 2, "bonds and atoms are not drawn twice, and no panel is empty"
     bonds = edges.shape[1] // 2
-    assert titles[0].startswith(f"chain\n{len(pos)} nodes, {2 * bonds} edges between {bonds} pairs")
+    assert titles[0].startswith(f"chain\n{len(pos)} nodes, {bonds} bonds")
     # Letters of oxygen are red: as high as LABEL_HEIGHT in the picture, half of that in a panel of 110
     # dots an inch.
     red = (picture[..., 0] > 180) & (picture[..., 1] < 60) & (picture[..., 2] < 60)

@@ -74,3 +74,40 @@ def test_edges_between_borders_of_a_lattice_are_stubs(tmp_path):
     )
     assert longest < 0.5
     assert stubs == 2 * (5 + 6)
+
+
+def test_labels_are_nearest_to_their_own_node_and_sizes_follow_the_colours(tmp_path):
+    rng = np.random.default_rng(2)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(24))
+    for node in range(6, 24):  # rows of six nodes, each below the one before
+        above = rng.choice(6, 2, replace=False) + 6 * (node // 6 - 1)
+        graph.add_edges_from((int(source), node) for source in above)
+    names = torch.tensor([list(f"node {node:02d}".encode()) for node in graph], dtype=torch.uint8)
+    shown, sizes, mean = act(
+        page_of(graph, tmp_path, node_id=names),
+        """
+        const pen = CanvasRenderingContext2D.prototype, { fillText } = pen, shown = [];
+        pen.fillText = function (text, left, middle) {
+          const [node, right] = [header.ids.indexOf(text), left + this.measureText(text).width];
+          const away = Array.from(x, (_, other) => {
+            const [across, down] = placeOf(other);
+            const [beside, above] = [Math.max(left - across, across - right, 0), Math.max(Math.abs(down - middle) - 5, 0)];
+            return Math.hypot(beside, above) - (sizeOf(other) * state.diameter) / 2;
+          });
+          shown.push([node, away]);
+          fillText.call(this, text, left, middle);
+        };
+        cityMap.drawNow();
+        const degree = named("incoming edges");
+        colorBy(degree);
+        return [shown, Array.from(x, (_, node) => sizeOf(node)), state.mean];""",
+        tmp_path,
+    )
+    incoming = np.array([graph.in_degree(node) for node in graph])
+    np.testing.assert_allclose(sizes, np.sqrt(incoming / mean).clip(1, 2), rtol=1e-6)
+    assert mean == incoming.mean()
+    assert len(shown) >= 20
+    for node, away in shown:
+        others = np.delete(away, node)
+        assert away[node] < 6 < others.min(), node
