@@ -97,20 +97,20 @@ def write_explorer_page(
     for page_graph, *run_predictions in graphs:
         explore = page_graph.header["explore"]
         explore["curves"] = [{key: run[key] for key in run if key != "influence"} for run in curves]
-        explore["influence"] = []
         predictions = [entry for entry in run_predictions if entry is not None]
         if predictions:
             explore.update(_predictions_for_page(page_graph, predictions))
         if curves:
             page_graph.header["about"] = page_graph.title
     with_influence = [run for run in curves if run.get("influence") is not None]
-    for run in runs_to_compare(with_influence):
-        influence = {
+    graph.header["explore"]["influence"] = [
+        {
             "name": run["name"],
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
             "values": graph.packer.add(run["influence"].log_levels()),
         }
-        graph.header["explore"]["influence"].append(influence)
+        for run in runs_to_compare(with_influence)
+    ]
 
     following = [
         {"header": _graph_header(other), "data": other.packer.to_base64()}
@@ -150,11 +150,9 @@ def _css_variables(style: Style) -> str:
         "pale": style.secondary_color,
         "line": style.line_color,
         "missing": style.missing,
-        "link": style.palette[0],
         "font": f'"{style.font}"',
     }
-    for number, color in enumerate(style.palette):
-        variables[f"hue-{number}"] = color
+    variables |= {f"hue-{number}": color for number, color in enumerate(style.palette)}
     lines = [f"--{name}: {value};" for name, value in variables.items()]
     return f":root {{ {' '.join(lines)} }}"
 

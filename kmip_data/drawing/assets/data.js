@@ -18,6 +18,12 @@ function readColumn(column, array) {
   return (node) => values[codes[node]];
 }
 
+// The ends of each edge next to each other: stored are all first ones, then all second ones.
+function readPairs(ends) {
+  const count = ends.length / 2;
+  return Uint32Array.from(ends, (_, i) => ends[(i >> 1) + (i % 2) * count]);
+}
+
 // The nearest wanted node within `limit` of (px, py), or -1: a million are looked at in a few milliseconds.
 // With depths in space, in front comes before behind: half a reach of depth is as far as `limit` beside it.
 function nearestNode(x, y, px, py, limit, wanted, depth) {

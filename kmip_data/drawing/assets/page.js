@@ -24,7 +24,8 @@ async function startPage() {
   const data = records[record].nextElementSibling;
   array = await readArrays(data.textContent);
   data.remove();
-  [x, y, streets] = [header.x, header.y, header.streets].map(array);
+  [x, y] = [header.x, header.y].map(array);
+  streets = readPairs(array(header.streets));
   z = header.z && array(header.z);
   columns = new Map([...header.layers, ...header.columns].filter(({ values }) => values).map((each) => [each.name, readColumn(each, array)]));
   layers = header.layers.map(readLayer);
@@ -205,6 +206,7 @@ async function startExtras() {
     redraw();
   });
   $("extras").hidden = Boolean(header.metres);
+  if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   const isOneWay = header.one_way && array(header.one_way);
   if (isOneWay && isOneWay.length <= BANDS && !isOneWay.every(Boolean)) {
     const isCrowded = x.some((_, node) => columns.get("incoming edges")(node) > MANY_HEADS);

@@ -51,7 +51,7 @@ def write(build, answer, path, curves=()):
 def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_path):
     header, array = read_page(write(build, answer, tmp_path / "page.html"))
     explore, count = header["explore"], len(city.classes)
-    np.testing.assert_array_equal(array(header["streets"]).reshape(-1, 2).T, city.streets)
+    np.testing.assert_array_equal(array(header["streets"]).reshape(2, -1), city.streets)
     np.testing.assert_array_equal(array(explore["lengths"]), city.lengths)
     assert explore["hops"] == 16
     np.testing.assert_array_equal(np.transpose(header["mass"]), dense_area(city.position))
