@@ -60,8 +60,9 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
 def test_explore_shows_an_entire_city(home, opened):
     expect_success("build", "helsinki", "--sample", "-q")
     result = expect_success("explore", "helsinki", "--sample", "--json").json
-    explore = header_of(type(home)(result["saved"]))["explore"]
-    assert (explore["map"], explore["hops"], explore["curves"]) == (True, 16, [])
+    header = header_of(type(home)(result["saved"]))
+    explore = header["explore"]
+    assert (header["metres"], explore["hops"], explore["curves"]) == (True, 16, [])
     assert "A city is a single graph and is shown completely." in expect_refusal(
         "explore", "helsinki", "--sample", "--record", "0"
     )

@@ -48,7 +48,7 @@ const REST = 0.5; // strength of nodes of no influence: grey, so that the shape 
 function glow(pane, looks) {
   for (let node = 0; node < x.length; node++) {
     const level = levelAt(pane, node);
-    const look = level ? [level, 0.3 + 0.7 * level, 0.7 + 1.1 * level, level ** 2] : [NONE, REST, 0.7, 0];
+    const look = level ? [level, 0.6 + 0.4 * level, 0.7 + 1.1 * level, level ** 2] : [NONE, REST, 0.7, 0];
     looks.set(look, 4 * node);
   }
 }

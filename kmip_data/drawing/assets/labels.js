@@ -22,8 +22,10 @@ function startLabels() {
 function drawLabels(pen) {
   if (!ranked.length || state.layer.levels) return;
   const { width, height } = paneBoxes()[0];
+  const [middle_x, middle_y] = view.toScreen(0, 0);
+  const at = (point) => [middle_x + pointX(point) * view.metre, middle_y - pointY(point) * view.metre];
   const isInSight = ([across, down]) => across > 0 && across < width && down > 0 && down < height;
-  const seen = ranked.filter((node) => passes(node) && isInSight(placeOf(node)));
+  const seen = ranked.filter((node) => passes(node) && isInSight(at(node)));
   if (seen.length > MANY_IN_SIGHT) return;
 
   const columns = Math.ceil(width / CELL);
@@ -42,7 +44,7 @@ function drawLabels(pen) {
 
   // 1. Around each node, squares are its own; those near two nodes are nobody's.
   for (const node of seen) {
-    const [across, down] = placeOf(node);
+    const [across, down] = at(node);
     const reach = radiusOf(node) + CLEAR_OF_OTHERS;
     for (const square of squaresOf(across - reach, down - reach, across + reach, down + reach)) {
       owners[square] = owners[square] === FREE ? node : TAKEN;
@@ -58,7 +60,7 @@ function drawLabels(pen) {
     if (!state.lines || !(isSeen[from] || isSeen[to])) continue;
     for (const line of routes.get(edge) || [[from, to]]) {
       for (let i = 1; i < line.length; i++) {
-        const [[ax, ay], [bx, by]] = [placeOf(line[i - 1]), placeOf(line[i])];
+        const [[ax, ay], [bx, by]] = [at(line[i - 1]), at(line[i])];
         const steps = Math.ceil(Math.hypot(bx - ax, by - ay) / CELL);
         for (let step = 0; step <= steps; step++) {
           const [across, down] = [ax + ((bx - ax) * step) / steps, ay + ((by - ay) * step) / steps];
@@ -66,7 +68,7 @@ function drawLabels(pen) {
         }
       }
       if (!isOneWay || !isOneWay[edge]) continue;
-      const [tip, behind] = [placeOf(to), placeOf(line.at(-2))];
+      const [tip, behind] = [at(to), at(line.at(-2))];
       const share = (radiusOf(to) + 6) / Math.max(Math.hypot(behind[0] - tip[0], behind[1] - tip[1]), 1);
       const [across, down] = tip.map((at, i) => at + share * (behind[i] - at));
       take(squaresOf(across - 4, down - 4, across + 4, down + 4));
@@ -85,18 +87,20 @@ function drawLabels(pen) {
     const id = header.ids[node];
     const text = id.length > LETTERS ? `${id.slice(0, LETTERS - 1)}…` : id;
     const long = pen.measureText(text).width;
-    const [across, down] = placeOf(node);
+    const [across, down] = at(node);
     const radius = around ? ringRadius(node) : radiusOf(node);
     const [far, near] = [radius + GAP, 0.7 * radius + GAP];
     let [best, least, covered] = [null, Infinity, []];
     SIDES.forEach(([right, up], order) => {
       const beside = up ? near : far;
-      const left = right ? across + (right > 0 ? beside : -beside - long) : across - long / 2;
+      const centred = Math.min(Math.max(across - long / 2, 2), width - long - 2);
+      const left = right ? across + (right > 0 ? beside : -beside - long) : centred;
       const middle = down - up * ((right ? near : far) + HALF_LINE);
+      if (left < 0 || left + long > width) return;
       const squares = squaresOf(left, middle - HALF_LINE, left + long, middle + HALF_LINE);
+      if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
       const cost = order + squares.reduce((sum, square) => sum + crossed[square], 0);
-      const isFree = left >= 0 && left + long <= width && squares.every((square) => owners[square] === FREE || owners[square] === node);
-      if (isFree && cost < least) [best, least, covered] = [[left, middle], cost, squares];
+      if (cost < least) [best, least, covered] = [[left, middle], cost, squares];
     });
     if (!best) continue;
     take(covered);

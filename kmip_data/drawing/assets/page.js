@@ -248,7 +248,7 @@ function drawNow() {
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
   const apart = (z ? 1.1 : header.bonds ? 0.55 : 0.35) * usual * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 22);
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 20);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
   // A street is two fifths of a node wide, an edge a fifth, a bond, whose atoms are larger, a ninth. Edges that

@@ -43,7 +43,7 @@ for (const option of [...select.options]) {
   select.dispatchEvent(new Event("change"));
   shares[option.textContent] = painted();
 }
-if (header.picture) { // edges of which a pixel near the middle has a contrast of 2, and nodes whose cell has their colour
+if (header.picture) { // edges that have a contrast of 2 near their middle, and nodes whose cell has their colour
   document.getElementById("picture").checked = true;
   const hex = (bytes, i) => `#${[0, 1, 2].map((k) => bytes[i + k].toString(16).padStart(2, "0")).join("")}`;
   state.lines = false;

@@ -92,7 +92,8 @@ def test_labels_are_nearest_to_their_own_node_and_sizes_follow_the_colours(tmp_p
           const [node, right] = [header.ids.indexOf(text), left + this.measureText(text).width];
           const away = Array.from(x, (_, other) => {
             const [across, down] = placeOf(other);
-            const [beside, above] = [Math.max(left - across, across - right, 0), Math.max(Math.abs(down - middle) - 5, 0)];
+            const beside = Math.max(left - across, across - right, 0);
+            const above = Math.max(Math.abs(down - middle) - 5, 0);
             return Math.hypot(beside, above) - (sizeOf(other) * state.diameter) / 2;
           });
           shown.push([node, away]);
