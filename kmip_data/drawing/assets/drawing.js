@@ -156,7 +156,7 @@ const FRAGMENT = `#version 300 es
     vec3 edge = rim > 0.0 && !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
     if (deep > 0.0) { // a ball in light from above
       vec3 normal = vec3(gl_PointCoord * 2.0 - 1.0, sqrt(max(1.0 - radius * radius, 0.0)));
-      color.rgb *= 0.7 + 0.3 * max(dot(normal, vec3(-0.4, -0.5, 0.77)), 0.0);
+      color.rgb *= 0.6 + 0.4 * max(dot(normal, vec3(-0.4, -0.5, 0.77)), 0.0);
     } else if (across > 5.0) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
     color.rgb = mix(base, color.rgb, solid); // what is dimmed hides edges
     color.a *= soft;
@@ -193,7 +193,6 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const places = new Float32Array(4 * ROW * rows(points));
   const heads = new Uint32Array(points); // that end in each node
   for (let e = 1; e < pairs.length; e += 2) if (pairs[e] >>> 28 === ONE_WAY) heads[pairs[e] & 0x0fffffff]++;
-  gl.enable(gl.BLEND);
   gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
   gl.enable(gl.DEPTH_TEST);
   gl.depthFunc(gl.LEQUAL);
@@ -276,6 +275,10 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
       for (const [mode, kind, number] of all) {
         gl.uniform1i(at("mode"), mode);
         gl.depthMask(mode === NODES); // light and edges hide no node
+        // In space, a half transparent rim would hide what is behind it: samples are covered or not.
+        const isBall = deep && mode === NODES;
+        gl[isBall ? "disable" : "enable"](gl.BLEND);
+        gl[isBall ? "enable" : "disable"](gl.SAMPLE_ALPHA_TO_COVERAGE);
         if (number) gl.drawArrays(kind, 0, number);
       }
     });
