@@ -97,12 +97,12 @@ def write_explorer_page(
     for page_graph, *run_predictions in graphs:
         explore = page_graph.header["explore"]
         explore["curves"] = [{key: run[key] for key in run if key != "influence"} for run in curves]
-        predictions = [entry for entry in run_predictions if entry is not None]
+        predictions = [entry for entry in run_predictions if entry]
         if predictions:
             explore.update(_predictions_for_page(page_graph, predictions))
         if curves:
             page_graph.header["about"] = page_graph.title
-    with_influence = [run for run in curves if run.get("influence") is not None]
+    with_influence = [run for run in curves if run.get("influence")]
     graph.header["explore"]["influence"] = [
         {
             "name": run["name"],
