@@ -73,9 +73,9 @@ def command(
 ) -> None:
     """Draw records of a build, or the map of a city.
 
-    Each record is one row. It shows the nodes by class, the edges, the degrees of the nodes, and
-    the classes or the label among the labels of all graphs. Superpixels are drawn over their picture,
-    and molecules by RDKit. A city is drawn as maps: by class and by split. In any
+    Graphs stand next to each other, with nodes in the colours of their class or target, or else of
+    their number of edges; legends count classes, and labels of all graphs. Superpixels are drawn over
+    their picture, and molecules by RDKit. A city is drawn as maps: by class and by split. In any
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
     if output is not None:

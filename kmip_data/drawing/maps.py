@@ -6,26 +6,21 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
+from kmip_data.drawing.graph_panels import set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
-from kmip_data.drawing.plotted_layers import (
-    draw_legend,
-    legend_grid,
-    node_colors,
-    set_wrapped_title,
-)
+from kmip_data.drawing.pictures import Cell, draw_cells
+from kmip_data.drawing.plotted_layers import class_legend, node_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
     current_style,
-    in_current_style,
-    new_figure,
-    save_figure,
     sequential_colors,
 )
 from kmip_data.errors import UsageError
@@ -40,10 +35,6 @@ from kmip_data.text import count_with_noun, format_parameters
 
 EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
-LONGEST_SIDE = 8.0  #: inches of a map, at most
-PAGE_MARGIN = 0.15  #: inches
-MIN_PANEL_WIDTH = 2.8  #: inches of the longest entry of a legend
-LEGEND_ROW = 0.19  #: inches
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
@@ -180,69 +171,50 @@ def city_layers(city: CityMap) -> list[Layer]:
     return layers
 
 
-@in_current_style()
 def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     """Draw a map of streets (lines) and intersections (points) for each of ``layers``.
 
-    Tall maps stand side by side, wide ones one below the other. Every map has a legend and a scale
-    bar; north is up.
+    Every map has a legend and a scale bar; north is up.
     """
-    # 1. Create the figure.
-    low, high = _map_corners(city.position)
-    width, height = LONGEST_SIDE * (high - low) / (high - low).max()
-    columns = len(layers) if height > width else 1
-    page_width = current_style().max_width - 2 * PAGE_MARGIN
-    width = min(width, page_width / columns)
-    height = width * (high - low)[1] / (high - low)[0]
-    legend_rows = max(legend_grid(layer, width)[1] for layer in layers)
+    low, high = dense_area(city.position)
+    across, up = np.maximum(high - low, 0.25 * (high - low).max())  # a village along one street
+    facts = []
     step = -(-len(city.position) // MAX_POINTS)
-    footer = ATTRIBUTION
     if step > 1:
-        footer += f"; one of {step} intersections and streets is drawn"
+        facts.append(f"one of {step} intersections and streets is drawn")
     outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
     if outside:
-        footer += f"; {count_with_noun(outside, 'intersection')} outside the map"
+        facts.append(f"{count_with_noun(outside, 'intersection')} outside the map")
     is_detour = streets_longer_than_drawn(city)
     if is_detour.any():
-        footer += f"; dashed: streets over {MAX_DETOUR:g} times as long as the line"
-    rows = len(layers) // columns
-    panel_width = min(max(width, MIN_PANEL_WIDTH), page_width / columns)
-    figure = new_figure(
-        columns * panel_width,
-        rows * (height + LEGEND_ROW * legend_rows + 0.5) + 0.8,  # titles and footer
-        title=city.title,
-        footer=footer,
-    )
-    figure.set_layout_engine("compressed")
-
-    # 2. Choose a point size so that points nearly touch in a city of even density.
-    position = city.position[::step]
-    area_per_point = 72.0**2 * width * height / len(position)
-    area = min(14.0, max(0.8, 0.3 * area_per_point))
-    straight, detours = (
+        facts.append(f"dashed: streets over {MAX_DETOUR:g} times as long as the line")
+    lines = [
         edge_line_with_gaps(city.position, city.streets[:, mask][:, ::step])
         for mask in (~is_detour, is_detour)
-    )
-    line_width = min(0.7, 0.35 * math.sqrt(area))
+    ]
 
-    # 3. Draw one panel per layer: streets below, points above, the legend next to them.
-    for number, layer in enumerate(layers, start=1):
-        axes = figure.add_subplot(rows, columns, number)
-        axes.set(
-            xlim=(low[0], high[0]),
-            ylim=(low[1], high[1]),
-            aspect="equal",
-        )
-        axes.set_axis_off()
-        set_wrapped_title(axes, panel_width, f"{layer.name}: {layer.note}")
-        style = {"color": current_style().line_color, "linewidth": line_width, "zorder": 1}
-        axes.plot(*straight, **style)
-        axes.plot(*detours, dashes=(4, 3), **style)
+    def draw(axes: Axes, layer: Categories, size: F64) -> None:
+        set_limits(axes, np.array([low, high]), size)
+        # Points nearly touch in a city of even density.
+        position = city.position[::step]
+        area = float(np.clip(0.3 * 72**2 * np.prod(size) / len(position), 0.8, 14))
+        width = min(0.7, 0.35 * math.sqrt(area))
+        style = {"color": current_style().line_color, "linewidth": width, "zorder": 1}
+        axes.plot(*lines[0], **style)
+        axes.plot(*lines[1], dashes=(4, 3), **style)
         colors = node_colors(layer, len(city.position))[::step]
         axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
-        draw_legend(axes, layer, width)
-        _draw_scale_bar(axes, high[0] - low[0])
-    save_figure(figure, path, bbox_inches="tight", pad_inches=PAGE_MARGIN)
+        _draw_scale_bar(axes, across)
+
+    draw_cells(
+        [Cell(layer.name, layer.note, [partial(draw, layer=layer)], []) for layer in layers],
+        path,
+        shape=up / across,
+        side=[class_legend(layer.name, layer) for layer in layers],
+        title=city.title,
+        notes="; ".join(facts),
+        footer=ATTRIBUTION,
+    )
 
 
 def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
@@ -293,16 +265,6 @@ def streets_longer_than_drawn(city: CityMap) -> Array:
     starts, ends = city.position[city.streets]
     straight = np.linalg.norm(ends - starts, axis=1)
     return np.asarray(city.lengths > MAX_DETOUR * straight + 1)
-
-
-def _map_corners(position: F64) -> tuple[F64, F64]:
-    """Return the corners of the map, with a margin for the scale bar at the bottom."""
-    low, high = dense_area(position)
-    longest = max(float((high - low).max()), 1.0)
-    # Extend the short side for a village along one street.
-    extension = np.maximum(0.25 * longest - (high - low), 0) / 2
-    margin = 0.02 * longest
-    return low - extension - [margin, margin + 0.06 * longest], high + extension + margin
 
 
 def _draw_scale_bar(axes: Axes, across: float) -> None:

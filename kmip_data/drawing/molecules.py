@@ -14,9 +14,9 @@ from kmip_data.drawing.style import CPK_COLORS, current_style, element_colors
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 
 ZINC_ATOM = "atom type"  #: the only atom field of ZINC
-IMAGE_SIZE = (1900, 800)  #: pixels of a molecule's image, twice its panel
-BOND_LENGTH = 115  #: length of a bond of a small molecule, in these pixels
-LABEL_HEIGHT = 24  #: minimum height of atom labels, in these pixels
+BOND_LENGTH = 100  #: pixels of a bond by default
+LETTER_HEIGHT = 37  #: pixels of a letter, unless bonds are short
+PIXELS_PER_INCH = 300
 BONDS = ("single", "double", "triple", "aromatic")  #: in the order of Open Graph Benchmark
 #: Symbols of the elements by atomic number; the first stands for any other atom, as in RDKit.
 _SYMBOLS = (
@@ -90,12 +90,15 @@ def _parse_zinc_atom(name: str) -> Atom:
 
 
 def draw_molecule(
-    atoms: Sequence[Atom], edge_index: I64, bond_type_codes: I64
+    atoms: Sequence[Atom],
+    edge_index: I64,
+    bond_type_codes: I64,
+    bond_length: int = BOND_LENGTH,
 ) -> tuple[U8, F64] | None:
     """Draw a molecule from its atoms and the types (E,) of its bonds, listed in both directions.
 
-    Returns an image (H, W, 3) and the column and row of each atom (N, 2); ``None`` without RDKit.
-    The longest axis of the molecule is horizontal.
+    Returns an image (H, W, 3), as large as the molecule, and the column and row of each atom (N, 2);
+    ``None`` without RDKit. The longest axis of the molecule is horizontal.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.image import imread
@@ -124,12 +127,12 @@ def draw_molecule(
             molecule.AddBond(a, b, bond_types.get(bond_type, bond.UNSPECIFIED))
 
     # 2. Set colours and sizes from the style.
-    drawer = rdMolDraw2D.MolDraw2DCairo(*IMAGE_SIZE)
+    drawer = rdMolDraw2D.MolDraw2DCairo(-1, -1)  # as large as the molecule
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
-    options.minFontSize = LABEL_HEIGHT
-    options.bondLineWidth = 3
-    options.fixedBondLength = BOND_LENGTH
+    options.fixedFontSize = min(LETTER_HEIGHT, bond_length // 2)
+    options.bondLineWidth = 4
+    options.scalingFactor = bond_length / 1.5  # pixels of an ångström in RDKit's drawings
     options.padding = 0.01
     options.flagCloseContactsDist = -1  # no red marks on overlapping atoms
     if current_style().text_color > current_style().background_color:

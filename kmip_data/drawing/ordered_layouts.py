@@ -17,7 +17,10 @@ MIN_LAYERS = 3
 MAX_LAYERS = 100
 MAX_SPAN = 2.5  #: mean number of layers that an edge leads down
 MIN_SIDE = 4  #: rows and columns of a lattice; a complete graph of nine nodes has three of each
-LATTICE = "a lattice, row by row"  #: first words about the positions of a lattice
+#: First words about computed positions.
+LATTICE = "a lattice, row by row"
+LAYERS = "in layers along the edges"
+SPRINGS = "positions by springs, not from the data"
 STUB_LENGTH = 0.45  #: of an edge that leaves a lattice at a border
 SWEEPS = 8  #: passes over the layers that move nodes towards their neighbours
 
@@ -38,8 +41,8 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         return positions, origin
     layers, obstacle = layers_of_nodes(edge_index, nodes)
     if layers is not None:
-        return _layered_positions(edge_index, layers), "in layers along the edges"
-    return spring_layout(edge_index, nodes), f"positions by springs, not from the data{obstacle}"
+        return _layered_positions(edge_index, layers), LAYERS
+    return spring_layout(edge_index, nodes), f"{SPRINGS}{obstacle}"
 
 
 def stubs_beyond_borders(segments: F64) -> F64:

@@ -12,6 +12,7 @@ import numpy as np
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import (
+    Atom,
     atoms_from_features,
     bond_types_from_features,
     draw_molecule,
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-MAX_EDGES_PER_NODE = (
-    4  #: with more, a mesh looks solid: a fixed sample is drawn, and the title says so
-)
-EDGE_LIMITS = (2_000, 40_000)  #: as many edges are always, and at most, drawn
+MAX_EDGES = 20_000  #: with more, only every second, third … is drawn
 BY_RDKIT = "drawn by RDKit"
 ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 
@@ -47,6 +45,7 @@ class PlottableRecord:
     y: I64 | None  #: (N,), class of each node, −1 if unknown; None if nodes have no classes
     edge_index: I64  #: (2, E), row 0 sources and row 1 targets
     picture: U8 | None = None  #: (H, W, 3), image below the nodes; ``pos`` is (column, −row)
+    atoms: Sequence[Atom] = ()  #: (N,) atoms of a molecule with positions by RDKit
     position_source: str = ""  #: origin of computed positions; empty for stored ones
     label: str = ""  #: formatted label of the graph, or empty
     label_name: str = ""  #: name of the column of labels in the user's files
@@ -79,8 +78,8 @@ class PlottableRecord:
 
     @property
     def is_formula(self) -> bool:
-        """True if a molecule's picture shows everything: atoms have no labels."""
-        return self.bonds is not None and self.y is None
+        """True if a molecule's formula shows everything: atoms have no labels."""
+        return self.bonds is not None and self.y is None and self.values is None
 
     @property
     def is_picture(self) -> bool:
@@ -100,11 +99,6 @@ class PlottableRecord:
         sources, targets = self.edge_index
         return ~np.isin(sources * nodes + targets, targets * nodes + sources)
 
-    @property
-    def is_regular(self) -> bool:
-        """True if all nodes have equally many incoming and outgoing edges, and some."""
-        return bool(self.edge_index.size) and not np.ptp(self.degrees())
-
     def degrees(self) -> tuple[I64, I64]:
         """Return in-degree and out-degree of each node, int64 ``(N,)``."""
         sources, targets = self.edge_index
@@ -113,16 +107,12 @@ class PlottableRecord:
 
     @property
     def edge_text(self) -> str:
-        """Number of edges, or bonds, with the noun."""
-        return count_with_noun(self.edge_count, "edge" if self.bonds is None else "bond")
-
-    @property
-    def edge_count(self) -> int:
-        """Number of edges; an undirected one counts once, although both directions are stored."""
+        """Number of edges or bonds; an undirected one counts once, although it is stored twice."""
         sources, targets = self.edge_index
-        if self.is_directed:
-            return len(sources)
-        return (len(sources) + int((sources == targets).sum())) // 2
+        count = len(sources)
+        if not self.is_directed:
+            count = (count + int((sources == targets).sum())) // 2
+        return count_with_noun(count, "edge" if self.bonds is None else "bond")
 
     def first_edges(self) -> I64:
         """Return the position of the first edge of each pair of nodes, (P,), without loops."""
@@ -130,15 +120,11 @@ class PlottableRecord:
         first: I64 = np.unique(low * len(self.pos) + high, return_index=True)[1]
         return np.asarray(first[(low != high)[first]])
 
-    def sample_edges(self) -> tuple[I64, float]:
-        """Return one edge (2, E') of each pair of nodes, or of a fixed sample, and its fraction."""
+    def sample_edges(self) -> tuple[I64, int]:
+        """Return one edge (2, E') of each pair of nodes, or of every second, third … pair, and the step."""
         first = self.first_edges()
-        count = len(first)
-        limit = np.clip(MAX_EDGES_PER_NODE * len(self.pos), *EDGE_LIMITS)
-        if count > limit:
-            generator = np.random.Generator(np.random.PCG64(0))
-            first = np.sort(generator.choice(first, size=limit, replace=False))
-        return self.edge_index[:, first], len(first) / max(count, 1)
+        step = -(-len(first) // MAX_EDGES) or 1
+        return self.edge_index[:, first[::step]], step
 
 
 def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:
@@ -172,15 +158,12 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         label_value = values[labels.attribute][0]
         label = label_text(labels, label_value, dataset.class_names)
 
-    pos, picture, source = _node_positions(
-        schema,
-        values,
-        edge_index,
-        nodes,
-    )
+    pos, source = _node_positions(schema, values, edge_index, nodes)
     bonds = None
+    atoms: Sequence[Atom] = ()
     fields = _feature_names(schema)
     if source == BY_RDKIT:
+        atoms = atoms_from_features(fields, values["x"]) or ()
         bonds = bond_types_from_features(fields, values["edge_attr"])
     own_colors = None
     if fields:
@@ -191,7 +174,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         pos=pos.astype(np.float64),
         y=y,
         edge_index=edge_index,
-        picture=picture,
+        atoms=atoms,
         position_source=source,
         label=label,
         label_name=labels.doc if labels and dataset.card.sources else "",
@@ -244,8 +227,8 @@ def _node_positions(
     values: Values,
     edge_index: I64,
     nodes: int,
-) -> tuple[Array, U8 | None, str]:
-    """Return positions, an image behind them, and the origin of computed positions."""
+) -> tuple[Array, str]:
+    """Return positions and the origin of computed ones."""
     from kmip_data.drawing.ordered_layouts import arrange
 
     # 1. Row and column of superpixels; rows of an image go down.
@@ -256,12 +239,12 @@ def _node_positions(
             if field.startswith("row") and following.startswith("column"):
                 pair = values[column.attribute][:, number : number + 2]
                 row, across = pair.astype(np.float64).T
-                return np.column_stack([across, -row]), None, ""
+                return np.column_stack([across, -row]), ""
 
     # 2. Stored positions, 2D or 3D.
     pos = values.get("pos")
     if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
-        return pos, None, ""
+        return pos, ""
 
     # 3. Features x and y, and z if it follows.
     fields = _feature_names(schema)
@@ -270,7 +253,7 @@ def _node_positions(
     for axes in ("xyz", "xy"):
         end = start + len(axes)
         if names[start:end] == [*axes]:
-            return values["x"][:, start:end], None, f"positions by columns {', '.join(axes)}"
+            return values["x"][:, start:end], f"positions by columns {', '.join(axes)}"
 
     # 4. Positions computed by RDKit, or from the edges alone.
     atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
@@ -278,10 +261,8 @@ def _node_positions(
         bond_types = bond_types_from_features(fields, values["edge_attr"])
         drawn = draw_molecule(atoms, edge_index, bond_types)
         if drawn is not None:
-            picture, pixels = drawn
-            return pixels * (1, -1), picture, BY_RDKIT
-    computed, origin = arrange(edge_index, nodes)
-    return computed, None, origin
+            return drawn[1] * (1, -1), BY_RDKIT
+    return arrange(edge_index, nodes)
 
 
 def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
@@ -312,7 +293,6 @@ class Labels:
     """Labels of all graphs of a build, to compare a record's label with."""
 
     names: tuple[str, ...]  #: names of the classes, or of the targets
-    unit: str
     counts: I64 | None = None  #: (C,) number of graphs of each class
     values: F32 | None = None  #: (G, T) targets of each graph
 
@@ -325,12 +305,12 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     if column.num_classes:
         facts = BuildFacts(dataset.card)
         counts = np.array(facts.class_counts, np.int64)
-        return Labels(tuple(facts.class_names), column.unit, counts) if counts.size else None
+        return Labels(tuple(facts.class_names), counts) if counts.size else None
     values = label_values(dataset, column).reshape(len(dataset), -1)
     names = column.fields
     if not names and values.shape[1] > 1:
         names = tuple(map(str, range(values.shape[1])))
-    return Labels(names, column.unit, values=values.astype(np.float32))
+    return Labels(names, values=values.astype(np.float32))
 
 
 def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:

@@ -1,29 +1,33 @@
-"""Draw layers with matplotlib: colours of nodes, colour bars and legends."""
+"""Draw layers with matplotlib: colours of nodes, and legends with bars or histograms."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kmip_data.arrays import F64, Array
 from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
+from kmip_data.drawing.plottable_record import Labels, PlottableRecord, number_text
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
-    PLAIN_NUMBER,
     Axes,
     current_style,
     diverging_colors,
+    label_plain_ticks,
     sequential_colors,
 )
 
-MAX_NAME_LETTERS = 26  #: letters of a name beside a bar or in a legend
-MARKER_LETTERS = 5  #: width of a marker and the gaps around an entry of a legend
+MAX_NAME_LETTERS = 26  #: letters of a name
 NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
-MAX_LEGEND_ROWS = 24  #: with more entries, only every second, third … is shown
-NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))  #: right, left, above and below a point
+MAX_BARS = 24  #: more classes are not listed
+BAR_LINES = 1.2  #: distance of bars in lines of text
+VALUE_BINS = 20  #: bars of a histogram
+HISTOGRAM_LINES = 4.5  #: lines of text that a histogram is high
+TICK_LINES = 1.2  #: lines of the numbers below it
 
 
 def node_colors(layer: Layer | None, count: int) -> F64:
@@ -55,99 +59,112 @@ def _scalar_mappable(limits: ColorLimits) -> Any:
     return ScalarMappable(norm(limits.low, limits.high), ListedColormap(colors))
 
 
-def draw_color_bar(axes: Axes, layer: Scale) -> Any:
-    """Fill ``axes`` with the colour bar of a scale, and return it; ends that values exceed are pointed."""
-    return axes.figure.colorbar(
-        _scalar_mappable(layer.limits),
-        cax=axes,
-        orientation="horizontal",
-        label=layer.label,
-        format=PLAIN_NUMBER,
-        extend=layer.limits.open_ends,
-    )
-
-
-def set_wrapped_title(axes: Axes, inches: float, *lines: str) -> None:
-    """Set the title of a panel to the lines that are not empty, wrapped to a width in inches."""
-    letters = int(inches * current_style().letters_per_inch)
-    wrapped = [textwrap.fill(line, letters) for line in lines if line]
-    axes.set_title("\n".join(wrapped))
-
-
-def shorten_middle(name: str) -> str:
+def shorten_middle(name: str, letters: int = MAX_NAME_LETTERS) -> str:
     """Shorten a long name in its middle, because names often differ at the end.
 
     >>> shorten_middle("a very long name of a class, number 17")
     'a very long n…ss, number 17'
     """
-    half = MAX_NAME_LETTERS // 2
-    return name if len(name) <= MAX_NAME_LETTERS else f"{name[:half]}…{name[-half:]}"
+    half = letters // 2
+    return name if len(name) <= letters else f"{name[:half]}…{name[-half:]}"
 
 
-def add_names(axes: Axes, places: Array, names: Sequence[str], gap: float) -> None:
-    """Write names next to points (N, 2) where there is room, those of the first points first.
+@dataclass(frozen=True)
+class Legend:
+    """An explanation of colours or labels in a panel below a heading."""
 
-    ``gap`` is the distance from a point in typographic points. The layout of the figure must be
-    final, because room is measured in pixels.
-    """
-    from matplotlib.patheffects import withStroke
-    from matplotlib.transforms import Bbox
+    heading: str
+    lines: float  #: height of the panel in lines of text
+    draw: Callable[[Axes], None]  #: fills the panel
+    lines_below: float = 0  #: lines of numbers below the panel
 
-    figure = axes.figure
-    room = axes.get_position(original=True).transformed(figure.transFigure)
-    style = {
-        "textcoords": "offset points",
-        "fontsize": NOTE_FONT_SIZE,
-        "path_effects": [withStroke(linewidth=2, foreground=current_style().background_color)],
-        "zorder": 4,
-    }
-    radius = (gap - 1) * figure.dpi / 72
-    pixels = axes.transData.transform(places)
-    taken = [Bbox([pixel - radius, pixel + radius]) for pixel in pixels]
-    for name, place in zip(names, places, strict=False):
-        for across, up in NAME_SIDES:
-            text = axes.annotate(
-                shorten_middle(name),
-                place,
-                xytext=(gap * across, gap * up),
-                ha=("center", "left", "right")[across],
-                va=("center", "bottom", "top")[up],
-                **style,
-            )
-            text.set_in_layout(False)
-            box = text.get_window_extent()
-            is_inside = room.contains(*box.min) and room.contains(*box.max)
-            if is_inside and not box.count_overlaps(taken):
-                taken.append(box)
-                break
-            text.remove()
+    @property
+    def height(self) -> float:
+        """Lines of text with the heading and a gap."""
+        return self.lines + self.lines_below + 2
 
 
-def draw_legend(axes: Axes, layer: Categories, width: float) -> None:
-    """Draw the categories with their counts below ``axes``, which are ``width`` inches wide."""
-    from matplotlib.lines import Line2D
-
-    columns, rows = legend_grid(layer, width)
-    step = -(-len(layer.labels) // (columns * rows))
-    handles = []
-    for text, color in [*zip(_legend_texts(layer), layer.colors, strict=True)][::step]:
-        handle = Line2D([], [], color=color, label=text, marker="o", linestyle="", markersize=7)
-        handles.append(handle)
-    axes.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        ncols=columns,
-    )
+def class_legend(heading: str, layer: Categories) -> Legend:
+    """Return bars of the nodes of each class that has any."""
+    counts = np.array(layer.counts)
+    shown = np.flatnonzero(counts)
+    names = np.array(layer.labels)[shown]
+    return _bar_legend(heading, names, counts[shown], np.array(layer.colors)[shown])
 
 
-def legend_grid(layer: Categories, width: float) -> tuple[int, int]:
-    """Return the columns and rows of :func:`draw_legend`."""
-    letters = max(map(len, _legend_texts(layer))) + MARKER_LETTERS
-    columns = max(1, int(width * NOTE_LETTERS * current_style().letters_per_inch / letters))
-    return columns, min(-(-len(layer.labels) // columns), MAX_LEGEND_ROWS)
+def _bar_legend(
+    heading: str, names: Array, counts: Array, colors: Array, numbers: Sequence[str] = ()
+) -> Legend:
+    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the count."""
+    numbers = numbers or [f"{count:,}" for count in counts]
+    rows = range(min(len(names), MAX_BARS))
+    if len(names) > MAX_BARS:
+        heading = f"{heading}, {MAX_BARS} of {len(names)}"
+
+    def draw(axes: Axes) -> None:
+        axes.set_axis_off()
+        axes.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
+        style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
+        width = axes.get_window_extent().width / axes.figure.dpi  # inches
+        letters = int(0.65 * width * NOTE_LETTERS * current_style().letters_per_inch)
+        texts = [
+            axes.text(0, row, shorten_middle(str(names[row]), letters), **style) for row in rows
+        ]
+        start = max(text.get_window_extent().width for text in texts)
+        start = start / axes.get_window_extent().width + 0.03
+        lengths = (0.8 - start) * counts[:MAX_BARS] / max(1, counts.max())
+        axes.barh(rows, lengths, height=0.7, left=start, color=colors[:MAX_BARS])
+        for row, length in enumerate(lengths):
+            axes.text(start + length + 0.02, row, numbers[row], **style)
+
+    return Legend(heading, BAR_LINES * len(rows), draw)
 
 
-def _legend_texts(layer: Categories) -> list[str]:
-    named = zip(layer.labels, layer.counts, strict=True)
-    return [f"{shorten_middle(label)}  ({count:,})" for label, count in named]
+def value_legend(layer: Scale) -> Legend:
+    """Return a histogram of the nodes' values in their colours."""
+    heading = f"colour: {layer.label}, {layer.limits.least:.3g} to {layer.limits.most:.3g}"
+    return Legend(heading, HISTOGRAM_LINES, partial(_draw_histogram, layer=layer), TICK_LINES)
+
+
+def _draw_histogram(axes: Axes, layer: Scale) -> None:
+    """Draw the share of nodes by value over all colours; bars at the ends have what lies beyond."""
+    limits = layer.limits
+    mappable = _scalar_mappable(limits)
+    ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, VALUE_BINS + 1)))
+    finite = layer.values[np.isfinite(layer.values)].clip(limits.low, limits.high)
+    is_whole = limits.low == limits.high or not (finite % 1).any()
+    if is_whole:  # a bar for each number, or for several
+        ends = np.unique(np.rint(np.append(ends, limits.high + 1) - limits.low)) + limits.low
+    counts, _ = np.histogram(finite, ends)
+    strip = -0.12 * max(1, counts.max())
+    middles = ends[:-1] if is_whole else (ends[1:] + ends[:-1]) / 2
+    colors = mappable.to_rgba(middles.clip(limits.low, limits.high))
+    for heights, bottom in ((counts, 0), (strip, strip / 2)):
+        axes.bar(ends[:-1], heights, np.diff(ends), bottom, align="edge", color=colors)
+    axes.set(xlim=ends[[0, -1]], yticks=[], xscale="log" if limits.is_log else "linear")
+    axes.spines[:].set_visible(False)
+    label_plain_ticks(axes.xaxis)
+
+
+def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:
+    """Return the classes of all graphs with those of ``records`` marked, unless they are equally many."""
+    if labels is None or labels.counts is None or not np.ptp(labels.counts):
+        return []
+    is_shown = np.zeros(len(labels.names), bool)
+    for record in records:
+        value = np.asarray(record.label_value)
+        is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
+    style = current_style()
+    colors = np.where(is_shown, style.palette[0], style.line_color)
+    heading = f"{records[0].label_name or 'label'}, all graphs (blue: shown here)"
+    return [_bar_legend(heading, np.array(labels.names), labels.counts, colors)]
+
+
+def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:
+    """Return the targets of a record, with the share of all graphs whose ``values`` (G, T) are smaller."""
+    targets = np.asarray(record.label_value).reshape(-1)
+    names = np.array(labels.names or [record.label_name or "label"])
+    numbers = [number_text(target) for target in targets.tolist()]
+    colors = np.full(len(names), current_style().palette[0])
+    ranks = (values < targets).mean(axis=0)
+    return _bar_legend("bars: share of graphs with a smaller value", names, ranks, colors, numbers)

@@ -35,17 +35,17 @@ DARK_PALETTE = (
     "#db99bb", "#978f69", "#047708", "#81604f", "#d5389b", "#9ac41a", "#ada9f2", "#fa6671",
     "#edb371", "#76af95", "#2a6d85", "#b93e0a", "#6d79a8", "#13a93a", "#d96df9", "#a36f7f",
 )  # fmt: skip
-#: Colours of ordered values on light backgrounds, from low to high: nine steps from violet over blue
-#: and green to yellow. Lightness increases (L* 14 to 75), so that the order survives colour blindness
-#: and grey prints; hues were searched to maximise the CIEDE2000 distance of neighbours among ten (12).
+#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over blue,
+#: magenta and red to yellow. Lightness increases (L* 15 to 75), so that the order survives colour
+#: blindness and grey prints; steps were searched to maximise the CIEDE2000 distance of neighbours (13).
 RAMP = (
-    "#350067", "#233165", "#004970", "#005c6a", "#007166", "#008d6a", "#4da647", "#99ac3a",
-    "#d3b700",
+    "#142640", "#272d8f", "#451bee", "#a100ad", "#c3117c", "#db1f57", "#f12c34", "#ee5f14", "#ea8b10",
+    "#ddb500",
 )  # fmt: skip
 #: The same for dark backgrounds, L* 36 to 96.
 DARK_RAMP = (
-    "#5c00f7", "#455fbd", "#137bdf", "#009ab5", "#00b0b7", "#00d1a3", "#67df74", "#e4ed23",
-    "#fff1d5",
+    "#0d5699", "#2a46fc", "#b806d6", "#ed00a4", "#ff4477", "#ff6b5a", "#ff873e", "#fea409", "#fed585",
+    "#fff2da",
 )  # fmt: skip
 CURVE_HUES = 7  #: number of hues used for curves
 #: Fallback fonts for characters missing in a style's font, in order of preference, if installed.
@@ -111,7 +111,7 @@ STYLES = {
         has_title=False,
         dots_per_inch=300,
         body_points=BODY_POINTS_IN_PRINT,
-        letters_per_inch=18,
+        letters_per_inch=20,
     ),
 }
 _CURRENT: ContextVar[str] = ContextVar("style", default="light")
@@ -213,21 +213,12 @@ def image_suffix(path: Path) -> str:
     return suffix
 
 
-def format_percent(fraction: float, _: int | None = None) -> str:
-    """Format a fraction for an axis.
-
-    >>> format_percent(0.225), format_percent(0.07)
-    ('22.5 %', '7 %')
-    """
-    return f"{100 * fraction:g} %"
-
-
 def label_plain_ticks(axis: Axes) -> None:
     """Label a logarithmic axis with plain numbers: less than a decade may have no power of ten."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     low, high = axis.get_view_interval()
-    if high > 10 * low:
+    if high > 10 * low > 0:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

@@ -9,7 +9,6 @@ import numpy as np
 
 from kmip_data.drawing.style import (
     PALETTE,
-    format_percent,
     in_current_style,
     label_plain_ticks,
     new_figure,
@@ -119,3 +118,12 @@ def draw_results_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], p
             axes.grid()
     figure.legend([*legend.values()], [*legend], loc="outside lower center")
     save_figure(figure, path)
+
+
+def format_percent(fraction: float, _: int | None = None) -> str:
+    """Format a fraction for an axis.
+
+    >>> format_percent(0.225), format_percent(0.07)
+    ('22.5 %', '7 %')
+    """
+    return f"{100 * fraction:g} %"

@@ -23,13 +23,13 @@ from kmip_data.drawing.plottable_record import label_text
 from kmip_data.drawing.style import (
     CURVE_HUES,
     current_style,
-    format_percent,
     in_current_style,
     new_figure,
     save_figure,
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
+from kmip_data.models.analysis.drawing import format_percent
 from kmip_data.models.analysis.study import ProjectionCollector, collect_projections
 from kmip_data.models.attention.kmip import kmip_attention_with_weights
 from kmip_data.models.layers.batch import read_batch

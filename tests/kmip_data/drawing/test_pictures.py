@@ -10,30 +10,39 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.collections import PathCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch
 from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
-from kmip_data.drawing import pictures
+from kmip_data.drawing import pictures, plottable_record
+from kmip_data.drawing.graph_panels import MAX_NAMES
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.layouts import LEAF_DISTANCE, spring_layout
 from kmip_data.drawing.molecules import (
-    IMAGE_SIZE,
+    BOND_LENGTH,
+    PIXELS_PER_INCH,
     atoms_from_features,
     bond_types_from_features,
     draw_molecule,
 )
 from kmip_data.drawing.pictures import plot_records
-from kmip_data.drawing.plottable_record import Labels, PlottableRecord, read_plottable_record
+from kmip_data.drawing.plottable_record import (
+    Labels,
+    PlottableRecord,
+    element_layer,
+    read_plottable_record,
+)
 from kmip_data.drawing.plotted_layers import shorten_middle
 from kmip_data.drawing.style import current_style, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
+from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.numpy_records import Records
 
@@ -124,13 +133,16 @@ def test_columns_of_tables_are_positions_and_colours(tmp_path):
         assert [colors.labels[code] for code in colors.codes] == ["#ff0000", "#0000ff"]
 
 
-def test_coloured_points_are_drawn_beside_edges_by_class(monkeypatch, tmp_path):
-    cloud = random_record(1_000, 2)
+def test_coloured_points_are_drawn_in_their_colours_and_by_class(monkeypatch, tmp_path):
+    cloud = random_record(1_000, edges=2_000)
     red = Categories("colour", np.zeros(1_000, np.uint8), ("red",), lambda: ["#ff0000"])
-    points, edges, *_ = figure_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red)]).axes
-    assert points.collections[0].get_facecolors().tolist() == [[1, 0, 0, 1]] * 1_000
-    assert "in their own colours" in points.get_title()
-    assert to_rgba("#ff0000", 0.65) not in map(tuple, edges.collections[0].get_colors())
+    page = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red)])
+    classes, own, by_class = page.child_axes
+    assert own.collections[0].get_facecolors().tolist() == [[1, 0, 0, 1]] * 1_000
+    assert len(own.collections) == 1, "edges would hide the points"
+    assert len(by_class.collections) == 2
+    assert "own colours and by class" in page.texts[1].get_text()
+    assert len(classes.patches) == 3
 
 
 def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_path):
@@ -144,19 +156,15 @@ def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_p
         read_plottable_record(dataset, 1)
 
 
-def test_many_edges_are_drawn_as_a_fixed_subset():
+def test_many_edges_are_drawn_as_a_fixed_subset(monkeypatch):
     full = random_record(nodes=1_000, edges=10_000)
-    some, fraction = full.sample_edges()
     pairs = {frozenset((i, j)) for i, j in full.edge_index.T.tolist() if i != j}
-    assert some.shape == (2, 4_000)
-    assert fraction == 4_000 / len(pairs)
-    np.testing.assert_array_equal(some, full.sample_edges()[0])
-    assert {frozenset(pair) for pair in some.T.tolist()} < pairs
-    few = random_record(edges=500)
-    every, fraction = few.sample_edges()
-    assert fraction == 1
-    pairs = {frozenset((i, j)) for i, j in few.edge_index.T.tolist() if i != j}
-    assert sorted(map(sorted, pairs)) == sorted(map(sorted, map(set, every.T.tolist())))
+    for most, step in ((len(pairs), 1), (len(pairs) - 1, 2), (len(pairs) // 3, 4)):
+        monkeypatch.setattr(plottable_record, "MAX_EDGES", most)
+        some, drawn_step = full.sample_edges()
+        assert drawn_step == step
+        assert some.shape == (2, -(-len(pairs) // step))
+        assert {frozenset(pair) for pair in some.T.tolist()} <= pairs
 
 
 def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
@@ -167,15 +175,25 @@ def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
             texts = {"title": "a $sample", "footer": r"$\foot$", "class_names": [r"$\frac{"]}
             plot_records([random_record(**kind)], path, **texts)
             image = pixels(path)
-            assert 900 < image.shape[1] <= 1760
+            assert 300 < image.shape[1] <= 1760
             assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
 
 
-def test_more_records_make_a_taller_picture(tmp_path):
-    one, two = tmp_path / "1.png", tmp_path / "2.png"
-    plot_records([random_record()], one, title="t", footer="f")
-    plot_records([random_record(), random_record(seed=1)], two, title="t", footer="f")
-    assert len(pixels(two)) > len(pixels(one))
+def test_few_records_stand_in_a_row_and_more_in_a_grid(monkeypatch, tmp_path):
+    """Graphs of equal shape have equal cells, whatever their number, and most of the picture."""
+    rows = []
+    for count in (1, 3, 6, 16):
+        ring = np.array([np.arange(20), np.roll(np.arange(20), 1)])
+        places = [random_record(20, 2, seed=seed).pos for seed in range(count)]
+        records = [PlottableRecord("ring", pos, None, ring) for pos in places]
+        page = page_of(monkeypatch, tmp_path, records)
+        boxes = [panel.get_window_extent() for panel in page.child_axes if panel.collections]
+        assert len(boxes) == count
+        np.testing.assert_allclose([box.size for box in boxes], [boxes[0].size] * count)
+        rows.append(len({round(box.y0) for box in boxes}))
+        area = sum(np.prod(box.size) for box in boxes) / np.prod(page.get_window_extent().size)
+        assert area > (0.45 if count > 6 else 0.55)
+    assert rows == [1, 1, 2, 3]
 
 
 def test_layout_is_reproducible_and_keeps_neighbours_near():
@@ -215,151 +233,180 @@ def test_leaves_lie_around_their_hub(counts):
 
 
 def test_molecules_are_drawn_from_their_features():
-    from kmip_data.graphs.molecule_fields import ATOM_FIELDS
-    from kmip_data.pipelines.domains.molecules import molecule_from_smiles
-
     molecule = molecule_from_smiles("O=C([O-])c1ccccc1[NH3+]")
     atoms = atoms_from_features(ATOM_FIELDS, molecule.x)
     edges = molecule.edge_index.astype(np.int64)
     kinds = bond_types_from_features(ATOM_FIELDS, molecule.edge_attr)
     picture, pos = draw_molecule(atoms, edges, kinds)
-    assert picture.shape == (*IMAGE_SIZE[::-1], 3)
     assert pos.shape == (len(molecule.x), 2)
-    assert ((pos >= 0) & (pos < IMAGE_SIZE)).all()
+    assert ((pos >= 0) & (pos < picture.shape[1::-1])).all()
+    bonds = np.linalg.norm(pos[edges[0]] - pos[edges[1]], axis=1)
+    np.testing.assert_allclose(bonds, BOND_LENGTH, rtol=0.05)
     nitrogen = int(np.flatnonzero(molecule.x[:, 0] == 6)[0])
     column, row = pos[nitrogen].astype(int)
-    near = picture[row - 30 : row + 30, column - 30 : column + 30].reshape(-1, 3).astype(int)
+    near = (
+        picture[max(row - 30, 0) : row + 30, max(column - 30, 0) : column + 30]
+        .reshape(-1, 3)
+        .astype(int)
+    )
     assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
     with using_style("dark"):
         picture, _ = draw_molecule(atoms, edges, kinds)
     assert tuple(picture[0, 0]) == (0x16, 0x18, 0x1D), "the ground of the picture around it"
 
 
-def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tmp_path):
-    from kmip_data.graphs.molecule_fields import ATOM_FIELDS
-    from kmip_data.pipelines.domains.molecules import molecule_from_smiles
-
-    chain = molecule_from_smiles("N" + "CC(=O)N" * 30 + "C")
-    edges = chain.edge_index.astype(np.int64)
-    bonds = bond_types_from_features(ATOM_FIELDS, chain.edge_attr)
-    picture, pos = draw_molecule(atoms_from_features(ATOM_FIELDS, chain.x), edges, bonds)
-    width, height = np.ptp(pos, axis=0)
-    assert width > 3 * height, "a chain lies across the picture"
-    molecule = PlottableRecord("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
-    axes_of_figure = []
-    monkeypatch.setattr(
-        pictures, "save_figure", lambda figure, _: axes_of_figure.extend(figure.axes)
+def molecule_record(smiles):
+    molecule = molecule_from_smiles(smiles)
+    edges = molecule.edge_index.astype(np.int64)
+    bonds = bond_types_from_features(ATOM_FIELDS, molecule.edge_attr)
+    atoms = atoms_from_features(ATOM_FIELDS, molecule.x)
+    _, pos = draw_molecule(atoms, edges, bonds)
+    own = element_layer(ATOM_FIELDS, molecule.x)
+    return PlottableRecord(
+        smiles, pos * (1, -1), None, edges, atoms=atoms, bonds=bonds, own_colors=own
     )
-    plot_records([molecule], tmp_path / "p.png", title="t", footer="f")
-    titles = [axes.get_title() for axes in axes_of_figure]
-    assert len(titles) == 2, "bonds and atoms are not drawn twice, and no panel is empty"
-    bonds = edges.shape[1] // 2
-    assert titles[0].startswith(f"chain\n{len(pos)} nodes, {bonds} bonds")
-    # Letters of oxygen are red: as high as LABEL_HEIGHT in the picture, half of that in a panel of 110
-    # dots an inch.
-    red = (picture[..., 0] > 180) & (picture[..., 1] < 60) & (picture[..., 2] < 60)
-    oxygen = int(np.flatnonzero(chain.x[:, 0] == 7)[0])
-    column, row = pos[oxygen].astype(int)
-    rows = np.flatnonzero(red[row - 14 : row + 14, column - 14 : column + 14].any(axis=1))
-    assert np.ptp(rows) >= 12
 
 
-def figure_of(monkeypatch, tmp_path, records, **texts):
-    """The figure that would be saved."""
+def test_molecules_are_formulas_with_bonds_of_one_length(monkeypatch, tmp_path):
+    """Bonds are equally long in all cells, and letters can be read; a chain lies across its cell."""
+    chain = molecule_record("N" + "CC(=O)N" * 30 + "C")
+    width, height = np.ptp(chain.pos, axis=0)
+    assert width > 3 * height
+    page = page_of(monkeypatch, tmp_path, [chain, molecule_record("CCO")])
+    assert len(page.child_axes) == 2, "bonds and atoms are not drawn twice, and no panel is empty"
+    texts = [text.get_text() for text in page.texts]
+    assert f"{len(chain.pos)} atoms, {chain.edge_index.shape[1] // 2} bonds" in texts
+    assert "3 atoms, 2 bonds" in texts
+    long, short = ((axes.images[0].get_array(), axes) for axes in page.child_axes)
+    for picture, axes in (long, short):
+        inches = axes.get_window_extent().width / page.figure.dpi
+        assert np.ptp(axes.get_xlim()) == pytest.approx(inches * PIXELS_PER_INCH), "no rescaling"
+        assert picture.shape[1] < 1.2 * np.ptp(axes.get_xlim())
+    red = (short[0][..., 0] > 180) & (short[0][..., 1] < 60) & (short[0][..., 2] < 60)
+    letter = np.ptp(np.flatnonzero(red.any(axis=1))) / PIXELS_PER_INCH
+    assert letter * 72 > 5, "points of an O"
+
+
+def page_of(monkeypatch, tmp_path, records, **texts):
+    """The axes that span the figure which would be saved; panels are inset."""
     figures = []
     monkeypatch.setattr(pictures, "save_figure", lambda figure, _: figures.append(figure))
     plot_records(records, tmp_path / "p.png", title="t", footer="f", **texts)
-    return figures[0]
+    (page,) = figures[0].axes
+    return page
+
+
+def texts_of(axes):
+    return [text.get_text() for text in axes.texts]
 
 
 def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     one, other = random_record(4, 2, classes=0, edges=3), random_record(4, 2, classes=0, edges=3)
     values = np.float32([1, np.nan, 3, np.inf])
-    figure = figure_of(
+    page = page_of(
         monkeypatch,
         tmp_path,
         [replace(one, values=values, unit="m"), replace(other, values=np.float32([1, 2, 3, 9]))],
     )
-    points, _, targets, *_ = figure.axes
+    points, histogram, *_ = page.child_axes
     (dots,) = (each for each in points.collections if isinstance(each, PathCollection))
     grey = to_rgba(current_style().missing)
-    assert [tuple(color) == grey for color in dots.get_facecolors()] == [False, True, False, True]
-    assert "2 nodes without a target" in targets.get_title()
-    (bar,) = targets.child_axes
-    assert (bar.get_xlim(), bar.get_xlabel()) == ((1, 9), "target [m]"), "of all rows"
+    order = np.argsort(np.sum(one.degrees(), axis=0), kind="stable")
+    is_grey = [tuple(color) == grey for color in dots.get_facecolors()]
+    assert is_grey == (~np.isfinite(values[order])).tolist()
+    assert "2 nodes without a target are grey" in page.texts[1].get_text()
+    assert histogram.get_xlim() == (1, 10), "of all records, with a bar for 9"
+    assert any(text.startswith("colour: target [m], 1 to ") for text in texts_of(page))
 
 
 def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
     one = replace(random_record(4, 2, edges=3), y=np.array([0, -1, 1, -1]))
-    figure = figure_of(monkeypatch, tmp_path, [one], class_names=["a", "b"])
-    classes = figure.axes[2]
-    names = [tick.get_text() for tick in classes.get_yticklabels()]
-    assert names == ["a", "b", "no class"]
-    assert [bar.get_width() for bar in classes.patches] == [0.25, 0.25, 0.5]
+    classes = page_of(monkeypatch, tmp_path, [one], class_names=["a", "b"]).child_axes[0]
+    assert texts_of(classes) == ["a", "b", "no class", "1", "1", "2"]
+    lengths = [bar.get_width() for bar in classes.patches]
+    assert lengths == pytest.approx([lengths[2] / 2, lengths[2] / 2, lengths[2]])
     assert classes.patches[2].get_facecolor() == to_rgba(current_style().missing)
 
 
-def test_small_graphs_are_one_panel_with_arrows_where_directed(monkeypatch, tmp_path):
+def test_few_directed_edges_are_arrows_and_degrees_have_a_legend_if_they_differ(
+    monkeypatch, tmp_path
+):
     both = np.array([[0, 1, 1, 2], [1, 0, 2, 1]])
-    for edges, arrows in ((both, 0), (both[:, :3], 3)):
+    for edges, arrows, facts in (
+        (both, 0, "3 nodes, 2 edges"),
+        (both[:, :3], 3, "3 nodes, 3 edges"),
+    ):
         one = PlottableRecord("a", np.eye(3)[:, :2], None, edges)
-        axes = figure_of(monkeypatch, tmp_path, [one]).axes
-        assert len(axes) == 2, "graph and degrees: there is no label"
-        heads = [each for each in axes[0].patches if isinstance(each, FancyArrowPatch)]
+        page = page_of(monkeypatch, tmp_path, [one])
+        graph = page.child_axes[-1]
+        heads = [each for each in graph.patches if isinstance(each, FancyArrowPatch)]
         assert len(heads) == arrows
-        assert (", directed" in axes[0].get_title()) == bool(arrows)
+        assert facts in texts_of(page)
+        assert ("directed" in page.texts[1].get_text()) == bool(arrows)
     ring = PlottableRecord("a", np.eye(3)[:, :2], None, np.array([[0, 1, 2], [1, 2, 0]]))
-    (graph,) = figure_of(monkeypatch, tmp_path, [ring]).axes
-    assert graph.get_title().endswith("1 edge at each node"), "equal degrees need no histogram"
-    many = random_record(1_000, 2)
-    assert len(figure_of(monkeypatch, tmp_path, [many]).axes) == 4
+    assert len(page_of(monkeypatch, tmp_path, [ring]).child_axes) == 1
+
+
+def test_edges_within_a_class_have_its_colour(monkeypatch, tmp_path):
+    record = PlottableRecord("a", np.eye(3)[:, :2], np.array([0, 0, 1]), np.array([[0, 1], [1, 2]]))
+    both = replace(record, edge_index=np.hstack([record.edge_index, record.edge_index[::-1]]))
+    page = page_of(monkeypatch, tmp_path, [both])
+    (lines,) = (
+        each for each in page.child_axes[-1].collections if isinstance(each, LineCollection)
+    )
+    blue, grey = (tuple(color[:3]) for color in lines.get_colors())
+    assert blue == to_rgba(current_style().palette[0])[:3]
+    assert grey == to_rgba(current_style().missing)[:3]
+    assert "50 % of edges join two classes and are grey" in page.texts[1].get_text()
 
 
 def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_path):
-    two = Labels(("a", "b", "c"), "", counts=np.array([5, 0, 2]))
+    two = Labels(("a", "b", "c"), counts=np.array([5, 0, 2]))
     one = replace(random_record(5, 2, classes=0), label="c", label_value=np.array(2))
-    panel = figure_of(monkeypatch, tmp_path, [one], labels=two).axes[2]
-    assert [bar.get_width() for bar in panel.patches] == [5, 0, 2]
-    colors = [bar.get_facecolor() for bar in panel.patches]
-    assert (colors[0], colors[2]) == (
-        to_rgba(current_style().line_color),
-        to_rgba(current_style().palette[0]),
-    )
 
+    def marked(record, labels):
+        page = page_of(monkeypatch, tmp_path, [record, record], labels=labels)
+        panel = page.child_axes[0]
+        blue = to_rgba(current_style().palette[0])
+        return texts_of(panel), [bar.get_facecolor() == blue for bar in panel.patches], page
+
+    texts, blue, page = marked(one, two)
+    assert texts == ["a", "b", "c", "5", "0", "2"]
+    assert blue == [False, False, True]
+    assert "room/1: c" in texts_of(page)
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
-    panel = figure_of(monkeypatch, tmp_path, [some], labels=two).axes[2]
-    assert panel.patches[0].get_facecolor() == to_rgba(current_style().palette[0])
-
-    targets = Labels((), "eV", values=np.float32([[1], [2], [4]]))
-    value = replace(one, label="2", label_value=np.array(2.0))
-    panel = figure_of(monkeypatch, tmp_path, [value], labels=targets).axes[2]
-    assert panel.lines[0].get_xdata()[0] == 2
-    assert panel.get_title() == "label of this graph: 2 eV"
-    gap = replace(value, label_name="gap")
-    panel = figure_of(monkeypatch, tmp_path, [gap], labels=replace(targets, unit="")).axes[2]
-    assert (panel.get_title(), panel.get_xlabel()) == ("gap of this graph: 2", "gap")
-
-    several = Labels(("x", "y"), "", values=np.float32([[0, 1]] * 9 + [[10, 1]]))
-    pair = replace(one, label="x  10\ny  1", label_value=np.array([10.0, 1.0]))
-    panel = figure_of(monkeypatch, tmp_path, [pair], labels=several).axes[2]
-    assert [tick.get_text() for tick in panel.get_yticklabels()] == ["x: 10", "y: 1"]
+    assert marked(some, two)[1] == [True, False, False]
+    equal = page_of(monkeypatch, tmp_path, [one] * 2, labels=replace(two, counts=np.full(3, 4)))
+    assert not any("all graphs" in text for text in texts_of(equal)), "equal bars say nothing"
 
 
-def test_rows_share_axes_and_logarithmic_axes_exclude_zero(monkeypatch, tmp_path):
+def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
+    value = replace(
+        random_record(5, 2, classes=0), label="2", label_value=np.array(2.0), label_name="gap"
+    )
+    several = replace(value, label="x  10\ny  1", label_value=np.array([10.0, 1.0]))
+    for record, names, values, texts, ranks in (
+        (value, (), [[1], [2], [4], [9]], ["gap", "2"], [0.25]),
+        (several, ("x", "y"), [[0, 1]] * 9 + [[10, 1]], ["x", "y", "10", "1"], [0.9, 0]),
+    ):
+        labels = Labels(names, values=np.float32(values))
+        panel = page_of(monkeypatch, tmp_path, [record], labels=labels).child_axes[1]
+        assert texts_of(panel) == texts
+        lengths = np.array([bar.get_width() for bar in panel.patches])
+        np.testing.assert_allclose(lengths / (0.8 - panel.patches[0].get_x()), ranks)
+
+
+def test_colours_of_degrees_are_equal_in_all_graphs_and_hubs_need_a_logarithm(
+    monkeypatch, tmp_path
+):
     hub = np.stack([np.arange(1, 200), np.zeros(199, np.int64)])
     star = PlottableRecord("star", np.random.default_rng(0).random((200, 2)), None, hub)
-    figure = figure_of(monkeypatch, tmp_path, [star, random_record(60, 2, classes=0)])
-    degrees = [axes for axes in figure.axes if axes.get_xlabel() == "edges of a node"]
-    assert degrees[0].get_xlim() == degrees[1].get_xlim()
-    assert degrees[0].get_ylim() == degrees[1].get_ylim()
-    nodes = figure.axes[0].collections[-1].get_facecolors()
-    assert nodes[0].tolist() != nodes[1].tolist(), "nodes without classes show their degrees"
-    for number in (0, 1):
-        assert degrees[0].patches[number].get_facecolor() == tuple(nodes[number]), "its legend"
-    assert 0.5 / 200 < degrees[0].get_ylim()[0] < 1 / 200, "less than one node of 200"
-    figure.canvas.draw()
-    texts = [tick.get_text() for tick in degrees[0].get_yticklabels()]
-    assert "0 %" not in texts
+    page = page_of(monkeypatch, tmp_path, [star, random_record(60, 2, classes=0)])
+    graph, degrees, _, other = page.child_axes
+    assert degrees.get_xlim() == other.get_xlim()
+    nodes = graph.collections[-1].get_facecolors()  # the hub is drawn last
+    assert nodes[0].tolist() != nodes[-1].tolist(), "nodes without classes show their degrees"
+    assert degrees.patches[0].get_facecolor() == tuple(nodes[0]), "its legend"
 
 
 def test_molecules_of_zinc_have_letters_charges_and_bonds():
@@ -385,14 +432,16 @@ def test_a_missing_font_prints_at_most_one_line(capsys, tmp_path):
 
 def test_superpixels_without_a_picture_are_cells_in_their_colours(monkeypatch, tmp_path):
     corners = np.array([[0.0, 0.0], [0.0, -1.0], [1.0, 0.0], [1.0, -1.0]])
-    hues = ["#ff0000", "#00ff00", "#0000ff", "#ffffff"]
+    hues = ["#ff0000", "#00ff00", "#000080", "#ffffff"]
     colors = Categories("colour", np.arange(4, dtype=np.uint8), tuple(hues), lambda: hues)
-    record = PlottableRecord("a", corners, None, np.zeros((2, 0), np.int64), own_colors=colors)
-    points, edges, _ = figure_of(monkeypatch, tmp_path, [record]).axes
-    for axes in (points, edges):
-        picture = axes.images[0].get_array()
-        shown = [picture[0, 0], picture[-1, 0], picture[0, -1], picture[-1, -1]]
-        assert [to_hex(color) for color in shown] == hues, "rows go down"
+    edges = np.array([[0, 1, 2, 3], [1, 0, 3, 2]])
+    record = PlottableRecord("a", corners, None, edges, own_colors=colors)
+    (panel,) = page_of(monkeypatch, tmp_path, [record]).child_axes
+    picture = panel.images[0].get_array()
+    shown = [picture[0, 0], picture[-1, 0], picture[0, -1], picture[-1, -1]]
+    assert [to_hex(color) for color in shown] == hues, "rows go down"
+    rings = [to_hex(color) for color in panel.collections[-1].get_edgecolors()]
+    assert rings == ["#ffffff", "#000000", "#ffffff", "#000000"], "seen on every cell"
 
 
 @settings(max_examples=3, deadline=None)
@@ -402,12 +451,12 @@ def test_names_of_nodes_have_room(nodes, letters, seed):
     ids = [f"{number}".rjust(letters, "n") for number in range(nodes)]
     record = replace(random_record(nodes, 2, seed=seed), ids=ids)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        figure = figure_of(monkeypatch, Path(), [record])
-    axes = figure.axes[0]
+        page = page_of(monkeypatch, Path(), [record])
+    axes = next(panel for panel in page.child_axes if panel.collections)
     texts = axes.texts
     boxes = [text.get_window_extent() for text in texts]
     assert not any(box.count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
     pixels = axes.transData.transform(record.pos)
     assert not any(box.contains(*pixel) for box in boxes for pixel in pixels)
-    assert len(texts) <= pictures.MAX_NAMES
+    assert len(texts) <= MAX_NAMES
     assert nodes > 1 or [text.get_text() for text in texts] == [shorten_middle(ids[0])]

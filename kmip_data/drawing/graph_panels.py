@@ -1,0 +1,235 @@
+"""Draw one graph: nodes over edges, the cells of a picture, or the formula of a molecule."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from kmip_data.arrays import F64, I64, Array
+from kmip_data.drawing.layers import Categories, Layer
+from kmip_data.drawing.molecules import PIXELS_PER_INCH, draw_molecule
+from kmip_data.drawing.ordered_layouts import LATTICE, LAYERS, SPRINGS, stubs_beyond_borders
+from kmip_data.drawing.plottable_record import PlottableRecord
+from kmip_data.drawing.plotted_layers import node_colors, shorten_middle
+from kmip_data.drawing.style import (
+    NOTE_FONT_SIZE,
+    Axes,
+    current_style,
+    mix_colors,
+)
+
+#: Directions to the right, up and to the viewer of 3D records, 22° above and 58° from the x axis.
+VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
+COVERED = 0.1  #: fraction of a panel that its nodes cover
+COVERED_BY_LATTICE = 0.3
+COVERED_BY_CLOUD = 0.6  #: points of a surface nearly touch
+POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
+GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
+MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
+MAX_NAMES = 60  #: names of nodes, where there is room
+MAX_ARROWS = 300  #: with more edges, the counts alone say that they are directed
+CELL_PIXELS = 300  #: width and height of a picture of cells
+BRIGHTNESS = (0.3, 0.59, 0.11)  #: shares of red, green and blue
+BORDER = 0.15  #: inches around the positions
+NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))  #: right, left, above and below a point
+
+
+def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
+    """Return the places of nodes in the plane of the picture and their order, (N, 3).
+
+    Nodes are drawn in the order of the last column: near points over far ones, and hubs over others.
+    """
+    if record.pos.shape[1] == 2:
+        return np.column_stack([record.pos, np.sum(record.degrees(), axis=0)])
+    pos: F64 = record.pos if up == "z" else record.pos[:, [2, 0, 1]]
+    return np.asarray(pos @ np.transpose(VIEW))
+
+
+def draw_formula(axes: Axes, record: PlottableRecord, bonds_across: float, size: F64) -> None:
+    """Show the formula of a molecule in a panel of a ``size`` (2,) in inches, ``bonds_across`` wide."""
+    axes.set_axis_off()
+    bond = round(size[0] / bonds_across * PIXELS_PER_INCH)
+    drawn = draw_molecule(record.atoms, record.edge_index, np.asarray(record.bonds), bond)
+    if drawn is not None:
+        height, width = drawn[0].shape[:2]
+        box = (-width / 2, width / 2, -height / 2, height / 2)
+        axes.imshow(drawn[0], extent=box, aspect="auto", clip_on=False)
+        right, top = size * PIXELS_PER_INCH / 2
+        axes.axis((-right, right, -top, top))
+
+
+def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, size: F64) -> None:
+    """Draw nodes in the colours of ``layer`` over edges, in a panel of a ``size`` (2,) in inches.
+
+    ``places`` (N, 3) are those of :func:`plane_positions`.
+    """
+    style = current_style()
+    is_own = layer is record.own_colors
+    points_per_unit = set_limits(axes, places[:, :2], size)
+    colors = node_colors(layer, len(places))
+    areas = _node_areas(record, points_per_unit, size)
+    outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
+    if record.is_picture:
+        _add_picture(axes, record, alpha=1 if is_own else 0.3)
+    if is_own and record.is_picture:
+        areas /= 4
+        outlines = _black_or_white(colors)
+    elif is_own:  # they may be white, or black
+        outlines[:] = "none"
+        ground = mix_colors(style.missing, style.background_color, 0.2)
+        axes.axhspan(*axes.get_ylim(), color=ground, linewidth=0)
+
+    if record.edge_index.size and not (
+        is_own and record.pos.shape[1] == 3
+    ):  # edges would hide the points of a surface
+        _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2)
+    order = np.argsort(places[:, 2], kind="stable")
+    pos = places[order, :2]
+    axes.scatter(
+        *pos.T,
+        c=colors[order],
+        s=areas[order],
+        linewidths=0.6,
+        edgecolors=list(outlines[order]),
+        clip_on=False,
+        zorder=3,
+    )
+    if record.ids:
+        _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
+
+
+def set_limits(axes: Axes, pos: F64, size: F64) -> float:
+    """Fit positions (N, 2) into a panel of a ``size`` (2,) in inches; return the points of a unit."""
+    axes.set_axis_off()
+    corners = pos if len(pos) else np.zeros((1, 2))
+    low = corners.min(axis=0)
+    high = corners.max(axis=0)
+    inches_per_unit = float(((size - 2 * BORDER) / np.maximum(high - low, 1e-6)).min())
+    left, bottom = (low + high - size / inches_per_unit) / 2
+    right, top = (low + high + size / inches_per_unit) / 2
+    axes.axis((left, right, bottom, top))
+    return 72 * inches_per_unit
+
+
+def _black_or_white(colors: F64) -> Array:
+    """Return the one of black and white that is seen on each of the colours (N, 4), as strings (N,)."""
+    return np.where(colors[:, :3] @ BRIGHTNESS > 0.42, "#000000", "#ffffff")
+
+
+def _node_areas(record: PlottableRecord, points_per_unit: float, size: F64) -> F64:
+    """Return the square points of each node, (N,): hubs are larger where positions come from edges."""
+    covered = COVERED
+    if record.pos.shape[1] == 3:
+        covered = COVERED_BY_CLOUD
+    elif record.position_source.startswith(LATTICE):
+        covered = COVERED_BY_LATTICE
+    nodes = len(record.pos)
+    area = np.clip(covered * 72**2 * np.prod(size) / max(1, nodes), *POINT_AREAS)
+    if record.position_source.startswith(LAYERS):  # nodes of a layer are one apart
+        area = min(area, (0.75 * points_per_unit) ** 2)
+    if not record.position_source.startswith(SPRINGS):
+        return np.full(nodes, area)
+    degrees = np.sum(record.degrees(), axis=0)
+    return np.asarray(area * (degrees / max(1, degrees.mean())).clip(*GROWTH))
+
+
+def _add_edges(
+    axes: Axes, record: PlottableRecord, layer: Layer, colors: F64, pos: F64, radius: F64
+) -> None:
+    """Draw edges within a class in its colour and others grey; few directed ones are arrows."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba, to_rgba_array
+    from matplotlib.patches import FancyArrowPatch
+
+    edges = record.edge_index[:, record.edge_index[0] != record.edge_index[1]]
+    has_arrows = record.is_directed and edges.shape[1] <= MAX_ARROWS and not record.is_picture
+    if not has_arrows:
+        edges = record.sample_edges()[0]
+    count = edges.shape[1]
+    strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
+    width = min(strength, np.median(radius) / 2)
+    shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
+    if layer is record.own_colors and record.is_picture:
+        shades = to_rgba_array(_black_or_white(colors)[edges[0]], 0.3)
+    elif isinstance(layer, Categories) and record.y is not None:
+        is_within = record.y[edges[0]] == record.y[edges[1]]
+        shades[is_within, :3] = colors[edges[0, is_within], :3]
+        shades[:, 3] *= 0.7
+
+    if not has_arrows:
+        segments = pos[edges.T]
+        if record.position_source.startswith(LATTICE):
+            segments = stubs_beyond_borders(segments)
+        axes.add_collection(
+            LineCollection([*segments], colors=shades, linewidths=width, clip_on=False)
+        )
+        return
+    for (source, target), shade in zip(edges.T, shades, strict=True):
+        arrow = FancyArrowPatch(
+            pos[source],
+            pos[target],
+            arrowstyle="-|>",
+            connectionstyle="arc3,rad=0.06",  # long edges bend around nodes in a row
+            mutation_scale=1.2 * radius[target] + 2,
+            shrinkA=0,
+            shrinkB=radius[target],
+            linewidth=width,
+            color=shade,
+        )
+        axes.add_patch(arrow)
+
+
+def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
+    """Draw the picture behind the nodes, or without one cells in the colours of the nearest nodes."""
+    from scipy.interpolate import NearestNDInterpolator
+
+    picture: Array | None = record.picture
+    if picture is None:
+        box = (*axes.get_xlim(), *axes.get_ylim())
+        x = np.linspace(box[0], box[1], CELL_PIXELS)
+        y = np.linspace(box[3], box[2], CELL_PIXELS)
+        colors = node_colors(record.own_colors, len(record.pos))
+        picture = NearestNDInterpolator(record.pos, colors)(*np.meshgrid(x, y))
+    else:
+        height, width = picture.shape[:2]
+        box = (-0.5, width - 0.5, 0.5 - height, 0.5)  # the centre of the first pixel is the origin
+    axes.imshow(picture, extent=box, alpha=alpha)
+    axes.axis(box)
+
+
+def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> None:
+    """Write names next to nodes where there is room, those of the last ones in ``order`` first.
+
+    ``places`` (N, 2) and ``radius`` (N,), in points, have that order.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    style = {
+        "textcoords": "offset points",
+        "fontsize": NOTE_FONT_SIZE,
+        "path_effects": [withStroke(linewidth=2, foreground=current_style().background_color)],
+        "zorder": 4,
+    }
+    reach = radius[:, None] * axes.figure.dpi / 72
+    pixels = axes.transData.transform(places)
+    taken = [Bbox(ends) for ends in np.stack([pixels - reach, pixels + reach], axis=1)]
+    room = axes.get_window_extent()
+    for number in range(len(order))[::-1][:MAX_NAMES]:
+        gap = radius[number] + 2
+        for across, up in NAME_SIDES:
+            text = axes.annotate(
+                shorten_middle(record.ids[order[number]]),
+                places[number],
+                xytext=(gap * across, gap * up),
+                ha=("center", "left", "right")[across],
+                va=("center", "bottom", "top")[up],
+                **style,
+            )
+            box = text.get_window_extent()
+            is_inside = room.contains(*box.min) and room.contains(*box.max)
+            if is_inside and not box.count_overlaps(taken):
+                taken.append(box)
+                break
+            text.remove()
