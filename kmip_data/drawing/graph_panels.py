@@ -151,7 +151,7 @@ def _add_edges(
     width = min(strength, np.median(radius) / 2)
     shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
     if layer is record.own_colors and record.is_picture:
-        shades = to_rgba_array(_black_or_white(colors)[edges[0]], 0.3)
+        shades = to_rgba_array(_black_or_white(colors)[edges[0]], 0.25)
     elif isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
         shades[is_within, :3] = colors[edges[0, is_within], :3]

@@ -130,7 +130,7 @@ def draw_molecule(
     drawer = rdMolDraw2D.MolDraw2DCairo(-1, -1)  # as large as the molecule
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
-    options.fixedFontSize = min(LETTER_HEIGHT, bond_length // 2)
+    options.fixedFontSize = min(LETTER_HEIGHT, bond_length * 3 // 7)
     options.bondLineWidth = 4
     options.scalingFactor = bond_length / 1.5  # pixels of an ångström in RDKit's drawings
     options.padding = 0.01

@@ -37,9 +37,9 @@ from kmip_data.drawing.style import (
 from kmip_data.text import count_with_noun
 
 PAGE_WIDTH = 15.4  #: inches, at most
-PAGE_HEIGHT = 7.2  #: inches of graphs, at most
+PAGE_HEIGHT = 7.8  #: inches of graphs, at most
 MIN_CELL_WIDTH = 2.2  #: inches
-SIDE_WIDTH = 2.9  #: inches of legends at the side
+SIDE_WIDTH = 2.6  #: inches of legends at the side
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
@@ -52,7 +52,7 @@ HEADING_LINES = 1.7
 TITLE_LINES = 1.2
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.7
-BOLD_LETTERS = 0.85
+BOLD_LETTERS = 0.8
 
 
 def plot_records(
@@ -149,8 +149,7 @@ def _legends_of(
 
 def _name_of(record: PlottableRecord) -> str:
     """Return the name of a record and its label; several targets have a legend."""
-    key = shorten_middle(record.key)
-    name = f"record {key}" if key.isdigit() else key
+    name = f"record {record.key}" if record.key.isdigit() else record.key
     label = record.label.replace("\n", ", ")
     return f"{name}: {label}" if label and "  " not in label else name
 
@@ -185,8 +184,12 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     if max(steps) > 1:
         facts.append(f"one of {_span(steps)} edges is drawn")
     layer = layers[0][-1]
-    if isinstance(layer, Scale) and layer.limits.missing:
-        facts.append(f"{count_with_noun(layer.limits.missing, 'node')} without a target are grey")
+    if isinstance(layer, Scale):
+        missing = layer.limits.missing
+        if layer.limits.open_ends != "neither":
+            facts.append("bars at the ends hold the values beyond")
+        if missing:
+            facts.append(f"{count_with_noun(missing, 'node')} without a target are grey")
     return "; ".join(filter(None, facts))
 
 

@@ -26,7 +26,7 @@ NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
 VALUE_BINS = 20  #: bars of a histogram
-HISTOGRAM_LINES = 4.5  #: lines of text that a histogram is high
+HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
 
 
