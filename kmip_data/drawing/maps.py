@@ -47,6 +47,7 @@ class CityMap:
 
     title: str  #: name of the city, marked if it is a sample
     options: str  #: build options
+    credit: str  #: attribution of the map data; empty for a sample
     position: F64  #: (N, 2), metres east and north of the centre of the map
     streets: I64  #: (2, S), endpoints of each street, every pair once; builds have no geometry
     lengths: F32  #: (S,) metres
@@ -108,6 +109,7 @@ def read_city_map(build: Build) -> CityMap:
     return CityMap(
         title=card.heading,
         options=format_parameters(card.parameters),
+        credit=ATTRIBUTION if card.credit else "",
         position=project_to_metres(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
@@ -213,7 +215,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
         side=[class_legend(layer.name, layer) for layer in layers],
         title=city.title,
         notes="; ".join(facts),
-        footer=ATTRIBUTION,
+        footer=city.credit,
     )
 
 

@@ -13,7 +13,6 @@ from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layers import Layer, part_layer
 from kmip_data.drawing.maps import (
-    ATTRIBUTION,
     MAX_DETOUR,
     city_layers,
     dense_area,
@@ -88,7 +87,7 @@ def city_graph(
 
     return PageGraph(
         title=city.title,
-        credit=ATTRIBUTION,
+        credit=city.credit,
         header=header,
         packer=packer,
     )

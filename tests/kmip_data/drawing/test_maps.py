@@ -12,9 +12,11 @@ from matplotlib import image
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
+from kmip_data.builds.home import Home
 from kmip_data.drawing import maps
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
+    ATTRIBUTION,
     city_layers,
     dense_area,
     draw_map,
@@ -26,6 +28,7 @@ from kmip_data.drawing.maps import (
 from kmip_data.drawing.run_predictions import RIGHT_WRONG, layers_of_runs
 from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
+from kmip_data.pipelines.build import build_dataset
 
 
 def test_the_map_contains_the_data_of_the_build(build, city):
@@ -190,3 +193,12 @@ def test_streets_much_longer_than_their_line_are_reported(city):
     assert 0 < longer.mean() < 0.2
     assert ratio[longer].min() > 1.2
     assert ratio[~longer & (line > 20)].max() < 1.35
+
+
+def test_a_generated_city_credits_nobody(tmp_path, city):
+    assert city.credit == ATTRIBUTION
+    parameters = {"limit": 40}
+    build = build_dataset(
+        "london", sample=True, home=Home(tmp_path), parameters=parameters, jobs=1, quiet=True
+    )
+    assert read_city_map(build).credit == ""
