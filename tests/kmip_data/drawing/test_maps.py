@@ -197,7 +197,7 @@ def test_streets_much_longer_than_their_line_are_reported(city):
 
 def test_a_generated_city_credits_nobody(tmp_path, city):
     assert city.credit == ATTRIBUTION
-    parameters = {"limit": 40}
+    parameters = {"limit": 200}
     build = build_dataset(
         "london", sample=True, home=Home(tmp_path), parameters=parameters, jobs=1, quiet=True
     )
