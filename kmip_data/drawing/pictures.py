@@ -39,7 +39,7 @@ from kmip_data.text import count_with_noun
 PAGE_WIDTH = 15.4  #: inches, at most
 PAGE_HEIGHT = 7.8  #: inches of graphs, at most
 MIN_CELL_WIDTH = 2.2  #: inches
-SIDE_WIDTH = 2.6  #: inches of legends at the side
+SIDE_WIDTH = 2.75  #: inches of legends at the side
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record

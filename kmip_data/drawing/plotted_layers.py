@@ -156,7 +156,7 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
     style = current_style()
     colors = np.where(is_shown, style.palette[0], style.line_color)
-    heading = f"{records[0].label_name or 'label'}, all graphs (blue: shown here)"
+    heading = f"{records[0].label_name or 'label'}, all graphs (blue: shown)"
     return [_bar_legend(heading, np.array(labels.names), labels.counts, colors)]
 
 
