@@ -5,6 +5,7 @@ const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, GLOW, ARROWS, PICTURE] = [0, 1, 2, 3, 4];
+const STEPS = 6; // straight pieces of a curve between two layers
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
 // and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
@@ -41,7 +42,7 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint, strength, inked, bonded;
+  uniform float diameter, band, deep, tint, strength, inked, bonded, count;
   uniform int mode, corners;
   uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
@@ -92,7 +93,8 @@ const VERTEX = `#version 300 es
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
     // Heads that have no room next to each other fade: around a hub they would be a dark ring.
     float room = 6.3 * (rim + high) / (0.8 * high);
-    bool none = int(ends.y >> 28) != ${ONE_WAY} || whole < 2.0 * high + rim + 0.5 * diameter;
+    bool bent = float(ends.x) >= count; // its last piece is one of several between two layers
+    bool none = int(ends.y >> 28) != ${ONE_WAY} || whole * (bent ? ${STEPS}.0 : 1.0) < 2.0 * high + rim + 0.5 * diameter;
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
     paint = faded(mix(faint, letters, inked), b.z);
     paint.a *= strength * pow(min(room / max(b.w, 1.0), 1.0), 2.0);
@@ -249,7 +251,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { diameter, band, tint, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
+    const numbers = { count, diameter, band, tint, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;

@@ -222,10 +222,15 @@ const placeOf = (point) => view.toScreen(pointX(point), pointY(point));
 const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * sizeOf(node) * state.diameter + 3);
 const ringRadius = (node) => (node === state.node ? markRadius(node) : (sizeOf(node) * state.diameter) / 2 + 2);
 
+function distanceOf(point, other) {
+  const [[ax, ay], [bx, by]] = [placeOf(point), placeOf(other)];
+  return Math.hypot(bx - ax, by - ay);
+}
+
 // Where the ring around a node crosses the line to another.
 function rimOf(node, other) {
   const [[ax, ay], [bx, by]] = [placeOf(node), placeOf(other)];
-  const share = Math.min(ringRadius(node) / Math.hypot(bx - ax, by - ay), 0.5);
+  const share = Math.min(ringRadius(node) / distanceOf(node, other), 0.5);
   return [ax + share * (bx - ax), ay + share * (by - ay)];
 }
 
@@ -310,9 +315,12 @@ function drawHeld(pen) {
   for (const [strokeStyle, lineWidth] of [[ink("ground"), wide + 3], [color, wide]]) {
     for (const [lines, isOneWay] of state.edges) {
       for (const line of lines) {
-        const [first, second, before, last] = [line[0], line[1], line.at(-2), line.at(-1)];
+        const [first, last] = [line[0], line.at(-1)];
+        const isClear = (point) => [first, last].every((end) => distanceOf(point, end) > 2 * ringRadius(end));
+        const between = line.slice(1, -1).filter(isClear);
+        const [second, before] = [between[0] ?? last, between.at(-1) ?? first];
         const end = last < x.length ? rimOf(last, before) : placeOf(last);
-        stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...line.slice(1, -1).map(placeOf), end]);
+        stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...between.map(placeOf), end]);
         if (isOneWay && last < x.length) arrow(pen, before, last, 4 + 3.5 * wide);
       }
     }
@@ -333,8 +341,8 @@ function drawHeld(pen) {
 
 // The head of an arrow, so long, that ends at the rim of its target; none where there is no room.
 function arrow(pen, from, to, long) {
-  const [[ax, ay], [bx, by]] = [rimOf(from, to), rimOf(to, from)];
-  if (Math.hypot(bx - ax, by - ay) < 2 * long) return;
+  const [[ax, ay], [bx, by]] = [placeOf(from), rimOf(to, from)];
+  if (from < x.length && distanceOf(from, to) - ringRadius(from) - ringRadius(to) < 2 * long) return;
   const angle = Math.atan2(by - ay, bx - ax);
   pen.beginPath();
   for (const [turn, far] of [[0, 0], [0.4, long], [-0.4, long]]) {

@@ -3,7 +3,6 @@
 
 const CLEAR = 0.4; // of the least distance of nodes in a layer: what an edge keeps from them
 const STUB = 0.45; // of the distance of rows of a lattice
-const STEPS = 6; // straight pieces of a curve between two layers
 const bends = { x: [], y: [] }; // places of the points of such edges, numbered behind the nodes
 
 const pointX = (point) => (point < x.length ? x[point] : bends.x[point - x.length]);

@@ -62,6 +62,40 @@ def test_edges_keep_clear_of_nodes_of_other_layers(tmp_path):
     assert nearest > 0.39, "of the distance of neighbours"
 
 
+def test_an_edge_that_bends_around_a_layer_ends_in_an_arrow(tmp_path):
+    """Next to the line there is paint where its head is, and none in front of it; also if it is held."""
+    paths = [(node, node + 1) for node in range(24) if node % 4 < 3]  # six, next to each other
+    painted = act(
+        page_of(nx.DiGraph([*paths, (0, 3)]), tmp_path),
+        """
+        const pixelsOf = (source) => {
+          cityMap.drawNow();
+          const copy = element("canvas", { width: canvas.width, height: canvas.height });
+          const pen = copy.getContext("2d");
+          pen.drawImage(source, 0, 0);
+          return (across, down) => [...pen.getImageData(Math.round(across), Math.round(down), 1, 1).data].join();
+        };
+        const [[line]] = [...routes.values()];
+        const [[ax, ay], [bx, by]] = [placeOf(line.at(-2)), placeOf(line.at(-1))];
+        const angle = Math.atan2(by - ay, bx - ax);
+        const beside = (source, rim, far) => {
+          const at = pixelsOf(source);
+          return [-2.5, 2.5].map((side) => at(
+            bx - (rim + far) * Math.cos(angle) - side * Math.sin(angle),
+            by - (rim + far) * Math.sin(angle) + side * Math.cos(angle),
+          ) !== at(3, 3));
+        };
+        const found = [8, 16].map((far) => beside(canvas, (sizeOf(3) * state.diameter) / 2, far));
+        explorer.show(3);
+        return [...found, ...[8, 16].map((far) => beside($("overlay"), ringRadius(3), far))];""",
+        tmp_path,
+    )
+    head, line, held_head, _ = painted
+    assert head == [True, True]
+    assert line == [False, False]
+    assert held_head == [True, True]
+
+
 def test_edges_between_borders_of_a_lattice_are_stubs(tmp_path):
     torus = nx.convert_node_labels_to_integers(nx.grid_2d_graph(5, 6, periodic=True))
     longest, stubs = act(
