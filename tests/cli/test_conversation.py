@@ -132,7 +132,7 @@ QUESTIONS = {
     "decimal sign": (
         "points",
         {"a.txt": "1,234;2,345;7\n2,345;3,456;8\n3,456;4,567;9\n"},
-        "two ways",
+        "a decimal point or a decimal comma",
     ),
     "columns of float32": ("points", {"a.bin": FLOATS}, "columns of float32"),
     "last label": (
