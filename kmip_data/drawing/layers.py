@@ -21,12 +21,12 @@ from kmip_data.drawing.style import (
 from kmip_data.format.split_files import PART_CODES
 
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
-MIN_LOG_RATIO = 20  #: smallest ratio of the ends of a logarithmic scale
+MIN_LOG_RATIO = 10  #: smallest ratio of the end of a logarithmic scale to the median positive value
 CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
 CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 NO_CLASS_LABEL = "no class"
-PART_NAMES = (*PART_CODES, "no part")  #: names of the parts of a split by code
+PART_NAMES = (*PART_CODES, "in no split")  #: names of the parts of a split by code
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,8 @@ def limits_of_scale(values: Array, center: float | None = None) -> ColorLimits:
     One per cent is clipped at either end: without, one long street would leave a single colour for
     all others. With a ``center``, the scale is symmetric about it: 0 for differences, or 1 for ratios,
     which reach at least from 1/2 to 2 so that nearly equal ones look equal. Otherwise it is
-    logarithmic if values that are not negative span a ratio of :data:`MIN_LOG_RATIO` and crowd at the
-    lower end. Without
-    finite values, all limits are 0.
+    logarithmic if no value is negative and the end is :data:`MIN_LOG_RATIO` times the median of the
+    positive ones. Without finite values, all limits are 0.
     """
     finite = np.sort(values[np.isfinite(values)].astype(np.float64))
     missing = len(values) - len(finite)
@@ -75,11 +74,8 @@ def limits_of_scale(values: Array, center: float | None = None) -> ColorLimits:
     positive = finite[finite > 0]
     if least < 0 or not len(positive):
         return limits
-    # The median of values that are spread evenly over decades is the ends' geometric mean, of values
-    # that are spread evenly it is their mean; it is nearer to the first if it is below the mean of both.
     low, high = _clipped_ends(positive)
-    crowded = np.median(positive) ** 2 < np.sqrt(low * high) * (low + high) / 2
-    if high >= MIN_LOG_RATIO * low and crowded:
+    if high >= MIN_LOG_RATIO * np.median(positive):
         return replace(limits, low=low, high=high, is_log=True)
     return limits
 
@@ -170,7 +166,7 @@ def class_layer(
 
 def part_layer(title: str, split: str, codes: U8) -> Categories:
     """Return the layer of a split, given positions (N,) in :data:`PART_NAMES`."""
-    # Include "no part" only if a node is in no part.
+    # Include "in no split" only if a node is.
     names = PART_NAMES[: max(len(PART_CODES), int(codes.max(initial=0)) + 1)]
 
     def colors() -> Sequence[str]:

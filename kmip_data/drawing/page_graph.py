@@ -159,6 +159,7 @@ def graph_of_record(
         header["metre"] = scale  # page units per metre
     header["key"] = record.key if len(dataset) > 1 else ""
     header["edges"] = record.edge_text
+    header["target"] = record.label_name
     header["origin"] = record.position_source
     header["options"] = format_parameters(card.parameters)
     header["explore"] = {

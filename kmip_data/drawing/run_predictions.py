@@ -140,11 +140,11 @@ def distinguishing_names(first: str, second: str) -> tuple[str, str]:
 def _correctness_layer(
     truth: Array, predicted: tuple[Array, Array], names: tuple[str, str], is_test: Array
 ) -> Layer:
-    """Return a layer that shows which of two runs are right; its note counts test nodes."""
+    """Return a layer that shows which of two runs are right for test nodes, which its note counts."""
     first_right, second_right = (classes == truth for classes in predicted)
     outcome = np.select(
-        [truth < 0, first_right & second_right, first_right, second_right],
-        [-1, 0, 1, 2],
+        [~is_test, truth < 0, first_right & second_right, first_right, second_right],
+        [OUTCOMES, -1, 0, 1, 2],
         default=3,
     )
     labels = ("both right", f"only {names[0]} right", f"only {names[1]} right", "both wrong")
@@ -154,9 +154,9 @@ def _correctness_layer(
 
     def colors() -> Sequence[str]:
         hues = class_colors(OUTCOMES)
-        return [hues[0], hues[2], hues[3], hues[1]]
+        return [hues[0], hues[2], hues[3], hues[1], current_style().missing]
 
-    return class_layer("both runs", outcome, labels, note, colors)
+    return class_layer("both runs", outcome, (*labels, "not in test"), note, colors)
 
 
 def _error_difference(

@@ -227,7 +227,7 @@ def test_a_key_shows_the_next_record(home, tmp_path):
     dataset = ShardedDataset(Build(folder, read_card(folder)))
     assert shown["key"] == dataset.keys[1]
     assert shown["count"] == dataset[1].num_nodes
-    assert shown["records"].endswith("Record 2 of 3, 3 in this page")
+    assert shown["records"].endswith("Record 2 of 3; this page has 1 to 3")
     assert shown["layer"], "what it is coloured by stays"
     assert not shown["last"]
     assert "C" in shown["symbols"], "atoms have letters"

@@ -101,16 +101,18 @@ function predictionLines(node) {
   const said = runs.map(({ run, suffix }) => {
     const who = runs.length > 1 ? `${shortName(run, runs)} predicts` : "predicted";
     const [guess, value] = [named(`predicted class${suffix}`), named(`prediction${suffix}`)];
+    const judged = named(`right or wrong${suffix}`);
+    const rest = judged && shown(judged, node).endsWith(NO_SPLIT) ? `, ${NO_SPLIT}` : "";
     if (truth && guess) {
       const [a, b] = [truth, guess].map(({ codes }) => codes[node]);
       const off = header.metres ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
       const known = truth.labels[a] !== "no class";
-      return `${who} ${label(b)}${!known ? "" : a === b ? ": right" : off}`;
+      return `${who} ${label(b)}${!known ? "" : (a === b ? ": right" : off) + rest}`;
     }
     if (target && value) return `${who} ${shown(value, node)}: off by ${written(columns.get(`absolute error${suffix}`)(node))}`;
     return "";
   });
-  const given = truth ? `Class ${label(truth.codes[node])}` : target ? `Target ${shown(target, node)}` : "";
+  const given = truth ? `${capital(titleOf("class"))} ${label(truth.codes[node])}` : target ? `${capital(titleOf("target"))} ${shown(target, node)}` : "";
   return given ? [`${[given, ...said.filter(Boolean)].join(", ")}.`] : [];
 }
 
@@ -386,7 +388,7 @@ function readKeys(keys) {
 
 function showFigures({ runs = [], label, is_class, split, curves }) {
   const line = (text) => text.replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
-  const said = label ? [`Label: ${line(label)}`] : [];
+  const said = label ? [`${capital(titleOf("label"))}: ${line(label)}`] : [];
   for (const { run, words } of runs) {
     const verdict = label === words ? ": right" : is_class && label !== "no class" ? ": wrong" : "";
     if (words) said.push(`Predicted: ${line(words)}${verdict}`);

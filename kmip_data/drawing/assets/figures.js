@@ -125,7 +125,7 @@ function curveChart(runs, column) {
   const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
   const names = [...referencesOf(runs, column)].sort(([, a], [, b]) => b - a).map(([name, value]) => `${name} ${text(value)}`);
   const notes = [];
-  if (names.length) notes.push(`Dashed${names.length > 1 ? ", from above" : ""}: ${names.join(", ")}.`);
+  if (names.length) notes.push(`Dashed, on ${column.split("_")[0]}${names.length > 1 ? ", from above" : ""}: ${names.join(", ")}.`);
   if (spreads.length) notes.push("Bars at rings: ± the standard error of one run.");
   return [
     svg,

@@ -65,8 +65,10 @@ function reachText(pane) {
   });
   const all = count === x.length;
   const of = `${x.length.toLocaleString("en")} ${header.node_noun}s`;
-  if (all) return `reached by all ${of}`;
-  return `reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
+  const label = named("class") ? `, ${titleOf("class")} ${shown(named("class"), state.node).replace(/^class /, "")}` : "";
+  const name = `${header.node_noun} ${numberOf(state.node)}${label}; `;
+  if (all) return `${name}reached by all ${of}`;
+  return `${name}reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }
 
 // A title on each pane.

@@ -11,7 +11,7 @@ function startLegend(layer) {
   state.only.clear();
   [rangeText, wholeText] = [null, ""];
   const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
-  $("note").textContent = [layer.note, sizes].filter(Boolean).join("; ");
+  $("note").textContent = [layer.note && layer.note.replace(/\btest node/, `test ${header.node_noun}`), sizes].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);
   showPressed();
@@ -72,9 +72,13 @@ function legendOfScale(layer) {
   const { low, high, least, most, missing, is_log, center } = layer.limits;
   const [toAxis, fromAxis] = is_log ? [Math.log10, (at) => 10 ** at] : [(value) => value, (at) => at];
   const [first, span] = [toAxis(low), toAxis(high) - toAxis(low)];
+  // Zero has no place on a logarithmic scale.
+  const isApart = (value) => is_log && center === undefined && value === 0;
+  const zeros = x.reduce((sum, _, node) => sum + isApart(numbers(node)), 0);
+  const floor = zeros ? x.reduce((lowest, _, node) => (numbers(node) > 0 ? Math.min(lowest, numbers(node)) : lowest), Infinity) : least;
   const place = (value) => Math.min(Math.max((toAxis(value) - first) / (span || 1), 0), 1);
   const valueAt = (share) => fromAxis(first + span * share);
-  state.at = Float32Array.from(x.keys(), (node) => (Number.isFinite(numbers(node)) ? place(numbers(node)) : NONE));
+  state.at = Float32Array.from(x.keys(), (node) => (Number.isFinite(numbers(node)) && !isApart(numbers(node)) ? place(numbers(node)) : NONE));
   // Bars of whole numbers stand for equally many of them each: otherwise some would be empty.
   const isWhole = x.every((_, node) => !Number.isFinite(numbers(node)) || Number.isInteger(numbers(node)));
   const step = isWhole && !is_log ? Math.ceil((high - low + 1) / BINS) : 0;
@@ -83,21 +87,23 @@ function legendOfScale(layer) {
   state.binOf = (node) => (state.at[node] < 0 ? NONE : binAt(state.at[node]));
   const colors = onGround(center === undefined ? header.ramp : header.diverging);
   drawing.paint(bytesOf(colors), true);
-  const without = missing ? [legendRow("no value", ink("missing"), missing, NONE)] : [];
-  if (missing === x.length) return without;
   const unit = layer.unit ? ` ${layer.unit}` : "";
+  const kinds = [zeros && `0${unit}`, missing && "no value"].filter(Boolean).join(" or ");
+  const without = kinds ? [legendRow(kinds, ink("missing"), zeros + missing, NONE)] : [];
+  if (missing === x.length) return without;
   const text = (value) => `${written(value, is_log ? Infinity : high - low)}${unit}`;
   const middle = isWhole ? Math.round(valueAt(0.5)) : valueAt(0.5);
   const isInMiddle = Math.abs(place(middle) - 0.5) < 0.02;
-  const ends = [`${low > least ? "≤ " : ""}${text(low)}`, isInMiddle ? text(middle) : "", `${high < most ? "≥ " : ""}${text(high)}`];
+  const ends = [`${low > floor ? "≤ " : ""}${text(low)}`, isInMiddle ? text(middle) : "", `${high < most ? "≥ " : ""}${text(high)}`];
   // A brush that reaches an end also shows the values beyond it.
-  const edge = (bin, inner) => text(bin === 0 ? Math.min(least, low) : bin === bins ? Math.max(most, high) : inner);
+  const edge = (bin, inner) => text(bin === 0 ? Math.min(floor, low) : bin === bins ? Math.max(most, high) : inner);
   rangeText = ([from, to]) => {
     const [first_of, last_of] = step ? [low + from * step, low + to * step - 1] : [from, to].map((bin) => valueAt(bin / BINS));
     return [...new Set([edge(from, first_of), edge(to, last_of)])].join(" to ");
   };
-  wholeText = `${text(least)} to ${text(most)}${is_log ? ", on a logarithmic scale" : ""}`;
-  return [histogram(bins, (bin) => rangeText([bin, bin + 1]), colors), bar(colors), between(ends), ...without];
+  wholeText = `${zeros ? "0, and " : ""}${text(floor)} to ${text(most)}${is_log ? ", on a logarithmic scale" : ""}`;
+  const scale = [histogram(bins, (bin) => rangeText([bin, bin + 1]), colors), bar(colors), between(ends)];
+  return zeros ? [...without, ...scale] : [...scale, ...without];
 }
 
 // A row that shows the nodes of a bin alone when it is pressed.

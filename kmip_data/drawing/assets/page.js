@@ -2,14 +2,17 @@
 
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
-const DIMMED = 0.22; // strength of what is not around the held node
+const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
 const OVER_PICTURE = 0.5; // strength of edges, black or white: the contrast with what is below them is 2 at least
 const MANY_HEADS = 15; // of edges that end in a node, from which they fade
 const COVER = 0.1; // of the graph's box that edges cover at full strength
+const NO_SPLIT = "in no split"; // label of such nodes
+// Codes of the atoms' features by the Open Graph Benchmark.
+const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality: ["none", "clockwise", "anticlockwise"] };
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
-let header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
+let headers, header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
 // What the reader has chosen.
 const state = {
   layer: null, degree: null, mean: 1, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
@@ -17,11 +20,11 @@ const state = {
 };
 
 async function startPage() {
-  const records = [$("header"), ...document.querySelectorAll("script.header")];
+  headers = [$("header"), ...document.querySelectorAll("script.header")];
   const shared = new URLSearchParams(location.hash.slice(1));
-  const record = Math.min(Math.max(Math.trunc(Number(shared.get("record"))) || 0, 0), records.length - 1);
-  header = JSON.parse(records[record].textContent);
-  const data = records[record].nextElementSibling;
+  const record = Math.min(Math.max(Math.trunc(Number(shared.get("record"))) || 0, 0), headers.length - 1);
+  header = JSON.parse(headers[record].textContent);
+  const data = headers[record].nextElementSibling;
   array = await readArrays(data.textContent);
   data.remove();
   [x, y] = [header.x, header.y].map(array);
@@ -83,7 +86,7 @@ async function startPage() {
   else if (routes.size) drawing.move([...x, ...bends.x], [...y, ...bends.y]);
   else drawing.move(x, y);
 
-  startRecords(record, records.length);
+  startRecords(record, headers.length);
   $("within").placeholder = `Search ${columns.size.toLocaleString("en")} columns`;
   $("within").ariaLabel = $("within").placeholder;
   $("within").addEventListener("input", () => describe(state.node >= 0 ? state.node : state.hovered));
@@ -111,8 +114,10 @@ async function startPage() {
   startExplorer();
   startLabels();
   describe(-1);
-  const first = Math.max(ways.findIndex(({ name }) => name === shared.get("by")), 0);
-  colorBy(ways[first]);
+  // Influence is faint but for a few nodes: a page opens on it over a map, or where runs are compared.
+  const hasFirst = header.metres || influence.length !== 1;
+  const opening = hasFirst ? ways[0] : ways.find(({ name }) => /^(class|target)$/.test(name)) || ways[1];
+  colorBy(ways.find(({ name }) => name === shared.get("by")) || opening);
   listWays.again();
   view.fit();
   startSharing(shared, record);
@@ -139,7 +144,7 @@ function listWays(ways) {
     const wanted = ways.map((way, value) => ({ way, value })).filter(({ way }) => isWanted(way));
     const listed = wanted.filter(({ way }, i) => i < LISTED_WAYS || way === state.layer);
     const groups = ["Runs", "Data", "Columns"].map((label) => {
-      const options = listed.filter(({ way }) => group(way) === label).map(({ way, value }) => element("option", { value, textContent: way.name }));
+      const options = listed.filter(({ way }) => group(way) === label).map(({ way, value }) => element("option", { value, textContent: titleOf(way.name) }));
       return element("optgroup", { label }, ...options);
     });
     const more = wanted.length - listed.length;
@@ -179,7 +184,13 @@ function startRecords(record, count) {
     if (key === "p") turn(record - 1);
   });
   $("records").hidden = count === 1;
-  $("records").lastElementChild.textContent = header.place ? `${header.place}, ${count} in this page` : `${record + 1} of ${count}`;
+  $("records").lastElementChild.textContent = header.place ? `${header.place}; ${inPage()}` : `${record + 1} of ${count}`;
+}
+
+// Which records the page has.
+function inPage() {
+  const [first, last] = [headers[0], headers.at(-1)].map(({ textContent }) => JSON.parse(textContent).place.split(" ")[1]);
+  return `this page has ${first === last ? "no other" : `${first} to ${last}`}`;
 }
 
 // How large the graph is, and where its positions come from.
@@ -208,10 +219,12 @@ async function startExtras() {
   $("extras").hidden = Boolean(header.metres);
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   const isOneWay = header.one_way && array(header.one_way);
+  const hints = turning ? ["drag turns it"] : [];
   if (isOneWay && isOneWay.length <= BANDS && !isOneWay.every(Boolean)) {
     const isCrowded = x.some((_, node) => columns.get("incoming edges")(node) > MANY_HEADS);
-    $("ways").textContent = `arrow: one way; no arrow: both ways${isCrowded ? ", or many end in one node" : ""}`;
+    hints.push(`arrow: one way; no arrow: both ways${isCrowded ? ", or many end in one node" : ""}`);
   }
+  $("ways").textContent = hints.join("; ");
   $("picture").parentElement.hidden = !header.picture;
   if (!header.picture) return;
   const picture = header.picture.cells || await createImageBitmap(new Blob([array(header.picture.bytes)], { type: "image/jpeg" }));
@@ -289,7 +302,7 @@ function updateLooks() {
     if (state.layer.levels) glow(pane, looks);
     else {
       for (let node = 0; node < x.length; node++) {
-        const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DIMMED;
+        const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DARK.matches ? DIMMED_DARK : DIMMED;
         looks.set([state.at[node], strength, sizeOf(node) * (node === state.node ? 1.5 : 1), Number(node === state.node)], 4 * node);
       }
     }
@@ -330,26 +343,43 @@ function oneHotLayers(described) {
   return made;
 }
 
+// What is to be predicted has the name of its column in the reader's files.
+const titleOf = (name) => ((/^(class|target|label)$/.test(name) && header.target) || name);
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 // Of categories the codes; those of values stand for no categories.
-const readLayer = (layer) => ({ ...layer, codes: layer.labels && array(layer.codes) });
+const readLayer = (layer) => ({
+  ...layer, codes: layer.labels && array(layer.codes), labels: layer.labels && layer.labels.map((label) => inWords(layer.name, label)),
+});
+
+// The word for a code of a molecule's features.
+const inWords = (name, code) => (header.bonds && WORDS[name] ? WORDS[name][code] ?? "other" : code);
 
 // What a layer says of a node.
 function shown(layer, node) {
   if (layer.levels) return influence.map((run, pane) => `${shortName(run.name)} ${influenceText(pane, node)}`).join(", ");
-  if (layer.codes) return layer.labels[layer.codes[node]];
+  if (layer.codes) {
+    const label = layer.labels[layer.codes[node]];
+    const judged = label === NO_SPLIT && layer.name.match(/^right or wrong(.*)/);
+    if (!judged) return label;
+    const [truth, guess] = ["class", `predicted class${judged[1]}`].map((name) => shown(named(name), node));
+    return `${truth === guess ? "right" : "wrong"}, ${label}`;
+  }
   return `${written(columns.get(layer.name)(node))}${layer.unit ? ` ${layer.unit}` : ""}`;
 }
 
 // Three digits; of a place as many as tell intersections apart, a metre.
-const brief = (name, value) => (PLACE.includes(name) ? value.toFixed(5) : written(value));
+const brief = (name, value) => (PLACE.includes(name) ? value.toFixed(5) : header.bonds && WORDS[name] ? inWords(name, value) : written(value));
+
+const numberOf = (node) => (header.ids ? header.ids[node] : node);
 
 // Describe a node; where nodes have ids, at first the one of most neighbours.
 function describe(node) {
   const isFirst = node < 0 && ranked.length > 0;
   if (isFirst) node = ranked[0];
-  const noun = header.node_noun[0].toUpperCase() + header.node_noun.slice(1);
+  const noun = capital(header.node_noun);
   const why = isFirst ? " (most neighbours)" : node === state.node ? " (held)" : "";
-  $("chosen").textContent = node < 0 ? "" : `${noun} ${header.ids ? header.ids[node] : node}${why}`;
+  $("chosen").textContent = node < 0 ? "" : `${noun} ${numberOf(node)}${why}`;
   const isWide = columns.size > MANY;
   $("within").hidden = node < 0 || !isWide;
   $("left-out").textContent = "";
@@ -369,7 +399,7 @@ function describe(node) {
     ...layers.filter(({ name }) => isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
   ].map(([name, textContent, zero]) =>
-    element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: name }), element("td", { textContent, title: exact(name) })),
+    element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: titleOf(name) }), element("td", { textContent, title: exact(name) })),
   );
   $("details").tBodies[0].replaceChildren(...rows);
 }
@@ -391,7 +421,7 @@ function hover(px, py) {
   state.hovered = node;
   if (node >= 0) {
     const said = layers.filter(({ name }) => /^(class|target|(predicted class|prediction)( \(.*\))?)$/.test(name));
-    const texts = Array.from(new Set([state.layer, ...said]), (layer) => `${layer.name}: ${shown(layer, node)}`);
+    const texts = Array.from(new Set([state.layer, ...said]), (layer) => `${titleOf(layer.name)}: ${shown(layer, node)}`);
     $("tip").textContent = [...(header.ids ? [header.ids[node]] : []), ...texts].join("\n");
   }
   if (state.node < 0) describe(node);

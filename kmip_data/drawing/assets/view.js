@@ -118,7 +118,7 @@ function listen(canvas, view, { hover, leave, pick }) {
 // Turn places in space: x and y become what is seen, in a mild perspective; returns how near each is, −1 to 1.
 function makeTurning(x, y, z, reach, onTurn) {
   const [across, deep, up, depth] = [x.slice(), y.slice(), z, new Float32Array(x.length)];
-  let [angle, tilt] = [0.5, 0.4];
+  let [angle, tilt] = [0.5, 0.8]; // more from above than from the side: a floor is seen
   const turn = (dx, dy) => {
     angle += dx * 0.008;
     tilt = Math.min(Math.max(tilt + dy * 0.008, -Math.PI / 2), Math.PI / 2);

@@ -37,7 +37,7 @@ const painted = () => {
   }
   return [count / (canvas.width * canvas.height), nodes / x.length];
 };
-const shares = { opened: painted() };
+const shares = { opened: painted(), [`opens on ${state.layer.name}`]: [1, 1] };
 for (const option of [...select.options]) {
   select.value = option.value;
   select.dispatchEvent(new Event("change"));
@@ -109,7 +109,9 @@ def test_a_page_draws_the_predictions_of_a_cloud(tmp_path):
     answer = GraphPredictions("s3dis/gps-kmip/a", None, guess, "", np.arange(0), ())
     graph = graph_of_record(dataset, 0, [(answer.run, guess)])
     page = page_of([(graph, answer)], tmp_path / "page.html", [answer.run])
-    check(page, tmp_path, "influence", "class", "right or wrong", "predicted class")
+    check(
+        page, tmp_path, "opens on class", "influence", "class", "right or wrong", "predicted class"
+    )
 
 
 def test_a_page_draws_two_runs_on_a_city(build, city, tmp_path):
@@ -118,7 +120,15 @@ def test_a_page_draws_two_runs_on_a_city(build, city, tmp_path):
     answer = GraphPredictions("helsinki/gcn/a", "random-seed0", guess, "", np.arange(0), ())
     runs = ["helsinki/gcn/a", "helsinki/gps-kmip/a"]
     page = page_of([(graph, answer)], tmp_path / "page.html", runs)
-    check(page, tmp_path, "influence", "error", "eccentricity", "split random-seed0")
+    check(
+        page,
+        tmp_path,
+        "opens on influence",
+        "influence",
+        "error",
+        "eccentricity",
+        "split random-seed0",
+    )
 
 
 @pytest.mark.parametrize("dataset", ["pascalvoc-sp", "zinc", "peptides-func", "malnet-tiny"])

@@ -17,7 +17,7 @@ from kmip_data.drawing.explorer_page import (
     Influence,
     write_explorer_page,
 )
-from kmip_data.drawing.maps import dense_area
+from kmip_data.drawing.maps import city_layers, dense_area
 from kmip_data.drawing.page_graph import city_graph
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -171,7 +171,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     page["legend"] = page["legend"].replace("\xa0", " ")  # a unit stays with its number
     assert "gcn (2 seeds): 25 % at the ring of best epoch 2" in page["legend"]
     assert "gat: 10 % at the ring of best epoch 1" in page["legend"], "not the last value, 70 %"
-    assert "Dashed, from above: constant answer 90 %, linear model 25 %." in page["legend"]
+    assert "Dashed, on val, from above: constant answer 90 %, linear model 25 %." in page["legend"]
     assert (page["references"], page["spreads"]) == (2, 3)
     graph = nx.Graph(city.streets.T.tolist())
     parts = city.splits["random-seed0"]
@@ -379,11 +379,13 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
+    label = city_layers(city)[0].labels[city.classes[NODE]].removeprefix("class ")
+    name = f"intersection {NODE}, class {label}; "
     assert view["titles"][0].split("\n") == [
-        "gcn", f"reached by {reached} of {count:,} intersections, up to 1 hop away",
+        "gcn", f"{name}reached by {reached} of {count:,} intersections, up to 1 hop away",
     ]  # fmt: skip
     assert view["same"] == ["gcn/a", "gcn/b"]
-    assert view["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
+    assert view["titles"][1] == f"gps-kmip\n{name}reached by all {count:,} intersections"
     assert view["errors"] == 2 * ["1 edge: 0.5", "5 edges: 1.25"], "of data with distances"
     assert view["follows"]
     assert view["light"][1] > 1.3 * view["light"][0], "more of the city glows"
@@ -436,14 +438,15 @@ def test_two_runs_are_compared_node_by_node(build, city, answer, tmp_path):
         ["Runs"],
     )
     labels = ("both right", "only gcn right", "only gps-kmip right", "both wrong")
-    assert shown["legend"] == [
-        f"{label}{nodes.sum():,}" for label, nodes in zip(labels, both, strict=True)
-    ]
     test = city.splits[answer.split] == 2
+    assert shown["legend"] == [
+        *(f"{label}{(nodes & test).sum():,}" for label, nodes in zip(labels, both, strict=True)),
+        f"not in test{(~test).sum():,}",
+    ]
     told = ", ".join(
         f"{(nodes & test).sum():,} {label}" for label, nodes in zip(labels, both, strict=True)
     )
-    assert shown["note"] == [f"of {test.sum():,} test nodes: {told}"]
+    assert shown["note"] == [f"of {test.sum():,} test intersections: {told}"]
     assert shown["names"] == shown["errors"] == ["gcn", "gps-kmip"]
     assert shown["keys"] == ["Keys that k-MIP heads chose, gps-kmip"], "the first run has none"
     assert shown["cells"] == 200

@@ -67,6 +67,7 @@ def test_pages_and_pictures_use_equal_limits():
         (np.logspace(-2, 4, 101), None, 10**-1.94, 10**3.94, True),
         (np.append(np.logspace(0, 5, 101), [0, np.nan]), None, 10**0.05, 10**4.95, True),
         (np.linspace(0, 1, 1_000), None, 0.01, 0.99, False),
+        (np.array([0, 0.2, *np.linspace(1, 10, 98)]), None, 0.2, 10, False),  # a low one, else even
         (-np.logspace(0, 5, 101), None, -(10**4.95), -(10**0.05), False),
         (np.zeros(5), None, 0, 0, False),
     ],

@@ -89,7 +89,7 @@ def test_a_city_has_layers_of_classes_eccentricity_and_splits(city):
     assert [random.name, spatial.name] == ["split random-seed0", "split spatial-150m-buffer1-seed0"]
     assert random.counts == [252, 252, 2022]
     assert random.labels == ("train", "val", "test"), "no word of a part that nobody is in"
-    assert spatial.labels == ("train", "val", "test", "no part")
+    assert spatial.labels == ("train", "val", "test", "in no split")
     assert len(set(spatial.colors)) == 4
     assert spatial.counts[3] == (city.splits[spatial.note] == 3).sum() > 0
     assert len(set(classes.colors)) == 10
@@ -115,7 +115,7 @@ def test_a_map_shows_right_and_wrong_predictions(city):
     assert said.codes.tolist() == guess.tolist()
     buffered, *_ = layers_of_runs(truth, [("mine", guess)], spatial)
     dropped = city.splits["spatial-150m-buffer1-seed0"] == 3
-    assert buffered.labels == (*labels, "no part"), "what was dropped is not called a test node"
+    assert buffered.labels == (*labels, "in no split"), "what was dropped is not called a test node"
     assert ((buffered.codes == 4) == dropped).all()
     elsewhere, *_ = layers_of_runs(truth, [("mine", guess)], None)
     assert elsewhere.labels == ("right", "wrong")

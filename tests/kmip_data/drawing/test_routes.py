@@ -96,6 +96,25 @@ def test_an_edge_that_bends_around_a_layer_ends_in_an_arrow(tmp_path):
     assert held_head == [True, True]
 
 
+def test_zero_has_a_row_of_its_own_on_a_logarithmic_scale(tmp_path):
+    """One node has 40 outgoing edges, nine have one, and 31 have none."""
+    edges = [(0, node) for node in range(1, 41)] + [(node, node + 1) for node in range(1, 10)]
+    legend, missing, text = act(
+        page_of(nx.DiGraph(edges), tmp_path),
+        """
+        colorBy(named("outgoing edges"));
+        const buttons = [...$("legend").querySelectorAll("button")];
+        const labels = buttons.map((each) => each.ariaLabel || each.textContent);
+        return [labels, x.filter((_, node) => state.at[node] === NONE).length, $("range").textContent];""",
+        tmp_path,
+    )
+    assert legend[0] == "031"
+    assert legend[1].startswith("1 to ")
+    assert legend[1].endswith(": 9")
+    assert missing == 31
+    assert text == "0, and 1 to 40, on a logarithmic scale"
+
+
 def test_edges_between_borders_of_a_lattice_are_stubs(tmp_path):
     torus = nx.convert_node_labels_to_integers(nx.grid_2d_graph(5, 6, periodic=True))
     longest, stubs = act(
