@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 DEFAULT_RECORDS = 3  #: records drawn by default
 MAX_RECORDS = 16  #: records in one picture
-#: Memory per intersection of a city that is read, and per drawn intersection; measured on 10⁶ and
-#: 10⁷.
-BYTES_PER_NODE = 500
-BYTES_PER_DRAWN_NODE = 1_500
+#: Memory per intersection of a map: 2,000 measured on 10⁶, and the halves of its streets.
+BYTES_PER_NODE = 2_300
 
 
 @click.command(cls=DatasetCommand)
@@ -112,7 +110,7 @@ def draw_build(
     build, or names no records.
     """
     from kmip_data.drawing.layers import Categories
-    from kmip_data.drawing.maps import ATTRIBUTION, MAX_POINTS, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
     from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.pictures import plot_records
     from kmip_data.drawing.plottable_record import (
@@ -132,9 +130,10 @@ def draw_build(
                 next="leave out --records and --split",
             )
         nodes = card.counts["nodes"]
-        needed_bytes = nodes * BYTES_PER_NODE + min(nodes, MAX_POINTS) * BYTES_PER_DRAWN_NODE
         require_memory(
-            needed_bytes, f"A map of {nodes:,} intersections", "a build of a part: --set bbox="
+            nodes * BYTES_PER_NODE,
+            f"A map of {nodes:,} intersections",
+            "a build of a part: --set bbox=",
         )
         city = read_city_map(build)
         # Classes are ranges of the eccentricity, whose own map would look the same.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from kmip_data.drawing.style import (
     mix_colors,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.transforms import Bbox
+
 #: Directions to the right, up and to the viewer of 3D records, 22° above and 58° from the x axis.
 VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
 COVERED = 0.1  #: fraction of a panel that its nodes cover
@@ -27,12 +31,14 @@ COVERED_BY_CLOUD = 0.6  #: points of a surface nearly touch
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
-MAX_NAMES = 60  #: names of nodes, where there is room
+MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_ARROWS = 300  #: with more edges, the counts alone say that they are directed
 CELL_PIXELS = 300  #: width and height of a picture of cells
-BRIGHTNESS = (0.3, 0.59, 0.11)  #: shares of red, green and blue
 BORDER = 0.15  #: inches around the positions
-NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))  #: right, left, above and below a point
+#: Right, left, above and below a point, then at its corners.
+NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
+BENDS = (0.06, -0.06, 0.12, -0.12, 0.2, -0.2)  #: of arrows, relative to their length
 
 
 def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
@@ -44,6 +50,12 @@ def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
         return np.column_stack([record.pos, np.sum(record.degrees(), axis=0)])
     pos: F64 = record.pos if up == "z" else record.pos[:, [2, 0, 1]]
     return np.asarray(pos @ np.transpose(VIEW))
+
+
+def has_arrows(record: PlottableRecord) -> bool:
+    """True if edges are drawn as arrows: they are directed and few."""
+    edges = record.edge_index.shape[1]
+    return record.is_directed and edges <= MAX_ARROWS and not record.is_picture
 
 
 def draw_formula(axes: Axes, record: PlottableRecord, bonds_across: float, size: F64) -> None:
@@ -74,18 +86,20 @@ def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, s
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
     if is_own and record.is_picture:
         areas /= 4
-        outlines = _black_or_white(colors)
+        outlines[:] = "#000000"
+        colors = np.ones_like(colors)  # white, like the edges
     elif is_own:  # they may be white, or black
         outlines[:] = "none"
         ground = mix_colors(style.missing, style.background_color, 0.2)
         axes.axhspan(*axes.get_ylim(), color=ground, linewidth=0)
 
+    order = np.argsort(places[:, 2], kind="stable")
+    pos = places[order, :2]
+    boxes = _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
     if record.edge_index.size and not (
         is_own and record.pos.shape[1] == 3
     ):  # edges would hide the points of a surface
-        _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2)
-    order = np.argsort(places[:, 2], kind="stable")
-    pos = places[order, :2]
+        _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2, boxes)
     axes.scatter(
         *pos.T,
         c=colors[order],
@@ -95,8 +109,6 @@ def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, s
         clip_on=False,
         zorder=3,
     )
-    if record.ids:
-        _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
 
 
 def set_limits(axes: Axes, pos: F64, size: F64) -> float:
@@ -110,11 +122,6 @@ def set_limits(axes: Axes, pos: F64, size: F64) -> float:
     right, top = (low + high + size / inches_per_unit) / 2
     axes.axis((left, right, bottom, top))
     return 72 * inches_per_unit
-
-
-def _black_or_white(colors: F64) -> Array:
-    """Return the one of black and white that is seen on each of the colours (N, 4), as strings (N,)."""
-    return np.where(colors[:, :3] @ BRIGHTNESS > 0.42, "#000000", "#ffffff")
 
 
 def _node_areas(record: PlottableRecord, points_per_unit: float, size: F64) -> F64:
@@ -135,42 +142,57 @@ def _node_areas(record: PlottableRecord, points_per_unit: float, size: F64) -> F
 
 
 def _add_edges(
-    axes: Axes, record: PlottableRecord, layer: Layer, colors: F64, pos: F64, radius: F64
+    axes: Axes,
+    record: PlottableRecord,
+    layer: Layer,
+    colors: F64,
+    pos: F64,
+    radius: F64,
+    boxes: Sequence[Bbox],
 ) -> None:
-    """Draw edges within a class in its colour and others grey; few directed ones are arrows."""
+    """Draw edges within a class in its colour and others grey; few directed ones are arrows.
+
+    Arrows bend around the ``boxes`` of nodes and names, in pixels.
+    """
     from matplotlib.collections import LineCollection
-    from matplotlib.colors import to_rgba, to_rgba_array
+    from matplotlib.colors import to_rgba
     from matplotlib.patches import FancyArrowPatch
+    from matplotlib.patheffects import withStroke
 
     edges = record.edge_index[:, record.edge_index[0] != record.edge_index[1]]
-    has_arrows = record.is_directed and edges.shape[1] <= MAX_ARROWS and not record.is_picture
-    if not has_arrows:
+    if not has_arrows(record):
         edges = record.sample_edges()[0]
     count = edges.shape[1]
     strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
     width = min(strength, np.median(radius) / 2)
     shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
+    halo = []
     if layer is record.own_colors and record.is_picture:
-        shades = to_rgba_array(_black_or_white(colors)[edges[0]], 0.25)
+        shades[:] = to_rgba("#ffffff")
+        width = 0.4
+        halo = [withStroke(linewidth=0.9, foreground="#000000", alpha=0.5)]
     elif isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
         shades[is_within, :3] = colors[edges[0, is_within], :3]
         shades[:, 3] *= 0.7
 
-    if not has_arrows:
+    if not has_arrows(record):
         segments = pos[edges.T]
         if record.position_source.startswith(LATTICE):
             segments = stubs_beyond_borders(segments)
         axes.add_collection(
-            LineCollection([*segments], colors=shades, linewidths=width, clip_on=False)
+            LineCollection(
+                [*segments], colors=shades, linewidths=width, path_effects=halo, clip_on=False
+            )
         )
         return
+    pixels = axes.transData.transform(pos)
     for (source, target), shade in zip(edges.T, shades, strict=True):
         arrow = FancyArrowPatch(
             pos[source],
             pos[target],
             arrowstyle="-|>",
-            connectionstyle="arc3,rad=0.06",  # long edges bend around nodes in a row
+            connectionstyle=_free_bend(pixels[source], pixels[target], boxes),
             mutation_scale=1.2 * radius[target] + 2,
             shrinkA=0,
             shrinkB=radius[target],
@@ -178,6 +200,17 @@ def _add_edges(
             color=shade,
         )
         axes.add_patch(arrow)
+
+
+def _free_bend(start: F64, end: F64, boxes: Sequence[Bbox]) -> Any:
+    """Return the slightest bend between two places (2,) that touches the fewest ``boxes``."""
+    from matplotlib.patches import ConnectionStyle
+
+    def touched(style: Any) -> int:
+        curve = style(start, end, shrinkA=0, shrinkB=0)
+        return sum(curve.intersects_bbox(box, filled=False) for box in boxes)
+
+    return min((ConnectionStyle.Arc3(rad=bend) for bend in BENDS), key=touched)
 
 
 def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
@@ -198,10 +231,13 @@ def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
     axes.axis(box)
 
 
-def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> None:
-    """Write names next to nodes where there is room, those of the last ones in ``order`` first.
+def _add_names(
+    axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64
+) -> list[Bbox]:
+    """Write names where the own node is clearly the nearest, those of the last in ``order`` first.
 
-    ``places`` (N, 2) and ``radius`` (N,), in points, have that order.
+    ``places`` (N, 2) and ``radius`` (N,), in points, have that order. Return the boxes of all nodes, then of
+    names, in pixels.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
@@ -212,13 +248,14 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
         "path_effects": [withStroke(linewidth=2, foreground=current_style().background_color)],
         "zorder": 4,
     }
-    reach = radius[:, None] * axes.figure.dpi / 72
+    points = 72 / axes.figure.dpi
+    reach = radius[:, None] / points
     pixels = axes.transData.transform(places)
-    taken = [Bbox(ends) for ends in np.stack([pixels - reach, pixels + reach], axis=1)]
+    boxes = [Bbox(ends) for ends in np.stack([pixels - reach, pixels + reach], axis=1)]
     room = axes.get_window_extent()
-    for number in range(len(order))[::-1][:MAX_NAMES]:
-        gap = radius[number] + 2
+    for number in range(len(order) if record.ids else 0)[::-1][:MAX_NAMES]:
         for across, up in NAME_SIDES:
+            gap = (radius[number] + NAME_DISTANCES[0]) / np.hypot(across, up)
             text = axes.annotate(
                 shorten_middle(record.ids[order[number]]),
                 places[number],
@@ -229,7 +266,12 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
             )
             box = text.get_window_extent()
             is_inside = room.contains(*box.min) and room.contains(*box.max)
-            if is_inside and not box.count_overlaps(taken):
-                taken.append(box)
+            away = pixels - pixels.clip(box.min, box.max)
+            distances = points * np.hypot(*away.T) - radius
+            distances[number] = np.inf
+            is_near = distances.min() < NAME_DISTANCES[1]
+            if is_inside and not is_near and not box.count_overlaps(boxes[len(order) :]):
+                boxes.append(box)
                 break
             text.remove()
+    return boxes

@@ -29,16 +29,14 @@ from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
-from kmip_data.graphs.city_columns import is_city
+from kmip_data.graphs.city_columns import is_city, project_to_metres
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.text import count_with_noun, format_parameters
 
-EARTH_RADIUS = 6_371_009.0  #: metres
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
+MAX_DETOUR = 1.25  #: street length relative to the straight line above which a page dashes a street
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
-MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
-MAX_POINTS = 1_000_000  #: with more intersections, only every second, third … is drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,23 +122,6 @@ def read_city_map(build: Build) -> CityMap:
     )
 
 
-def project_to_metres(lon_lat: Array) -> F64:
-    """Project degrees (N, 2) to metres east and north of the centre, (N, 2) float64.
-
-    The projection is equirectangular: a city is so small that distances and directions are accurate
-    to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A
-    city on the antimeridian stays in one piece.
-    """
-    lon, lat = lon_lat.astype(np.float64).T
-    # Measure from the first intersection, to keep a city on the antimeridian in one piece.
-    lon = (lon - lon[0] + 180) % 360 - 180
-    middle_lon = (lon.min() + lon.max()) / 2
-    middle_lat = (lat.min() + lat.max()) / 2
-    east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
-    north = np.radians(lat - middle_lat)
-    return EARTH_RADIUS * np.stack([east, north], axis=1)
-
-
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
     code = store.read_split(entry).part_codes
     if code is None:  # a split of graphs has no part of nodes
@@ -180,32 +161,26 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
     """
     low, high = dense_area(city.position)
     across, up = np.maximum(high - low, 0.25 * (high - low).max())  # a village along one street
-    facts = []
-    step = -(-len(city.position) // MAX_POINTS)
-    if step > 1:
-        facts.append(f"one of {step} intersections and streets is drawn")
+    facts = [
+        count_with_noun(len(city.position), "intersection"),
+        count_with_noun(city.streets.shape[1], "street"),
+    ]
     outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
     if outside:
         facts.append(f"{count_with_noun(outside, 'intersection')} outside the map")
-    is_detour = streets_longer_than_drawn(city)
-    if is_detour.any():
-        facts.append(f"dashed: streets over {MAX_DETOUR:g} times as long as the line")
-    lines = [
-        edge_line_with_gaps(city.position, city.streets[:, mask][:, ::step])
-        for mask in (~is_detour, is_detour)
-    ]
+    middles = city.position[city.streets].mean(axis=0)
+    places = np.vstack([city.position, middles])
+    middle_places = len(city.position) + np.tile(np.arange(len(middles)), 2)
+    halves = np.stack([city.streets.ravel(), middle_places])
 
     def draw(axes: Axes, layer: Categories, size: F64) -> None:
         set_limits(axes, np.array([low, high]), size)
-        # Points nearly touch in a city of even density.
-        position = city.position[::step]
-        area = float(np.clip(0.3 * 72**2 * np.prod(size) / len(position), 0.8, 14))
-        width = min(0.7, 0.35 * math.sqrt(area))
-        style = {"color": current_style().line_color, "linewidth": width, "zorder": 1}
-        axes.plot(*lines[0], **style)
-        axes.plot(*lines[1], dashes=(4, 3), **style)
-        colors = node_colors(layer, len(city.position))[::step]
-        axes.scatter(*position.T, c=colors, s=area, linewidths=0, zorder=2)
+        area = float(np.clip(0.08 * 72**2 * np.prod(size) / len(city.position), 0.5, 4))
+        for code, color in enumerate(layer.colors):
+            line = edge_line_with_gaps(places, halves[:, layer.codes[halves[0]] == code])
+            axes.plot(*line, color=color, linewidth=0.5 * math.sqrt(area), zorder=1)
+        colors = node_colors(layer, len(city.position))
+        axes.scatter(*city.position.T, c=colors, s=area, linewidths=0, zorder=2)
         _draw_scale_bar(axes, across)
 
     draw_cells(

@@ -12,7 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from kmip_data.drawing.graph_panels import draw_formula, draw_graph, plane_positions
+from kmip_data.drawing.graph_panels import (
+    draw_formula,
+    draw_graph,
+    has_arrows,
+    plane_positions,
+)
 from kmip_data.drawing.layers import Layer, Scale
 from kmip_data.drawing.molecules import BOND_LENGTH
 from kmip_data.drawing.ordered_layouts import SPRINGS
@@ -44,7 +49,7 @@ MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
 SHAPES = (0.3, 2.5)  #: height of a graph relative to its width
-MAX_BOND = 0.45  #: inches of a bond
+MAX_BOND = 0.7  #: inches of a bond
 BOND_MARGIN = 1.6  #: bonds around a molecule, for letters
 #: Distance of lines relative to the size of letters, and in lines.
 LINE_HEIGHT = 1.4
@@ -52,7 +57,7 @@ HEADING_LINES = 1.7
 TITLE_LINES = 1.2
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.7
-BOLD_LETTERS = 0.8
+BOLD_LETTERS = 0.88
 
 
 def plot_records(
@@ -115,7 +120,7 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
         truth = record.truth_layer(names)
         own = None if truth and record.bonds is not None else record.own_colors  # no elements
         degrees = np.sum(record.degrees(), axis=0) // (2 - record.is_directed)
-        degree_layer = Scale("edges of a node", degrees)
+        degree_layer = Scale("number of edges", degrees)
         layers.append([layer for layer in (own, truth) if layer] or [degree_layer])
 
     scales = [column[-1] for column in layers if isinstance(column[-1], Scale)]
@@ -151,7 +156,8 @@ def _name_of(record: PlottableRecord) -> str:
     """Return the name of a record and its label; several targets have a legend."""
     name = f"record {record.key}" if record.key.isdigit() else record.key
     label = record.label.replace("\n", ", ")
-    return f"{name}: {label}" if label and "  " not in label else name
+    title = ", ".join(filter(None, [name, record.label_name]))
+    return f"{title}: {label}" if label and "  " not in label else name
 
 
 def _counts(record: PlottableRecord) -> str:
@@ -176,10 +182,16 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
         facts.append("each graph in its own colours and by class")
     ends = [record.y[record.edge_index] for record in records if record.y is not None]
     joining = [100 * np.mean(sources != targets) for sources, targets in ends if len(sources)]
-    if joining:
+    if joining and max(joining) > 0 and min(joining) < 100:
         facts.append(f"{_span(joining)} % of edges join two classes and are grey")
-    if any(record.is_directed for record in records):
-        facts.append("edges are directed")
+    if records[0].is_picture:
+        facts.append("each cell is a node")
+    directed = [record for record in records if record.is_directed]
+    if directed:
+        headless = ", without heads where they are many" * (not all(map(has_arrows, directed)))
+        facts.append(f"edges are directed{headless}")
+    if records[0].ids:
+        facts.append("nodes have names where there is room")
     steps = [record.sample_edges()[1] for record in records]
     if max(steps) > 1:
         facts.append(f"one of {_span(steps)} edges is drawn")

@@ -11,16 +11,16 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
-from kmip_data.drawing.molecules import (
-    Atom,
-    atoms_from_features,
-    bond_types_from_features,
-    draw_molecule,
-)
+from kmip_data.drawing.molecules import draw_molecule
 from kmip_data.drawing.style import element_colors
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema, node_id_texts
+from kmip_data.graphs.molecule_fields import (
+    Atom,
+    atoms_from_features,
+    bond_types_from_features,
+)
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.numpy_records import Records
 from kmip_data.text import count_with_noun
@@ -51,7 +51,7 @@ class PlottableRecord:
     label_name: str = ""  #: name of the column of labels in the user's files
     values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
-    #: (E,) bond type of each edge of a molecule, a position in :data:`.molecules.BONDS`
+    #: (E,) bond type of each edge of a molecule, 0 single, 1 double, 2 triple, 3 aromatic
     bonds: I64 | None = None
     label_value: Array | None = None  #: label of the graph as stored
     metres: bool = False  #: True if positions are in metres

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import F64, Array
-from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
+from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale, limits_of_scale
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord, number_text
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
+    PLAIN_NUMBER,
     Axes,
     current_style,
     diverging_colors,
@@ -24,6 +25,7 @@ from kmip_data.drawing.style import (
 MAX_NAME_LETTERS = 26  #: letters of a name
 NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
+NEARLY_EQUAL = 0.95  #: smallest count relative to the largest for equal bars, which say nothing
 BAR_LINES = 1.2  #: distance of bars in lines of text
 VALUE_BINS = 20  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
@@ -95,7 +97,15 @@ def class_legend(heading: str, layer: Categories) -> Legend:
 def _bar_legend(
     heading: str, names: Array, counts: Array, colors: Array, numbers: Sequence[str] = ()
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the count."""
+    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the count.
+
+    Counts that are about equal are a number in the heading, and bars are short.
+    """
+    longest = counts.max(initial=1)
+    if not numbers and len(counts) > 1 and counts.min() > NEARLY_EQUAL * longest:
+        heading += f", about {longest:,} each"
+        numbers = [""] * len(counts)
+        longest *= 5
     numbers = numbers or [f"{count:,}" for count in counts]
     rows = range(min(len(names), MAX_BARS))
     if len(names) > MAX_BARS:
@@ -112,7 +122,7 @@ def _bar_legend(
         ]
         start = max(text.get_window_extent().width for text in texts)
         start = start / axes.get_window_extent().width + 0.03
-        lengths = (0.8 - start) * counts[:MAX_BARS] / max(1, counts.max())
+        lengths = (0.8 - start) * counts[:MAX_BARS] / longest
         axes.barh(rows, lengths, height=0.7, left=start, color=colors[:MAX_BARS])
         for row, length in enumerate(lengths):
             axes.text(start + length + 0.02, row, numbers[row], **style)
@@ -122,12 +132,14 @@ def _bar_legend(
 
 def value_legend(layer: Scale) -> Legend:
     """Return a histogram of the nodes' values in their colours."""
-    heading = f"colour: {layer.label}, {layer.limits.least:.3g} to {layer.limits.most:.3g}"
+    own = limits_of_scale(layer.values)
+    heading = f"nodes by {layer.label}, {own.least:.3g} to {own.most:.3g}"
+    heading += ", log scale" * layer.limits.is_log
     return Legend(heading, HISTOGRAM_LINES, partial(_draw_histogram, layer=layer), TICK_LINES)
 
 
 def _draw_histogram(axes: Axes, layer: Scale) -> None:
-    """Draw the share of nodes by value over all colours; bars at the ends have what lies beyond."""
+    """Draw the share of nodes by value over all colours; bars at open ends have what lies beyond."""
     limits = layer.limits
     mappable = _scalar_mappable(limits)
     ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, VALUE_BINS + 1)))
@@ -144,6 +156,12 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
     axes.set(xlim=ends[[0, -1]], yticks=[], xscale="log" if limits.is_log else "linear")
     axes.spines[:].set_visible(False)
     label_plain_ticks(axes.xaxis)
+    if limits.most > limits.high:
+        ticks = axes.get_xticks()
+        is_clear = (ticks >= ends[0]) & (mappable.norm(ticks) < 0.88)
+        ticks = [*ticks[is_clear], ends[-2]]
+        labels = [PLAIN_NUMBER.format(x=tick) for tick in ticks[:-1]]
+        axes.set_xticks(ticks, [*labels, f"≥ {ends[-2]:.3g}"])
 
 
 def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:
@@ -156,7 +174,9 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
     style = current_style()
     colors = np.where(is_shown, style.palette[0], style.line_color)
-    heading = f"{records[0].label_name or 'label'}, all graphs (blue: shown)"
+    heading = (
+        f"{records[0].label_name or 'label'}, all graphs{' (blue: shown)' * (not is_shown.all())}"
+    )
     return [_bar_legend(heading, np.array(labels.names), labels.counts, colors)]
 
 

@@ -84,7 +84,7 @@ class Style:
     font: str = "DejaVu Sans"
     max_width: float = 100.0  #: inches
     has_title: bool = True  #: False for papers, which have captions
-    dots_per_inch: int = 110  #: resolution of a PNG
+    dots_per_inch: int = 200  #: resolution of a PNG
     body_points: int = BODY_POINTS
     letters_per_inch: float = 11.5  #: of the body, on average
     palette: tuple[str, ...] = PALETTE

@@ -1,4 +1,4 @@
-"""Model inputs of a city: sinusoids of the coordinates and standardised features."""
+"""Columns of a city: positions in metres, and model inputs (sinusoids and standardised features)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from kmip_data.arrays import F32
+from kmip_data.arrays import F32, F64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
 from kmip_data.format.schema import COORDINATE_ENCODING
@@ -17,6 +17,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 
 MAX_TRAIN_ANGLE = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has −0.9 π
 AXES = ("longitude", "latitude")
+EARTH_RADIUS = 6_371_009.0  #: metres
 
 
 def coordinate_range(lon_lat: F32) -> F32:
@@ -67,6 +68,21 @@ CoordinateMode = Literal["replace", "append", "none"]
 def is_city(card: Card) -> bool:
     """True if the card describes a build of a city."""
     return {COORDINATE_ENCODING, "node/x"} <= {column.key for column in card.schema_.columns}
+
+
+def project_to_metres(lon_lat: Array) -> F64:
+    """Project degrees (N, 2) to metres east and north of the centre, (N, 2) float64.
+
+    The projection is equirectangular: a city is so small that distances and directions are accurate
+    to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A
+    city on the antimeridian stays in one piece.
+    """
+    degrees = lon_lat.astype(np.float64)
+    # Measure from the first intersection, to keep a city on the antimeridian in one piece.
+    degrees[:, 0] = (degrees[:, 0] - degrees[0, 0] + 180) % 360 - 180
+    middle = (degrees.min(axis=0) + degrees.max(axis=0)) / 2
+    shrinking = np.cos(np.radians(middle[1])), 1
+    return np.asarray(EARTH_RADIUS * np.radians(degrees - middle) * shrinking)
 
 
 def dataset_family(dataset: str, card: Card | None = None) -> str:

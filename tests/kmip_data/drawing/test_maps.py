@@ -13,14 +13,12 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.drawing import maps
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
     city_layers,
     dense_area,
     draw_map,
-    project_to_metres,
     read_city_map,
     round_length,
     streets_longer_than_drawn,
@@ -28,6 +26,7 @@ from kmip_data.drawing.maps import (
 from kmip_data.drawing.run_predictions import RIGHT_WRONG, layers_of_runs
 from kmip_data.drawing.style import using_style
 from kmip_data.errors import UsageError
+from kmip_data.graphs.city_columns import project_to_metres
 from kmip_data.pipelines.build import build_dataset
 
 
@@ -143,18 +142,6 @@ def test_pictures_have_all_colours_and_print_at_page_width(city, tmp_path):
     with using_style("paper"):
         draw_map(city, layers[:1], tmp_path / "m.png")
     assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
-
-
-def test_large_maps_draw_a_subset_of_intersections(city, tmp_path, monkeypatch):
-    layers = drawn_layers(city)
-    pictures = []
-    for most in (10**6, len(city.position) - 1):
-        monkeypatch.setattr(maps, "MAX_POINTS", most)
-        draw_map(city, layers, tmp_path / "m.svg")
-        pictures.append((tmp_path / "m.svg").read_text())
-    assert ["One of 2 intersections" in picture for picture in pictures] == [False, True]
-    points = [picture.count("<use ") for picture in pictures]
-    assert 0.5 < points[1] / points[0] < 0.6
 
 
 def test_odd_cities_are_drawn(city, tmp_path):

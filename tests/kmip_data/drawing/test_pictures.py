@@ -24,8 +24,6 @@ from kmip_data.drawing.layouts import LEAF_DISTANCE, spring_layout
 from kmip_data.drawing.molecules import (
     BOND_LENGTH,
     PIXELS_PER_INCH,
-    atoms_from_features,
-    bond_types_from_features,
     draw_molecule,
 )
 from kmip_data.drawing.pictures import plot_records
@@ -40,7 +38,11 @@ from kmip_data.drawing.style import current_style, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.graphs.molecule_fields import ATOM_FIELDS
+from kmip_data.graphs.molecule_fields import (
+    ATOM_FIELDS,
+    atoms_from_features,
+    bond_types_from_features,
+)
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.domains.molecules import molecule_from_smiles
 from kmip_data.reading.dataset import ShardedDataset
@@ -175,7 +177,7 @@ def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
             texts = {"title": "a $sample", "footer": r"$\foot$", "class_names": [r"$\frac{"]}
             plot_records([random_record(**kind)], path, **texts)
             image = pixels(path)
-            assert 300 < image.shape[1] <= 1760
+            assert 550 < image.shape[1] <= 3200
             assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
 
 
@@ -316,7 +318,7 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     assert is_grey == (~np.isfinite(values[order])).tolist()
     assert "2 nodes without a target are grey" in page.texts[1].get_text()
     assert histogram.get_xlim() == (1, 10), "of all records, with a bar for 9"
-    assert any(text.startswith("colour: target [m], 1 to ") for text in texts_of(page))
+    assert any(text.startswith("nodes by target [m], 1 to 3") for text in texts_of(page))
 
 
 def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
@@ -440,14 +442,16 @@ def test_superpixels_without_a_picture_are_cells_in_their_colours(monkeypatch, t
     picture = panel.images[0].get_array()
     shown = [picture[0, 0], picture[-1, 0], picture[0, -1], picture[-1, -1]]
     assert [to_hex(color) for color in shown] == hues, "rows go down"
-    rings = [to_hex(color) for color in panel.collections[-1].get_edgecolors()]
-    assert rings == ["#ffffff", "#000000", "#ffffff", "#000000"], "seen on every cell"
+    lines, dots = panel.collections
+    for shown in (lines.get_colors(), dots.get_facecolors()):
+        assert {to_hex(color) for color in shown} == {"#ffffff"}, "one colour in all cells"
+    assert lines.get_path_effects(), "a dark halo, seen on white cells"
 
 
 @settings(max_examples=3, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 9))
 def test_names_of_nodes_have_room(nodes, letters, seed):
-    """No name covers a node or another name; a lone node has its name."""
+    """A name is nearer to its node than to others, and covers no name; a lone node has its name."""
     ids = [f"{number}".rjust(letters, "n") for number in range(nodes)]
     record = replace(random_record(nodes, 2, seed=seed), ids=ids)
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -457,6 +461,38 @@ def test_names_of_nodes_have_room(nodes, letters, seed):
     boxes = [text.get_window_extent() for text in texts]
     assert not any(box.count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
     pixels = axes.transData.transform(record.pos)
-    assert not any(box.contains(*pixel) for box in boxes for pixel in pixels)
+    for text, box in zip(texts, boxes, strict=True):
+        nearest = np.hypot(*(pixels - pixels.clip(box.min, box.max)).T).argmin()
+        assert text.get_text() == shorten_middle(ids[nearest])
     assert len(texts) <= MAX_NAMES
     assert nodes > 1 or [text.get_text() for text in texts] == [shorten_middle(ids[0])]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2), st.floats(-0.4, 0.4))
+def test_arrows_bend_around_other_nodes(between, shift):
+    """An edge to the end of a row passes no dot between them."""
+    row = np.column_stack([np.zeros(between + 2), -np.arange(between + 2.0)])
+    places = np.vstack([row, [[3 + shift, 0]]])
+    edges = np.array([[0], [between + 1]])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        page = page_of(monkeypatch, Path(), [PlottableRecord("a", places, None, edges)])
+    axes = page.child_axes[-1] if page.child_axes[-1].patches else page.child_axes[0]
+    (arrow,) = (patch for patch in axes.patches if isinstance(patch, FancyArrowPatch))
+    curve = arrow.get_path().interpolated(50)
+    places_of_dots = axes.transData.transform(places[1:-2])
+    line = axes.transData.transform(curve.vertices)
+    for dot in places_of_dots:
+        radius = np.sqrt(axes.collections[0].get_sizes()[0]) / 2 * page.figure.dpi / 72
+        assert np.hypot(*(line - dot).T).min() > radius
+
+
+def test_classes_of_about_equal_size_are_swatches(monkeypatch, tmp_path):
+    """Equal bars say nothing, so that the heading has their number."""
+    classes = np.repeat([0, 1], [100, 98])
+    record = replace(random_record(198, 2), y=classes)
+    page = page_of(monkeypatch, tmp_path, [record], class_names=["a", "b"])
+    legend = page.child_axes[0]
+    assert texts_of(legend) == ["a", "b", "", ""]
+    assert max(bar.get_width() for bar in legend.patches) < 0.2
+    assert "classes, about 100 each" in texts_of(page)
