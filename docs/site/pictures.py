@@ -27,10 +27,10 @@ from kmip_data.models.analysis.explanations import MetricByDistance, draw_metric
 
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "pictures"
-WIDEST, HIGHEST, QUALITY = 880, 1300, 50
+WIDEST, HIGHEST, QUALITY = 880, 650, 50
 #: bytes of all pictures together; a third of them are the dark variants, without which a white sheet
 #: glares from a dark page
-MAX_BYTES = 720_000
+MAX_BYTES = 690_000
 #: Names and state of the explorer for each of its pictures.
 EXPLORED = {
     "explorer-city": ("helsinki/gcn/influence helsinki/gps-kmip/influence", ""),
