@@ -170,7 +170,7 @@ def _add_edges(
     if layer is record.own_colors and record.is_picture:
         shades[:] = to_rgba("#ffffff")
         width = 0.4
-        halo = [withStroke(linewidth=0.9, foreground="#000000", alpha=0.5)]
+        halo = [withStroke(linewidth=1.1, foreground="#000000", alpha=0.8)]
     elif isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
         shades[is_within, :3] = colors[edges[0, is_within], :3]

@@ -153,11 +153,11 @@ def _legends_of(
 
 
 def _name_of(record: PlottableRecord) -> str:
-    """Return the name of a record and its label; several targets have a legend."""
+    """Return the label and name of a record; several targets have a legend."""
     name = f"record {record.key}" if record.key.isdigit() else record.key
     label = record.label.replace("\n", ", ")
-    title = ", ".join(filter(None, [name, record.label_name]))
-    return f"{title}: {label}" if label and "  " not in label else name
+    title = ": ".join(filter(None, [record.label_name, label]))
+    return f"{title} ({name})" if label and "  " not in label else name
 
 
 def _counts(record: PlottableRecord) -> str:

@@ -67,9 +67,13 @@ class PlottableRecord:
         return None
 
     def degree_layers(self) -> list[Layer]:
-        """Return the layer of the edges of nodes, or two of outgoing and incoming edges."""
+        """Return the layer of the edges of nodes; directed graphs also have one of each direction."""
         incoming, outgoing = self.degrees()
-        named = {"outgoing edges": outgoing, "incoming edges": incoming}
+        named = {
+            "edges of a node": incoming + outgoing,
+            "outgoing edges": outgoing,
+            "incoming edges": incoming,
+        }
         if self.bonds is not None:
             named = {"bonds of an atom": outgoing}
         elif not self.is_directed:

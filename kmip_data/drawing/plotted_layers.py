@@ -156,12 +156,18 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
     axes.set(xlim=ends[[0, -1]], yticks=[], xscale="log" if limits.is_log else "linear")
     axes.spines[:].set_visible(False)
     label_plain_ticks(axes.xaxis)
+    # Open ends have ticks of their own; others keep away from them.
+    labels = {}
+    if limits.least < limits.low:
+        labels[ends[1]] = f"≤ {ends[1]:.3g}"
     if limits.most > limits.high:
-        ticks = axes.get_xticks()
-        is_clear = (ticks >= ends[0]) & (mappable.norm(ticks) < 0.88)
-        ticks = [*ticks[is_clear], ends[-2]]
-        labels = [PLAIN_NUMBER.format(x=tick) for tick in ticks[:-1]]
-        axes.set_xticks(ticks, [*labels, f"≥ {ends[-2]:.3g}"])
+        labels[ends[-2]] = f"≥ {ends[-2]:.3g}"
+    taken = mappable.norm([*labels])
+    for tick in axes.get_xticks() if labels else ():
+        if ends[0] <= tick <= ends[-1] and (abs(taken - mappable.norm(tick)) > 0.12).all():
+            labels[tick] = PLAIN_NUMBER.format(x=tick)
+    if labels:
+        axes.set_xticks([*labels], [*labels.values()])
 
 
 def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:

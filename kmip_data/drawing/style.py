@@ -90,7 +90,7 @@ class Style:
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
     #: right and wrong test nodes, right and wrong nodes seen in training, and nodes in no part
-    outcome_colors: tuple[str, ...] = ("#0c5680", "#8f3f0c", "#489ac8", "#d67b40", "#73085d")
+    outcome_colors: tuple[str, ...] = ("#0c5680", "#8f3f0c", "#489ac8", "#d67b40", "#8e8e8e")
 
 
 STYLES = {
@@ -102,7 +102,7 @@ STYLES = {
         line_color="#50545d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
-        outcome_colors=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#7c49c5"),
+        outcome_colors=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#80848c"),
     ),
     "paper": Style(
         text_color="#000000",

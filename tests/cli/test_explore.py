@@ -40,7 +40,7 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
     assert opened == [page.as_uri()]
     header = header_of(page)
     assert "z" in header, "a cloud can be turned"
-    names = ["class", "colour", "outgoing edges", "incoming edges"]
+    names = ["class", "colour", "edges of a node", "outgoing edges", "incoming edges"]
     assert [layer["name"] for layer in header["layers"]] == names
     assert (header["explore"]["hops"], header["explore"]["is_class"]) == (1, True)
     assert "red [0-1]" in [column["name"] for column in header["columns"]]

@@ -119,7 +119,7 @@ function predictionLines(node) {
 // Neighbours are counted once each, whichever way and however often an edge joins them; edges are all of them.
 function neighbourText(node) {
   const count = state.ball.size - 1;
-  const edges = DEGREES.filter((name) => columns.has(name)).map((name) => {
+  const edges = DEGREES.filter((name) => columns.has(name)).slice(-2).map((name) => {
     const degree = columns.get(name)(node);
     return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s( of .*)?$/ : / of .*$/, "")}`;
   });

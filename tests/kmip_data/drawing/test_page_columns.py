@@ -77,6 +77,7 @@ def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp
     degrees = np.ones(NODES)
     for direction in ("outgoing", "incoming"):
         np.testing.assert_array_equal(page.pop(f"{direction} edges"), degrees)
+    np.testing.assert_array_equal(page.pop("edges of a node"), 2 * degrees)
     arrows = array(header["streets"]).reshape(2, -1).T
     assert array(header["one_way"]).all()
     assert set(map(tuple, arrows.tolist())) == set(map(tuple, graph.edge_index.T.tolist()))

@@ -375,7 +375,7 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     texts, blue, page = marked(one, two)
     assert texts == ["a", "b", "c", "5", "0", "2"]
     assert blue == [False, False, True]
-    assert "room/1: c" in texts_of(page)
+    assert "c (room/1)" in texts_of(page)
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
     assert marked(some, two)[1] == [True, False, False]
     equal = page_of(monkeypatch, tmp_path, [one] * 2, labels=replace(two, counts=np.full(3, 4)))
