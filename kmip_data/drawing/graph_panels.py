@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -39,6 +38,7 @@ BORDER = 0.15  #: inches around the positions
 NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
 BENDS = (0.06, -0.06, 0.12, -0.12, 0.2, -0.2)  #: of arrows, relative to their length
+CURVE_POINTS = 33  #: of an arrow, at which it may enter a box
 
 
 def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
@@ -148,11 +148,11 @@ def _add_edges(
     colors: F64,
     pos: F64,
     radius: F64,
-    boxes: Sequence[Bbox],
+    boxes: F64,
 ) -> None:
     """Draw edges within a class in its colour and others grey; few directed ones are arrows.
 
-    Arrows bend around the ``boxes`` of nodes and names, in pixels.
+    Arrows bend around the ``boxes`` (B, 4) of nodes and names, in pixels.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
@@ -202,15 +202,18 @@ def _add_edges(
         axes.add_patch(arrow)
 
 
-def _free_bend(start: F64, end: F64, boxes: Sequence[Bbox]) -> Any:
-    """Return the slightest bend between two places (2,) that touches the fewest ``boxes``."""
-    from matplotlib.patches import ConnectionStyle
+def _free_bend(start: F64, end: F64, boxes: F64) -> str:
+    """Return the slightest bend between two places (2,) that touches the fewest ``boxes`` (B, 4)."""
+    from matplotlib.bezier import BezierSegment
 
-    def touched(style: Any) -> int:
-        curve = style(start, end, shrinkA=0, shrinkB=0)
-        return sum(curve.intersects_bbox(box, filled=False) for box in boxes)
-
-    return min((ConnectionStyle.Arc3(rad=bend) for bend in BENDS), key=touched)
+    across, up = end - start
+    touched = []
+    for bend in BENDS:
+        corner = (start + end) / 2 + bend * np.array([up, -across])  # as matplotlib bends arrows
+        curve = BezierSegment([start, corner, end])(np.linspace(0, 1, CURVE_POINTS))[:, None]
+        is_inside = (curve >= boxes[:, :2]) & (curve <= boxes[:, 2:])
+        touched.append(is_inside.all(axis=2).any(axis=0).sum())
+    return f"arc3,rad={BENDS[np.argmin(touched)]}"
 
 
 def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
@@ -231,16 +234,13 @@ def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
     axes.axis(box)
 
 
-def _add_names(
-    axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64
-) -> list[Bbox]:
+def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> F64:
     """Write names where the own node is clearly the nearest, those of the last in ``order`` first.
 
-    ``places`` (N, 2) and ``radius`` (N,), in points, have that order. Return the boxes of all nodes, then of
-    names, in pixels.
+    ``places`` (N, 2) and ``radius`` (N,), in points, have that order. Return the left, bottom, right and
+    top of all nodes and names, (B, 4), in pixels.
     """
     from matplotlib.patheffects import withStroke
-    from matplotlib.transforms import Bbox
 
     style = {
         "textcoords": "offset points",
@@ -251,7 +251,7 @@ def _add_names(
     points = 72 / axes.figure.dpi
     reach = radius[:, None] / points
     pixels = axes.transData.transform(places)
-    boxes = [Bbox(ends) for ends in np.stack([pixels - reach, pixels + reach], axis=1)]
+    names: list[Bbox] = []
     room = axes.get_window_extent()
     for number in range(len(order) if record.ids else 0)[::-1][:MAX_NAMES]:
         for across, up in NAME_SIDES:
@@ -270,8 +270,9 @@ def _add_names(
             distances = points * np.hypot(*away.T) - radius
             distances[number] = np.inf
             is_near = distances.min() < NAME_DISTANCES[1]
-            if is_inside and not is_near and not box.count_overlaps(boxes[len(order) :]):
-                boxes.append(box)
+            if is_inside and not is_near and not box.count_overlaps(names):
+                names.append(box)
                 break
             text.remove()
-    return boxes
+    nodes = np.column_stack([pixels - reach, pixels + reach])
+    return np.vstack([nodes, *(box.extents for box in names)])
