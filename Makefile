@@ -41,7 +41,7 @@ smoke: $(STAMP)  ## run 19 tests of format, items, search and two commands: unde
 check: $(STAMP)  ## run the first two tests of each file that are not slow: 3 to 4 CPU minutes
 	$(LIMIT) $(TEST) -m 'not torture and not slow' --core
 
-test: $(STAMP)  ## run all tests except mass fault injection: about 19 CPU minutes
+test: $(STAMP)  ## run all tests except mass fault injection: about 15 CPU minutes
 	$(LIMIT) $(TEST) -m 'not torture'
 
 test-pythons:  ## run the tests on Python 3.11, 3.12 and 3.13, and on 3.14 if installed, each in its own .venv-3.X

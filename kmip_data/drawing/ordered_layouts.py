@@ -37,7 +37,7 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         positions = np.column_stack([columns, -rows]).astype(np.float64)
         origin = LATTICE
         if np.ptp(positions[edge_index.T], axis=1).max() > 1:
-            origin += "; edges between opposite borders leave it"
+            origin += "; edges between opposite borders lead out of it"
         return positions, origin
     layers, obstacle = layers_of_nodes(edge_index, nodes)
     if layers is not None:

@@ -30,7 +30,7 @@ from kmip_data.models.training.config.overrides import (
     config_from_mapping,
     with_epochs,
 )
-from kmip_data.models.training.config.own_defaults import OWN_SETTINGS
+from kmip_data.models.training.config.own_defaults import OWN_SETTINGS, own_scale
 from kmip_data.models.training.config.presets import (
     PaperResult,
     load_preset,
@@ -104,9 +104,10 @@ def _read_run(folder: Path) -> Run:
     paper = None
     defaults = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(defaults, "the defaults")
-    is_own_data = result.dataset not in dataset_names()
-    if is_own_data and not config.preset and result.targets.level != "link":
-        scale = "both" if result.targets.target_type == "regression" else "features"
+    # Your own data have no preset, but defaults for nodes and graphs.
+    is_published = result.dataset in dataset_names()
+    if not is_published and not config.preset and result.targets.level != "link":
+        scale = own_scale(result.targets.target_type)
         base = apply_overrides(base, [f"data.scale={scale}", *OWN_SETTINGS])
     is_paper_variant = False
     with contextlib.suppress(UsageError):  # a preset of another version or installation

@@ -116,7 +116,8 @@ function predictionLines(node) {
   return given ? [`${[given, ...said.filter(Boolean)].join(", ")}.`] : [];
 }
 
-// Neighbours are counted once each, whichever way and however often an edge joins them; edges are all of them.
+// Neighbours are counted once each, whichever way and however often an edge joins them; edges are all of them,
+// by direction if they have one.
 function neighbourText(node) {
   const count = state.ball.size - 1;
   const edges = DEGREES.filter((name) => columns.has(name)).slice(-2).map((name) => {

@@ -7,10 +7,11 @@ They were chosen by val on 22 sets of 48 to 16,000 train items (``benchmarks/own
 from __future__ import annotations
 
 from kmip_data.format.card import Card
-from kmip_data.format.targets import eval_metric, target_column
+from kmip_data.format.targets import TargetType, eval_metric, target_column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.config.adapt_preset import level_of_column, molecule_encoders
+from kmip_data.models.training.config.run_config import DataScale
 
 #: GraphSAGE keeps a node apart from the mean of its neighbours, as the linear models do that it must
 #: exceed.
@@ -40,6 +41,11 @@ def has_own_defaults(card: Card | None) -> bool:
         return False
     column = target_column(card.schema_)
     return column is not None and level_of_column(column) != "link"
+
+
+def own_scale(target_type: TargetType) -> DataScale:
+    """Return the default of ``data.scale`` for your own data but cities."""
+    return "both" if target_type == "regression" else "features"
 
 
 def default_settings(card: Card, model: ModelConfig) -> list[str]:

@@ -15,7 +15,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.network import build_model
 from kmip_data.models.registries import edge_encoders, node_encoders
 from kmip_data.models.scaling import Moments, add_scaling, missing_flags, scaling_of
-from kmip_data.models.training.config.own_defaults import is_own_data
+from kmip_data.models.training.config.own_defaults import is_own_data, own_scale
 from kmip_data.models.training.config.run_config import DataScale
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def default_scale(card: Card, target_type: TargetType) -> DataScale:
     # The features of a city are standardised when it is built.
     if not is_own_data(card) or is_city(card):
         return "none"
-    return "both" if target_type == "regression" else "features"
+    return own_scale(target_type)
 
 
 def build_scaled_network(model: ModelConfig, data: RunData) -> nn.Module:
