@@ -26,18 +26,13 @@ from torch_geometric.data import Data
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import csv_bytes
-from kmip_data.format.split_files import PARTS
 from kmip_data.models.scaling import target_scale
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, TrainBatchFunction
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
+from kmip_data.models.training.epoch_table import EpochMetrics, EpochTable
 from kmip_data.models.training.loggers import Logger
-from kmip_data.models.training.metric_text import (
-    SCALED_LOSS,
-    format_metric,
-    format_metric_with_unit,
-    metric_title,
-)
+from kmip_data.models.training.metric_text import SCALED_LOSS, format_metric_with_unit
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.processes import all_gather, is_main_process, rank, share_buffers
@@ -65,10 +60,6 @@ DAY_SECONDS = 86_400.0
 #: Number of the batch whose time is extrapolated: the first two are slower, as they compile and plan.
 FORECAST_BATCH = 3
 ORDINALS = ("first", "second", "third")
-#: Width of a metric in the printed table of epochs, in characters.
-METRIC_WIDTH = 8
-#: Values of an epoch by name: epoch, lr, seconds, train_loss, val_f1 …
-EpochMetrics = dict[str, float]
 
 
 class Loop:
@@ -141,6 +132,8 @@ class Loop:
         self._epoch_start = time_without_compiling()
         self._saved_at = self._epoch_start
         self.progress = Progress("train", 0, quiet=True)
+        loss_title = "train loss" if target_scale(module.model) is None else SCALED_LOSS
+        self.table = EpochTable(self.settings, data.evaluated_parts, loss_title)
         self._header_printed = False
         #: end times of this process's first batches
         self._batch_ends: list[float] = []
@@ -326,9 +319,9 @@ class Loop:
         """Print an evaluated epoch as a row of the table, and whether patience ends the run."""
         if f"val_{self.metric}" in row:
             if not self._header_printed:
-                self.progress.print_line(self._table_header())
+                self.progress.print_line(self.table.header())
                 self._header_printed = True
-            self.progress.print_line(self._epoch_line(row))
+            self.progress.print_line(self.table.row(self.history, self.best_epoch))
             value = format_metric_with_unit(self.metric, row[self.watched])
             self.progress.note = f"{self.watched} {value} after epoch {self.epoch}"
         if self.out_of_patience and self.epoch < self.settings.last_epoch:
@@ -338,49 +331,6 @@ class Loop:
             self.progress.print_line(
                 f"stopped: no better {watched} {title} in {patience} evaluations"
             )
-
-    def _table_header(self) -> str:
-        """Return the header of the table of epochs, with a line that explains its columns."""
-        loss = "train loss" if target_scale(self.module.model) is None else SCALED_LOSS
-        cells = [loss.rjust(10)]
-        parts = [part for part in PARTS if part == "train" or part in self.data.evaluated_parts]
-        cells += [f"{part:>{METRIC_WIDTH}} " for part in parts]
-        columns = "  ".join(["epoch".rjust(self._epoch_width), *cells, "seconds", "left"])
-        return (
-            f"{metric_title(self.metric)} after each epoch; train: while the weights change;"
-            f" *: best on {self.settings.watched_part}\n{columns}"
-        )
-
-    @property
-    def _epoch_width(self) -> int:
-        return max(len("epoch"), 2 * len(str(self.settings.epochs)) + 1)
-
-    def _epoch_line(self, row: EpochMetrics) -> str:
-        """Format an epoch as an aligned row of at most 100 characters."""
-        cells = [
-            f"{self.epoch}/{self.settings.epochs}".rjust(self._epoch_width),
-            f"{row['train_loss']:.4f}".rjust(10),
-        ]
-        for part in PARTS:
-            value = row.get(f"{part}_{self.metric}")
-            if value is not None:
-                is_watched = part == self.settings.watched_part
-                mark = "*" if is_watched and self.best_epoch == row["epoch"] else " "
-                cells.append(format_metric(self.metric, value, None).rjust(METRIC_WIDTH) + mark)
-        cells.append(f"{row['seconds']:.1f}".rjust(7))
-        seconds_left = self._seconds_left(row)
-        if seconds_left:
-            # Patience may end the run earlier.
-            qualifier = "" if self.settings.patience is None else "at most "
-            cells.append(f"{qualifier}{format_duration(seconds_left)}")
-        return "  ".join(cells).rstrip()
-
-    def _seconds_left(self, row: EpochMetrics) -> float:
-        """Estimate the remaining seconds from the last ten epochs and the evaluation in ``row``."""
-        epochs = self.settings.last_epoch - self.epoch
-        recent = [past["seconds_train"] for past in self.history[-10:]]
-        evaluation = row["seconds"] - row["seconds_train"]
-        return epochs * (sum(recent) / len(recent) + evaluation / self.settings.eval_every)
 
     def evaluate(self, epoch: int, row: EpochMetrics) -> None:
         """Add the metrics after ``epoch`` to its row, and copy the weights if it is the best so far."""

@@ -7,7 +7,6 @@ import math
 import re
 import statistics
 import warnings
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -586,43 +585,6 @@ def test_missing_gpu_extras_print_their_cost(monkeypatch):
         assert len(slower) == lines
         costs = zip(slower, GPU_EXTRAS.values(), strict=False)
         assert all(cost in line and "pip install" in line for line, cost in costs)
-
-
-@pytest.mark.parametrize("best", [3, 2])
-def test_the_best_epoch_is_marked_in_its_line(best):
-    settings = SimpleNamespace(epochs=9, watched_part="val")
-    loop = SimpleNamespace(metric="accuracy", epoch=4, settings=settings, best_epoch=best)
-    loop._epoch_width = 5
-    loop.module = SimpleNamespace(model=torch.nn.Linear(2, 2))
-    loop.data = SimpleNamespace(evaluated_parts=("val", "test"))
-    loop._seconds_left = lambda row: 0
-    row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0, "val_accuracy": 0.9, "test_accuracy": 0.7}
-    row["train_accuracy"] = 0.8
-    mark = "*" if best == 3 else " "
-    line = loop_file.Loop._epoch_line(loop, row)
-    assert line.endswith(f"   90.00{mark}     70.00       1.0")
-    settings.watched_part = "train"
-    watches_train = loop_file.Loop._epoch_line(loop, row)
-    assert watches_train.endswith(f"   80.00{mark}     90.00      70.00       1.0")
-    # Each figure ends below the name of its column.
-    header = loop_file.Loop._table_header(loop).splitlines()[1]
-    for name, figure in {"train": "80.00", "val": "90.00", "test": "70.00"}.items():
-        assert header.rindex(f" {name} ") + len(name) == line.index(f" {figure}") + len(figure)
-    assert max(len(line), len(header)) <= 100
-
-
-@pytest.mark.parametrize(("patience", "about"), [(None, ""), (5, "at most ")])
-def test_each_epoch_line_shows_the_remaining_time(patience, about):
-    """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
-    loop = SimpleNamespace(metric="accuracy", epoch=12, best_epoch=None, _epoch_width=9)
-    loop.settings = SimpleNamespace(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
-    loop._seconds_left = partial(loop_file.Loop._seconds_left, loop)
-    # The first two epochs compile.
-    loop.history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 10
-    row = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0, "seconds_train": 2.0}
-    assert loop_file.Loop._epoch_line(loop, row).endswith(f"7.0  {about}1 h 14 min")
-    loop.epoch = 1500
-    assert loop_file.Loop._epoch_line(loop, row).endswith("7.0")
 
 
 def test_the_first_epoch_prints_the_time_left(build, tmp_path, capfd):

@@ -1,0 +1,47 @@
+"""Rows of the printed table of epochs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kmip_data.models.training.epoch_table import EpochTable
+
+
+def epoch_table(**settings):
+    defaults = {
+        "metric": "accuracy",
+        "epochs": 9,
+        "last_epoch": 9,
+        "eval_every": 1,
+        "patience": None,
+        "watched_part": "val",
+    }
+    return EpochTable(SimpleNamespace(**defaults | settings), ("val", "test"))
+
+
+@pytest.mark.parametrize("best", [3, 2])
+def test_the_best_epoch_is_marked_in_its_row(best):
+    epoch = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0, "seconds_train": 1.0}
+    epoch |= {"train_accuracy": 0.8, "val_accuracy": 0.9, "test_accuracy": 0.7}
+    mark = "*" if best == 3 else " "
+    row = epoch_table(last_epoch=4).row([epoch], best)
+    assert row.endswith(f"   80.00      90.00{mark}     70.00       1.0")
+    table = epoch_table(last_epoch=4, watched_part="train")
+    assert table.row([epoch], best).endswith(f"   80.00{mark}     90.00      70.00       1.0")
+    # Each figure ends below the name of its column.
+    titles = table.header().splitlines()[1]
+    for name, figure in {"train": "80.00", "val": "90.00", "test": "70.00"}.items():
+        assert titles.rindex(f" {name} ") + len(name) == row.index(f" {figure}") + len(figure)
+    assert max(len(row), len(titles)) <= 100
+
+
+@pytest.mark.parametrize(("patience", "qualifier"), [(None, ""), (5, "at most ")])
+def test_each_row_shows_the_remaining_time(patience, qualifier):
+    """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
+    table = epoch_table(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
+    # The first two epochs compile.
+    history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 9
+    latest = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0, "seconds_train": 2.0}
+    assert table.row([*history, latest], None).endswith(f"7.0  {qualifier}1 h 14 min")
+    latest["epoch"] = 1499
+    assert table.row([*history, latest], None).endswith("7.0")
