@@ -1,18 +1,25 @@
-"""Metrics as text: titles, numbers with units, and tables of parts."""
+"""Metrics as text: titles, numbers with units, tables of parts, and the table of epochs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.metrics import ClassScores, MetricsByPart, all_metrics, is_percent
+from kmip_data.text import format_duration
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.config.run_config import TrainingConfig
 
 #: Title of the loss of scaled targets, in standard deviations of the train targets.
 SCALED_LOSS = "loss [std]"
 #: Meaning of ± in a table of a single run.
 ERROR_NOTE = "± on test: standard error over its items"
 
+#: Width of a metric in the table of epochs, in characters.
+METRIC_WIDTH = 8
 MAX_PRINTED_CLASSES = 20
 _CLASS_COLUMNS = ("precision [%]", "recall [%]", "F1 [%]", "count")
 
@@ -102,3 +109,70 @@ def class_table(scores: Sequence[ClassScores], class_names: Sequence[str]) -> st
         numbers = map(str.rjust, cells, widths[1:])
         lines.append("  ".join([name.ljust(widths[0]), *numbers]))
     return "\n".join(lines)
+
+
+class EpochTable:
+    """Printed table of epochs, with a row of at most 100 characters for each evaluated epoch.
+
+    Parameters
+    ----------
+    settings
+        Number of epochs, metric, and the part that selects the best epoch.
+    evaluated_parts
+        Parts of the split that are evaluated after an epoch; train has a column anyway.
+    loss_title
+        Title of the column of training losses.
+    """
+
+    def __init__(
+        self,
+        settings: TrainingConfig,
+        evaluated_parts: Collection[str],
+        loss_title: str = "train loss",
+    ) -> None:
+        self.settings = settings
+        self.metric = str(settings.metric)
+        self.parts = [part for part in PARTS if part == "train" or part in evaluated_parts]
+        self.loss_title = loss_title
+        self.epoch_width = max(len("epoch"), 2 * len(str(settings.epochs)) + 1)
+
+    def header(self) -> str:
+        """Return a line that explains the columns, and one with their titles."""
+        cells = [self.loss_title.rjust(10)]
+        cells += [f"{part:>{METRIC_WIDTH}} " for part in self.parts]
+        titles = "  ".join(["epoch".rjust(self.epoch_width), *cells, "seconds", "left"])
+        return (
+            f"{metric_title(self.metric)} after each epoch; train: while the weights change;"
+            f" *: best on {self.settings.watched_part}\n{titles}"
+        )
+
+    def row(self, history: Sequence[Mapping[str, float]], best_epoch: int | None) -> str:
+        """Format the last epoch of ``history``; the value of ``best_epoch`` has a mark."""
+        settings = self.settings
+        latest = history[-1]
+        finished_epochs = int(latest["epoch"]) + 1
+        cells = [
+            f"{finished_epochs}/{settings.epochs}".rjust(self.epoch_width),
+            f"{latest['train_loss']:.4f}".rjust(10),
+        ]
+        for part in self.parts:
+            value = latest.get(f"{part}_{self.metric}")
+            if value is not None:
+                is_best = part == settings.watched_part and best_epoch == latest["epoch"]
+                mark = "*" if is_best else " "
+                cells.append(format_metric(self.metric, value, None).rjust(METRIC_WIDTH) + mark)
+        cells.append(f"{latest['seconds']:.1f}".rjust(7))
+        seconds_left = self._seconds_left(history)
+        if seconds_left:
+            # Patience may end the run earlier.
+            qualifier = "" if settings.patience is None else "at most "
+            cells.append(f"{qualifier}{format_duration(seconds_left)}")
+        return "  ".join(cells).rstrip()
+
+    def _seconds_left(self, history: Sequence[Mapping[str, float]]) -> float:
+        """Estimate the remaining seconds from the last ten epochs and the last one's evaluation."""
+        latest = history[-1]
+        epochs = self.settings.last_epoch - int(latest["epoch"]) - 1
+        training = [past["seconds_train"] for past in history[-10:]]
+        evaluation = latest["seconds"] - latest["seconds_train"]
+        return epochs * (sum(training) / len(training) + evaluation / self.settings.eval_every)

@@ -30,9 +30,12 @@ from kmip_data.models.scaling import target_scale
 from kmip_data.models.training.capture.cuda_graphs import StepOutput
 from kmip_data.models.training.capture.steps import CapturedSteps, TrainBatchFunction
 from kmip_data.models.training.data.run_data import RunData, prefetch_to_device
-from kmip_data.models.training.epoch_table import EpochMetrics, EpochTable
 from kmip_data.models.training.loggers import Logger
-from kmip_data.models.training.metric_text import SCALED_LOSS, format_metric_with_unit
+from kmip_data.models.training.metric_text import (
+    SCALED_LOSS,
+    EpochTable,
+    format_metric_with_unit,
+)
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.optimizers import build_optimizer
 from kmip_data.models.training.processes import all_gather, is_main_process, rank, share_buffers
@@ -60,6 +63,8 @@ DAY_SECONDS = 86_400.0
 #: Number of the batch whose time is extrapolated: the first two are slower, as they compile and plan.
 FORECAST_BATCH = 3
 ORDINALS = ("first", "second", "third")
+#: Values of an epoch by name: epoch, lr, seconds, train_loss, val_f1 …
+EpochMetrics = dict[str, float]
 
 
 class Loop:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kmip_data.models.training.epoch_table import EpochTable
+from kmip_data.models.training.metric_text import EpochTable
 
 
 def epoch_table(**settings):
