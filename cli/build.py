@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.build_from_class import PYG_NAME, build_from_class
 from kmip_data.cli.shared.build_own_data import (
+    PYG_NAME,
     build_command_after_dry_run,
+    build_from_class,
     build_in_temporary_home,
     build_own_data,
 )

@@ -193,7 +193,7 @@ def _records_with_predictions(
     build: Build, runs: _PageRuns | None, start: int, part: str | None, home: Home
 ) -> list[GraphWithPredictions]:
     """Return the record at ``start`` and the following ones, up to :data:`MAX_EDGES` edges."""
-    from kmip_data.drawing.neighborhoods import drawable_dataset
+    from kmip_data.cli.shared.neighborhoods import drawable_dataset
     from kmip_data.reading.dataset import ShardedDataset
 
     split_name = None if runs is None else runs.start_predictions.split

@@ -28,7 +28,11 @@ from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import print_status
 
 if TYPE_CHECKING:
+    from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
+    from kmip_data.drawing.plottable_record import Labels
+    from kmip_data.format.card import Card
+    from kmip_data.format.schema import Column
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.reading.numpy_records import Records
 
@@ -109,15 +113,11 @@ def draw_build(
     pictures if these are in ``home``. Raises ``UsageError`` if an argument does not apply to this
     build, or names no records.
     """
+    from kmip_data.cli.shared.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.layers import Categories
     from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
-    from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.pictures import plot_records
-    from kmip_data.drawing.plottable_record import (
-        label_distribution,
-        read_plottable_record,
-        up_axis_name,
-    )
+    from kmip_data.drawing.plottable_record import read_plottable_record, up_axis_name
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.numpy_records import Records
     from kmip_data.runtime.memory import require_memory
@@ -138,7 +138,7 @@ def draw_build(
         city = read_city_map(build)
         # Classes are ranges of the eccentricity, whose own map would look the same.
         layers = [layer for layer in city_layers(city) if isinstance(layer, Categories)]
-        draw_map(city, layers, path)
+        draw_map(city, layers, path, _summary_of(card))
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
     dataset: Records | ShardedDataset = Records(build)
@@ -161,7 +161,8 @@ def draw_build(
         plottable_records if len(dataset) > 1 else [replace(plottable_records[0], key="")],
         path,
         title=card.heading,
-        footer=card.credit,
+        footer="" if card.sources else card.credit,
+        summary=_summary_of(card),
         class_names=dataset.card.class_names,
         up=up_axis_name(card),
         labels=label_distribution(dataset),
@@ -172,11 +173,53 @@ def draw_build(
     return {"records": facts}
 
 
+def _summary_of(card: Card) -> str:
+    """Return a sentence that says what the data are: from the manifest, or about the user's files."""
+    from kmip_data.manifest import dataset_names, load_manifest
+
+    if card.dataset in dataset_names():
+        summary = load_manifest(card.dataset).summary
+        return f"The published data: {summary}" if card.coverage else summary
+    labels = card.schema_.y_column
+    target = f"; predict {labels.doc}" if labels and labels.doc else ""
+    return f"Built {card.sources}{target}." if card.sources else ""
+
+
+def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
+    """Return the labels of all graphs; None if nodes or edges have the labels, or the card no counts."""
+    import numpy as np
+
+    from kmip_data.drawing.plottable_record import Labels
+    from kmip_data.format.build_facts import BuildFacts
+
+    column = dataset.schema.y_column
+    if column is None or column.level != "graph":
+        return None
+    if column.num_classes:
+        facts = BuildFacts(dataset.card)
+        counts = np.array(facts.class_counts, np.int64)
+        return Labels(tuple(facts.class_names), counts) if counts.size else None
+    values = label_values(dataset, column).reshape(len(dataset), -1)
+    names = column.fields
+    if not names and values.shape[1] > 1:
+        names = tuple(map(str, range(values.shape[1])))
+    return Labels(names, values=values.astype(np.float32))
+
+
+def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
+    """Return the labels of all graphs."""
+    import numpy as np
+
+    from kmip_data.reading.numpy_records import Records
+
+    if isinstance(dataset, Records):
+        return dataset.graph_column_values(column)
+    return np.asarray(getattr(dataset, column.attribute).numpy())
+
+
 def _move_to_other_classes(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
     """Return each position, or the next one whose graph has a class that no previous one has."""
     import numpy as np
-
-    from kmip_data.drawing.plottable_record import label_values
 
     column = dataset.schema.y_column
     if column is None or column.level != "graph" or not column.num_classes or column.shape:

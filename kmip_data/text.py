@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -335,3 +336,22 @@ def human_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
         count /= 1000
     return "1,000 TB or more"
+
+
+def round_length(max_length: float) -> float:
+    """Return the largest 1, 2 or 5 times a power of ten up to ``max_length``.
+
+    >>> round_length(730.0), round_length(1_000.0)
+    (500.0, 1000.0)
+    """
+    power = 10.0 ** math.floor(math.log10(max_length))
+    return max(step * power for step in (1, 2, 5) if step * power <= max_length)
+
+
+def format_length(metres: float) -> str:
+    """Format a length in metres or kilometres.
+
+    >>> format_length(500.0), format_length(2_000.0)
+    ('500 m', '2 km')
+    """
+    return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing.maps import round_length
 from kmip_data.drawing.style import STYLES, TEXT_CONTRAST, mix_colors, readable_color, using_style
+from kmip_data.text import round_length
 
 LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
 INK, QUIET, GROUND = LIGHT.text_color, LIGHT.secondary_color, LIGHT.background_color

@@ -58,7 +58,16 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         inwards = pos[neighbors].mean(axis=0) - pos[hub]
         members = leaves[hubs == hub]
         pos[members] += _leaf_positions(len(members), inwards)
-    return pos
+    return _turned_across(pos)
+
+
+def _turned_across(pos: F64) -> F64:
+    """Turn positions (N, 2) to the angle at which they are least high, as pages are wide."""
+    angles = np.linspace(0, np.pi, 36, endpoint=False)
+    heights = np.ptp(pos @ [np.sin(angles), np.cos(angles)], axis=0)
+    angle = angles[heights.argmin()]
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    return np.asarray(pos @ turn)
 
 
 def _leaf_positions(count: int, inwards: F64) -> F64:

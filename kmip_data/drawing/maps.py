@@ -31,7 +31,7 @@ from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.graphs.city_columns import is_city, project_to_metres
 from kmip_data.reading.store import ShardStore, shared_store
-from kmip_data.text import count_with_noun, format_parameters
+from kmip_data.text import count_with_noun, format_length, format_parameters, round_length
 
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
@@ -154,7 +154,7 @@ def city_layers(city: CityMap) -> list[Layer]:
     return layers
 
 
-def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
+def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: str = "") -> None:
     """Draw a map of streets (lines) and intersections (points) for each of ``layers``.
 
     Every map has a legend and a scale bar; north is up.
@@ -183,14 +183,22 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path) -> None:
         axes.scatter(*city.position.T, c=colors, s=area, linewidths=0, zorder=2)
         _draw_scale_bar(axes, across)
 
+    cells = [
+        Cell(
+            layer.name,
+            layer.note,
+            [partial(draw, layer=layer)],
+            [class_legend("intersections", layer)],
+            (1.0, up / across),
+        )
+        for layer in layers
+    ]
     draw_cells(
-        [Cell(layer.name, layer.note, [partial(draw, layer=layer)], []) for layer in layers],
+        cells,
         path,
-        shape=up / across,
-        side=[class_legend(layer.name, layer) for layer in layers],
         title=city.title,
-        notes="; ".join(facts),
-        footer=city.credit,
+        summary=summary,
+        footer=f"{'; '.join(facts)}.\n{city.credit}",
     )
 
 
@@ -202,25 +210,6 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]
     return line.reshape(-1, pos.shape[1]).T
-
-
-def round_length(max_length: float) -> float:
-    """Return the largest 1, 2 or 5 times a power of ten up to ``max_length``.
-
-    >>> round_length(730.0), round_length(1_000.0)
-    (500.0, 1000.0)
-    """
-    power = 10.0 ** math.floor(math.log10(max_length))
-    return max(step * power for step in (1, 2, 5) if step * power <= max_length)
-
-
-def format_length(metres: float) -> str:
-    """Format a length in metres or kilometres.
-
-    >>> format_length(500.0), format_length(2_000.0)
-    ('500 m', '2 km')
-    """
-    return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
 
 
 def dense_area(position: F64) -> tuple[F64, F64]:

@@ -21,13 +21,13 @@ from kmip_data.drawing.maps import (
 )
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
 from kmip_data.drawing.plottable_record import (
-    class_name,
     read_plottable_record,
     up_axis_name,
 )
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.drawing.style import colors_by_background, diverging_colors, sequential_colors
 from kmip_data.errors import UsageError
+from kmip_data.format.label_texts import class_name
 from kmip_data.format.schema import NODE_ID, node_id_texts
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.graphs.molecule_fields import SHIFTED_FIELDS

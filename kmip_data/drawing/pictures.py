@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from kmip_data.arrays import F64
 from kmip_data.drawing.graph_panels import (
     draw_formula,
     draw_graph,
@@ -21,7 +22,7 @@ from kmip_data.drawing.graph_panels import (
 from kmip_data.drawing.layers import Layer, Scale
 from kmip_data.drawing.molecules import BOND_LENGTH
 from kmip_data.drawing.ordered_layouts import SPRINGS
-from kmip_data.drawing.plottable_record import Labels, PlottableRecord, class_name
+from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
     Legend,
@@ -39,25 +40,29 @@ from kmip_data.drawing.style import (
     new_figure,
     save_figure,
 )
+from kmip_data.format.label_texts import class_name
 from kmip_data.text import count_with_noun
 
 PAGE_WIDTH = 15.4  #: inches, at most
 PAGE_HEIGHT = 7.8  #: inches of graphs, at most
 MIN_CELL_WIDTH = 2.2  #: inches
-SIDE_WIDTH = 2.75  #: inches of legends at the side
+MIN_PAGE_WIDTH = 5.0  #: inches, for texts
+MAX_HISTOGRAM_WIDTH = 6.0  #: inches
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
 SHAPES = (0.3, 2.5)  #: height of a graph relative to its width
 MAX_BOND = 0.7  #: inches of a bond
-BOND_MARGIN = 1.6  #: bonds around a molecule, for letters
+BOND_MARGINS = (1.6, 1.0)  #: bonds next to and above a molecule, for letters
 #: Distance of lines relative to the size of letters, and in lines.
 LINE_HEIGHT = 1.4
+BASELINE = 0.75  #: distance from the top of a line
 HEADING_LINES = 1.7
 TITLE_LINES = 1.2
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.7
 BOLD_LETTERS = 0.88
+MAX_KEY_LETTERS = 20  #: letters of a record's name in front of its counts
 
 
 def plot_records(
@@ -66,6 +71,7 @@ def plot_records(
     *,
     title: str,
     footer: str,
+    summary: str = "",
     class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
     labels: Labels | None = None,
@@ -74,36 +80,36 @@ def plot_records(
 
     Nodes have the colour of their class or target, or of their number of edges. A graph whose nodes
     also have colours of their own is drawn twice, and a molecule as a formula. ``title`` names the
-    data (and marks a sample), ``footer`` has the attribution that the license requires, ``up`` is the
-    axis that points up, and ``labels`` has the labels of all graphs. Classes without a name in
-    ``class_names`` are shown by number.
+    data (and marks a sample), ``summary`` says what they are, ``footer`` has the attribution that the
+    license requires, ``up`` is the axis that points up, and ``labels`` has the labels of all graphs.
+    Classes without a name in ``class_names`` are shown by number.
     """
     layers = _layers_of(records, class_names)
     legends = _legends_of(records, layers, labels)
     places = [plane_positions(record, up) for record in records]
     extents = np.array([np.ptp(pos[:, :2], axis=0) if len(pos) else (0, 0) for pos in places])
-    shape = np.clip((extents[:, 1] / np.maximum(extents[:, 0], 1e-6)).max(), *SHAPES)
-    max_width = across = np.inf
+    max_unit = np.inf
     if records[0].is_formula:  # bonds of all molecules have the same length
-        across, down = extents.max(axis=0) / BOND_LENGTH + BOND_MARGIN
-        shape = down / across
-        max_width = MAX_BOND * across
+        sizes = extents / BOND_LENGTH + BOND_MARGINS
+        max_unit = MAX_BOND
+    else:
+        shape = np.clip((extents[:, 1] / np.maximum(extents[:, 0], 1e-6)).max(), *SHAPES)
+        sizes = np.tile([1.0, shape], (len(records), 1))
     cells = []
     for number, record in enumerate(records):
-        panels = [partial(draw_formula, record=record, bonds_across=across)]
+        panels = [partial(draw_formula, record=record, bonds_across=sizes[number, 0])]
         if not record.is_formula:
             draw = partial(draw_graph, record=record, places=places[number])
             panels = [partial(draw, layer=layer) for layer in layers[number]]
-        cells.append(Cell(_name_of(record), _counts(record), panels, legends[number]))
+        cells.append(Cell(*_texts_of(record), panels, legends[number], sizes[number]))
     draw_cells(
         cells,
         path,
-        shape=shape,
-        max_width=max_width,
-        side=label_legends(records, labels),
+        max_unit=max_unit,
+        band=label_legends(records, labels),
         title=title,
-        notes=_notes(records, layers),
-        footer=footer,
+        summary=summary,
+        footer=f"{_notes(records, layers)}\n{footer}",
     )
 
 
@@ -152,22 +158,22 @@ def _legends_of(
 # --- Texts ----------------------------------------------------------------------------------------
 
 
-def _name_of(record: PlottableRecord) -> str:
-    """Return the label and name of a record; several targets have a legend."""
-    name = f"record {record.key}" if record.key.isdigit() else record.key
-    label = record.label.replace("\n", ", ")
-    title = ": ".join(filter(None, [record.label_name, label]))
-    return f"{title} ({name})" if label and "  " not in label else name
+def _texts_of(record: PlottableRecord) -> tuple[str, str]:
+    """Return the label of a record as a headline, and its name and numbers of nodes and edges.
 
-
-def _counts(record: PlottableRecord) -> str:
-    """Return the number of nodes and edges, and the sides of a place."""
+    Without a label, or with several targets, which have a legend, the name is the headline.
+    """
     noun = "node" if record.bonds is None else "atom"
-    text = f"{count_with_noun(len(record.pos), noun)}, {record.edge_text}"
+    counts = f"{count_with_noun(len(record.pos), noun)}, {record.edge_text}"
     if record.metres:
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
-        text += f", {' × '.join(sides)} m"
-    return text
+        counts += f", {' × '.join(sides)} m"
+    label = record.label.replace("\n", ", ").replace("_", " ")
+    if not label or "  " in label:
+        return record.key, counts
+    kind = record.label_name or "class" * label.isdigit()
+    name = shorten_middle(record.key, MAX_KEY_LETTERS)
+    return f"{kind}: {label}" if kind else label, f"{name} · {counts}"
 
 
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:
@@ -202,7 +208,8 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
             facts.append("bars at the ends hold the values beyond")
         if missing:
             facts.append(f"{count_with_noun(missing, 'node')} without a target are grey")
-    return "; ".join(filter(None, facts))
+    notes = "; ".join(filter(None, facts))
+    return f"{notes[0].upper()}{notes[1:]}." if notes else ""
 
 
 def _span(values: Sequence[float]) -> str:
@@ -221,6 +228,7 @@ class Cell:
     facts: str
     panels: Sequence[Callable[..., None]]  #: draw into axes of a ``size`` (2,) in inches
     legends: Sequence[Legend]
+    size: tuple[float, float] | F64  #: width and height of a panel, in a unit of all cells
 
 
 @in_current_style()
@@ -228,106 +236,108 @@ def draw_cells(
     cells: Sequence[Cell],
     path: Path,
     *,
-    shape: float,
     title: str,
-    notes: str,
+    summary: str,
     footer: str,
-    max_width: float = np.inf,
-    side: Sequence[Legend] = (),
+    max_unit: float = np.inf,
+    band: Sequence[Legend] = (),
 ) -> None:
-    """Draw graphs in a grid of equal cells, as large as the page permits.
+    """Draw graphs in rows of cells, as large as the page permits.
 
-    ``shape`` is the height of a panel relative to its width, ``max_width`` its largest width in
-    inches, and ``side`` are the legends of all cells, which stand at the side or in a free cell. So do
-    those of a single cell.
+    The unit of their sizes has at most ``max_unit`` inches. The legends of all cells, ``band``, stand
+    next to each other above them; so do those of a single cell.
     """
     # 1. Arrange them.
     style = current_style()
     line = LINE_HEIGHT * style.body_points / 72
     if len(cells) == 1:
-        side = [*cells[0].legends, *side]
+        band = [*cells[0].legends, *band]
         cells = [replace(cells[0], legends=[])]
-    above = line * TITLE_LINES * (any(cell.name for cell in cells) + 1)
-    below = line * max(sum(legend.height for legend in cell.legends) for cell in cells)
+        if not cells[0].name:
+            summary = f"{summary} {cells[0].facts}.".lstrip()
+            cells = [replace(cells[0], facts="")]
     scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_WIDTH)
-    side_width = math.sqrt(scale) * SIDE_WIDTH * bool(side)
+    sizes = np.array([cell.size for cell in cells])
     views = len(cells[0].panels)
-    across = views if shape > 1 else 1
-    columns, rows, width = _arrange(
-        len(cells), across, shape * views / across, scale, side_width, max_width
-    )
-    panel = np.array([width, width * shape])
-    cell_width = max(across * width, scale * MIN_CELL_WIDTH)
-    cell_height = above + views // across * panel[1] + below + GAP
-    page_width = columns * (cell_width + GAP) - GAP
-    side_left = page_width + GAP
-    side_top = 0.0
-    if rows * columns > len(cells):
-        side_left = len(cells) % columns * (cell_width + GAP)
-        side_top = (rows - 1) * cell_height
-        side_width = cell_width
-    elif side:
-        page_width = side_left + side_width
+    across = views if (sizes[:, 1] > sizes[:, 0]).any() else 1
+    columns, unit = _arrange(sizes * (across, views // across), scale, max_unit)
+    panels = unit * sizes
+    widths = np.maximum(across * panels[:, 0], scale * MIN_CELL_WIDTH)
+    rows = [range(len(cells))[first : first + columns] for first in range(0, len(cells), columns)]
+    page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
+    page_width = max(page_width, scale * MIN_PAGE_WIDTH)
+    band_width = (page_width + GAP) / max(1, len(band)) - GAP
 
     # 2. Create the page.
     heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
-    notes = notes and f"{notes[0].upper()}{notes[1:]}."
-    foot = _wrap(f"{notes}\n{footer}", page_width, NOTE_LETTERS)
-    top = MARGIN + line * HEADING_LINES * len(heading)
-    side_lines = sum(legend.height for legend in side)
-    bottom = max(rows * cell_height, side_top + line * side_lines)
-    height = top + bottom + line * len(foot) + MARGIN
-    figure = new_figure(page_width + 2 * MARGIN, height)
+    heading_height = line * HEADING_LINES * len(heading)
+    introduction = _wrap(summary, page_width, NOTE_LETTERS)
+    foot = _wrap(footer, page_width, NOTE_LETTERS)
+    above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
+    below = np.zeros(len(cells))
+    for number, cell in enumerate(cells):
+        below[number] = line * sum(legend.height(widths[number]) for legend in cell.legends)
+    bodies = views // across * panels[:, 1]
+    heights = [above + max(bodies[row]) + max(below[row]) + GAP for row in rows]
+    band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
+    top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
+    bottom = top + sum(heights)
+    height = bottom + line * len(foot)
+    figure = new_figure(page_width + 2 * MARGIN, height + 2 * MARGIN)
     figure.set_layout_engine("none")
-    page = figure.add_axes((0, 0, 1, 1))  # in inches from the top left of the first cell
-    page.axis((-MARGIN, page_width + MARGIN, top - height, top))
+    page = figure.add_axes((0, 0, 1, 1))  # in inches from the top left
+    page.axis((-MARGIN, page_width + MARGIN, -height - MARGIN, MARGIN))
     page.set_axis_off()
 
     # 3. Fill it.
-    note = {"color": style.secondary_color, "fontsize": NOTE_FONT_SIZE}
-    _write(page, 0, MARGIN - top, "\n".join(heading), fontsize="x-large")
-    _write(page, 0, bottom, "\n".join(foot), **note)
-    _add_legends(page, side_left, side_top, side_width, line, side)
-    for number, cell in enumerate(cells):
-        row, column = divmod(number, columns)
-        left = column * (cell_width + GAP)
-        cell_top = row * cell_height
-        name = _shorten(cell.name, cell_width, BOLD_LETTERS)
-        facts = _shorten(cell.facts, cell_width, NOTE_LETTERS)
-        _write(page, left, cell_top, name, fontweight="bold")
-        _write(page, left, cell_top + above - line * TITLE_LINES, facts, **note)
-        start = left + (cell_width - across * width) / 2
-        for view, draw in enumerate(cell.panels):
-            row, column = divmod(view, across)
-            corner = (start + column * width, cell_top + above + row * panel[1])
-            draw(_add_panel(page, *corner, *panel - VIEW_GAP), size=panel - VIEW_GAP)
-        _add_legends(
-            page, left, cell_top + cell_height - below - GAP, cell_width, line, cell.legends
-        )
+    note: dict[str, Any] = {"color": style.secondary_color, "fontsize": NOTE_FONT_SIZE}
+    _write(page, 0, 0, *heading, step=HEADING_LINES, fontsize="x-large")
+    _write(page, 0, heading_height, *introduction, **note)
+    _write(page, 0, bottom, *foot, **note)
+    for number, legend in enumerate(band):
+        _add_legends(page, number * (band_width + GAP), band_top, band_width, line, [legend])
+    for row, row_height in zip(rows, heights, strict=True):
+        left = 0.0
+        for number in row:
+            cell = cells[number]
+            width = widths[number]
+            name = _shorten(cell.name, width, BOLD_LETTERS)
+            facts = _shorten(cell.facts, width, NOTE_LETTERS)
+            _write(page, left, top, name, fontweight="bold")
+            _write(page, left, top + above - line * TITLE_LINES, facts, **note)
+            start = left + (width - across * panels[number, 0]) / 2
+            for view, draw in enumerate(cell.panels):
+                down, right = divmod(view, across)
+                corner = panels[number] * (right, down) + (start, top + above)
+                size = panels[number] - VIEW_GAP
+                draw(_add_panel(page, *corner, *size), size=size)
+            legend_top = top + above + max(bodies[row])
+            _add_legends(page, left, legend_top, width, line, cell.legends)
+            left += width + GAP
+        top += row_height
     save_figure(figure, path)
 
 
-def _arrange(
-    cells: int, across: int, shape: float, scale: float, side_width: float, max_width: float
-) -> tuple[int, int, float]:
-    """Return the columns and rows of cells with the largest panels, and the width of a panel in inches.
-
-    A cell has panels ``across``; ``shape`` is its height relative to the width of one panel.
-    """
+def _arrange(sizes: F64, scale: float, max_unit: float) -> tuple[int, float]:
+    """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
     page_height = math.sqrt(scale) * PAGE_HEIGHT
     arranged = []
-    for columns in range(1, cells + 1):
-        rows = -(-cells // columns)
-        side = side_width + GAP if rows * columns == cells else 0
-        width = (scale * PAGE_WIDTH - side) / columns - GAP
-        width = min(width / across, page_height / rows / shape, max_width)
-        worth = round(width / rows**0.3, 1)  # one row is one glance
-        arranged.append((worth, -rows * columns, columns, rows, width))
+    for columns in range(1, len(sizes) + 1):
+        rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
+        width = max(row[:, 0].sum() for row in rows)
+        height = sum(row[:, 1].max() for row in rows)
+        room = scale * PAGE_WIDTH - GAP * (columns - 1)
+        unit = min(room / width, page_height / height, max_unit)
+        worth = round(unit * sizes[:, 0].mean() / len(rows) ** 0.3, 1)  # one row is one glance
+        arranged.append((worth, -len(rows) * columns, columns, unit))
     return max(arranged)[2:]
 
 
-def _write(page: Axes, left: float, top: float, text: str, **style: str) -> None:
-    page.text(left, -top, text, va="top", linespacing=1.3, **style)
+def _write(page: Axes, left: float, top: float, *texts: str, step: float = 1, **style: Any) -> None:
+    """Write lines, whose baselines, unlike their ink, have the same distance from the top."""
+    line = LINE_HEIGHT * current_style().body_points / 72
+    for number, text in enumerate(texts):
+        page.text(left, -top - line * (BASELINE + step * number), text, **style)
 
 
 def _add_panel(page: Axes, left: float, top: float, width: float, height: float) -> Axes:
@@ -342,8 +352,9 @@ def _add_legends(
         heading = _shorten(legend.heading, width, NOTE_LETTERS)
         _write(page, left, top, heading, fontsize=NOTE_FONT_SIZE)
         panel_top = top + TITLE_LINES * line
-        legend.draw(_add_panel(page, left, panel_top, width, legend.lines * line))
-        top += legend.height * line
+        panel_width = width if legend.names else min(width, MAX_HISTOGRAM_WIDTH)
+        legend.draw(_add_panel(page, left, panel_top, panel_width, legend.lines(width) * line))
+        top += legend.height(width) * line
 
 
 def _wrap(text: str, inches: float, letters: float) -> list[str]:

@@ -13,9 +13,9 @@ from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import draw_molecule
 from kmip_data.drawing.style import element_colors
-from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
-from kmip_data.format.schema import Column, Schema, node_id_texts
+from kmip_data.format.label_texts import label_text
+from kmip_data.format.schema import Schema, node_id_texts
 from kmip_data.graphs.molecule_fields import (
     Atom,
     atoms_from_features,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Values = Mapping[str, Array]  #: attributes of an item as arrays
 MAX_EDGES = 20_000  #: with more, only every second, third … is drawn
 BY_RDKIT = "drawn by RDKit"
-ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 
 
 @dataclass(frozen=True)
@@ -269,29 +268,6 @@ def _node_positions(
     return arrange(edge_index, nodes)
 
 
-def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
-    """Format the label (1,) or (C,) of a graph: class, positive labels, or targets."""
-    if column.num_classes and not column.shape:
-        return class_name(int(value), names)
-    fields = column.fields or tuple(map(str, range(value.size)))
-    named = zip(fields, value.ravel(), strict=True)
-    if column.num_classes:
-        positive = [name for name, target in named if target == 1]  # NaN: unknown
-        return "\n".join(positive) or "no positive label"
-    if value.size == 1 and not column.fields:
-        return number_text(value.item())
-    return "\n".join(f"{name}  {number_text(number)}" for name, number in named)
-
-
-def number_text(number: float) -> str:
-    """Format a number with three digits; rounding errors of zero become 0.
-
-    >>> number_text(-1.11e-16), number_text(0.12345)
-    ('0', '0.123')
-    """
-    return f"{number if abs(number) > ZERO_TOLERANCE else 0:.3g}"
-
-
 @dataclass(frozen=True)
 class Labels:
     """Labels of all graphs of a build, to compare a record's label with."""
@@ -301,38 +277,8 @@ class Labels:
     values: F32 | None = None  #: (G, T) targets of each graph
 
 
-def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
-    """Return the labels of all graphs; None if nodes or edges have the labels, or the card no counts."""
-    column = dataset.schema.y_column
-    if column is None or column.level != "graph":
-        return None
-    if column.num_classes:
-        facts = BuildFacts(dataset.card)
-        counts = np.array(facts.class_counts, np.int64)
-        return Labels(tuple(facts.class_names), counts) if counts.size else None
-    values = label_values(dataset, column).reshape(len(dataset), -1)
-    names = column.fields
-    if not names and values.shape[1] > 1:
-        names = tuple(map(str, range(values.shape[1])))
-    return Labels(names, values=values.astype(np.float32))
-
-
-def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
-    """Return the labels of all graphs."""
-    if isinstance(dataset, Records):
-        return dataset.graph_column_values(column)
-    return np.asarray(getattr(dataset, column.attribute).numpy())
-
-
 def up_axis_name(card: Card) -> Literal["y", "z"]:
     """Return the axis that points up in a dataset's point clouds."""
     if card.dataset not in dataset_names():
         return "z"
     return load_manifest(card.dataset).up_axis
-
-
-def class_name(number: int, names: Sequence[str]) -> str:
-    """Return the name of a class, or its number if it has no name; negative means no class."""
-    if number < 0:
-        return "no class"
-    return names[number] if number < len(names) else f"class {number}"

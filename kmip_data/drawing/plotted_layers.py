@@ -11,7 +11,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, Array
 from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale, limits_of_scale
-from kmip_data.drawing.plottable_record import Labels, PlottableRecord, number_text
+from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     PLAIN_NUMBER,
@@ -21,12 +21,14 @@ from kmip_data.drawing.style import (
     label_plain_ticks,
     sequential_colors,
 )
+from kmip_data.format.label_texts import number_text
 
 MAX_NAME_LETTERS = 26  #: letters of a name
 NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 NEARLY_EQUAL = 0.95  #: smallest count relative to the largest for equal bars, which say nothing
 BAR_LINES = 1.2  #: distance of bars in lines of text
+BAR_LETTERS = 15  #: width of a bar and its number in letters
 VALUE_BINS = 20  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
@@ -76,14 +78,24 @@ class Legend:
     """An explanation of colours or labels in a panel below a heading."""
 
     heading: str
-    lines: float  #: height of the panel in lines of text
     draw: Callable[[Axes], None]  #: fills the panel
-    lines_below: float = 0  #: lines of numbers below the panel
+    names: Sequence[str] = ()  #: of bars; none for a histogram
 
-    @property
-    def height(self) -> float:
-        """Lines of text with the heading and a gap."""
-        return self.lines + self.lines_below + 2
+    def lines(self, width: float) -> float:
+        """Height of a panel of ``width`` inches in lines of text."""
+        if not self.names:
+            return HISTOGRAM_LINES
+        return BAR_LINES * -(-len(self.names) // _bar_columns(self.names, width))
+
+    def height(self, width: float) -> float:
+        """Lines of text with the heading, numbers below the panel, and a gap."""
+        return self.lines(width) + 2 + TICK_LINES * (not self.names)
+
+
+def _bar_columns(names: Sequence[str], width: float) -> int:
+    """Return the number of bars that can stand next to each other in ``width`` inches, at least 1."""
+    letters = max(map(len, names)) + BAR_LETTERS
+    return max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
 
 
 def class_legend(heading: str, layer: Categories) -> Legend:
@@ -107,27 +119,33 @@ def _bar_legend(
         numbers = [""] * len(counts)
         longest *= 5
     numbers = numbers or [f"{count:,}" for count in counts]
-    rows = range(min(len(names), MAX_BARS))
+    count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
+    shown = [shorten_middle(str(name)) for name in names[:count]]
 
     def draw(axes: Axes) -> None:
-        axes.set_axis_off()
-        axes.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))
-        style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
-        letters = int(0.65 * width * NOTE_LETTERS * current_style().letters_per_inch)
+        room = _bar_columns(shown, width)
+        rows = -(-count // room)
+        columns = max(-(-count // rows), room / 2)  # bars of at most twice the width that they need
+        left, row = np.divmod(np.arange(count), rows)  # as parts of a column's width
+        axes.set_axis_off()
+        axes.set(xlim=(0, columns), ylim=(rows - 0.5, -0.5))
+        style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
+        letters = int(0.65 * width / columns * NOTE_LETTERS * current_style().letters_per_inch)
         texts = [
-            axes.text(0, row, shorten_middle(str(names[row]), letters), **style) for row in rows
+            axes.text(left[number], row[number], shorten_middle(shown[number], letters), **style)
+            for number in range(count)
         ]
-        start = max(text.get_window_extent().width for text in texts)
-        start = start / axes.get_window_extent().width + 0.03
-        lengths = (0.8 - start) * counts[:MAX_BARS] / longest
-        axes.barh(rows, lengths, height=0.7, left=start, color=colors[:MAX_BARS])
-        for row, length in enumerate(lengths):
-            axes.text(start + length + 0.02, row, numbers[row], **style)
+        longest_name = max(text.get_window_extent().width for text in texts)
+        start = left + longest_name / axes.get_window_extent().width * columns + 0.03
+        lengths = (0.8 - start[0]) * counts[:count] / longest
+        axes.barh(row, lengths, height=0.7, left=start, color=colors[:count])
+        for number, end in enumerate(start + lengths + 0.02):
+            axes.text(end, row[number], numbers[number], **style)
 
-    return Legend(heading, BAR_LINES * len(rows), draw)
+    return Legend(heading, draw, shown)
 
 
 def value_legend(layer: Scale) -> Legend:
@@ -135,7 +153,7 @@ def value_legend(layer: Scale) -> Legend:
     own = limits_of_scale(layer.values)
     heading = f"nodes by {layer.label}, {own.least:.3g} to {own.most:.3g}"
     heading += ", log scale" * layer.limits.is_log
-    return Legend(heading, HISTOGRAM_LINES, partial(_draw_histogram, layer=layer), TICK_LINES)
+    return Legend(heading, partial(_draw_histogram, layer=layer))
 
 
 def _draw_histogram(axes: Axes, layer: Scale) -> None:

@@ -23,8 +23,8 @@ from kmip_data import OGBNPapers100M
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw_build
+from kmip_data.cli.shared.neighborhoods import drawable_dataset
 from kmip_data.drawing.layers import NO_CLASS_LABEL
-from kmip_data.drawing.neighborhoods import drawable_dataset
 from kmip_data.drawing.page_graph import graph_of_record
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
@@ -44,7 +44,7 @@ def _small_batches(monkeypatch):
     monkeypatch.setattr(external_edge_sort, "BUCKET_EDGES", 500)
     monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
     monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
-    monkeypatch.setattr("kmip_data.drawing.neighborhoods.MAX_NODES", 100)
+    monkeypatch.setattr("kmip_data.cli.shared.neighborhoods.MAX_NODES", 100)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from support.shared import shared_data
 
 from kmip_data.builds.home import Home
+from kmip_data.cli.preview import label_distribution
 from kmip_data.drawing import pictures
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.maps import city_layers, draw_map
@@ -18,7 +19,6 @@ from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import (
     Labels,
     PlottableRecord,
-    label_distribution,
     read_plottable_record,
 )
 from kmip_data.drawing.style import current_style, using_style
