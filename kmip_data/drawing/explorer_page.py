@@ -13,7 +13,6 @@ from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.layers import Scale
 from kmip_data.drawing.page_graph import PageGraph
 from kmip_data.drawing.page_layers import ArrayPacker, Json
-from kmip_data.drawing.run_predictions import distinguishing_names
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.page_templates import asset_text, page_template
@@ -89,19 +88,12 @@ def write_explorer_page(
     compared, from different models if possible.
     """
     graph = graphs[0][0]
-    title = graph.title
-    if curves:
-        names = [run["name"].partition("/")[2] for run in runs_to_compare(curves)]
-        title = f"{' and '.join(names)} on {curves[0]['name'].partition('/')[0]}"
-
     for page_graph, *run_predictions in graphs:
         explore = page_graph.header["explore"]
         explore["curves"] = [{key: run[key] for key in run if key != "influence"} for run in curves]
         predictions = [entry for entry in run_predictions if entry]
         if predictions:
             explore.update(_predictions_for_page(page_graph, predictions))
-        if curves:
-            page_graph.header["about"] = page_graph.title
     with_influence = [run for run in curves if run.get("influence")]
     graph.header["explore"]["influence"] = [
         {
@@ -112,18 +104,14 @@ def write_explorer_page(
         for run in runs_to_compare(with_influence)
     ]
 
-    following = [
-        {"header": _graph_header(other), "data": other.packer.to_base64()}
-        for other, *_ in graphs[1:]
+    records = [
+        {"header": _graph_header(shown), "data": shown.packer.to_base64()} for shown, *_ in graphs
     ]
     page = page_template(ASSETS, "page.html").render(
-        title=title,
+        title=graph.title,
         credit=graph.credit,
-        node_noun=graph.header["node_noun"],
         style=page_style(),
-        header=_graph_header(graph),
-        following=following,
-        data=graph.packer.to_base64(),
+        records=records,
         script="\n".join(asset_text(ASSETS, name) for name in SCRIPTS),
     )
     write_output(path, page.encode())
@@ -159,13 +147,8 @@ def _css_variables(style: Style) -> str:
 
 def _predictions_for_page(graph: PageGraph, predictions: Sequence[GraphPredictions]) -> Json:
     """Return the predictions of one or two runs, and the chosen keys of the first with k-MIP layers."""
-    suffixes = [""]
-    if len(predictions) > 1:
-        _, second = distinguishing_names(predictions[0].run, predictions[1].run)
-        suffixes.append(f" ({second})")
     runs: list[Json] = [
-        {"run": prediction.run, "words": prediction.prediction_text, "suffix": suffix}
-        for prediction, suffix in zip(predictions, suffixes, strict=True)
+        {"run": prediction.run, "words": prediction.prediction_text} for prediction in predictions
     ]
     result: Json = {"runs": runs, "split": predictions[0].split}
 

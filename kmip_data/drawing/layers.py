@@ -16,7 +16,6 @@ from kmip_data.drawing.style import (
     ColorFunction,
     class_colors,
     current_style,
-    readable_color,
 )
 from kmip_data.format.split_files import PART_CODES
 
@@ -170,8 +169,8 @@ def part_layer(title: str, split: str, codes: U8) -> Categories:
     names = PART_NAMES[: max(len(PART_CODES), int(codes.max(initial=0)) + 1)]
 
     def colors() -> Sequence[str]:
-        hues = class_colors(4)
-        return [hues[1], hues[0], readable_color("#b4b4b4"), hues[3]][: len(names)]
+        val, train, test = class_colors(3)
+        return [train, val, test, current_style().outcome_colors[-1]][: len(names)]
 
     return Categories(title, codes, names, colors, split)
 

@@ -18,9 +18,9 @@ MAX_LAYERS = 100
 MAX_SPAN = 2.5  #: mean number of layers that an edge leads down
 MIN_SIDE = 4  #: rows and columns of a lattice; a complete graph of nine nodes has three of each
 #: First words about computed positions.
-LATTICE = "a lattice, row by row"
+LATTICE = "drawn row by row"
 LAYERS = "in layers along the edges"
-SPRINGS = "positions by springs, not from the data"
+SPRINGS = "layout computed from the edges"
 STUB_LENGTH = 0.45  #: of an edge that leaves a lattice at a border
 SWEEPS = 8  #: passes over the layers that move nodes towards their neighbours
 
@@ -37,7 +37,7 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         positions = np.column_stack([columns, -rows]).astype(np.float64)
         origin = LATTICE
         if np.ptp(positions[edge_index.T], axis=1).max() > 1:
-            origin += "; edges between opposite borders lead out of it"
+            origin += "; edges at a border go on at the opposite one"
         return positions, origin
     layers, obstacle = layers_of_nodes(edge_index, nodes)
     if layers is not None:

@@ -74,6 +74,7 @@ def city_graph(
         column_layers(columns, layers),
         packer,
     )
+    header["about"] = build.card.about
     header["options"] = city.options
     header["metres"] = True
     header["node_noun"] = "intersection"
@@ -86,7 +87,7 @@ def city_graph(
         header["explore"]["lengths"] = packer.add(city.lengths)
 
     return PageGraph(
-        title=city.title,
+        title=build.card.name,
         credit=city.credit,
         header=header,
         packer=packer,
@@ -124,7 +125,9 @@ def graph_of_record(
     if "test_mask" in data:
         masks = [data[f"{part}_mask"].numpy() for part in PART_CODES]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
-        parts = part_layer("split", str(dataset.split_name), codes)
+        split = str(dataset.split_name)
+        is_stored = card.splits[split].rule in {"given", "upstream"}
+        parts = part_layer("split" if is_stored else "split (made at build)", split, codes)
         layers.append(parts)
     if record.own_colors is not None:
         layers.append(record.own_colors)
@@ -141,10 +144,14 @@ def graph_of_record(
     packer = ArrayPacker()
     labels = dataset.schema.y_column
     others = _record_columns(  # ids are texts, and labels have a layer
-        dataset, data, (NODE_ID, labels.key if truth and labels else "")
+        dataset, data, "node", (NODE_ID, labels.key if truth and labels else "")
     )
     columns = column_layers(others, layers)
     header = _page_header(page_pos, lines, layers, columns, packer)
+    if record.bonds is None and len(first):
+        of_edges = _record_columns(dataset, data, "edge", ())
+        of_lines = ((name, prefix, row[first], kind) for name, prefix, row, kind in of_edges)
+        header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
     if is_one_way.any():
@@ -161,14 +168,17 @@ def graph_of_record(
     header["edges"] = record.edge_text
     header["target"] = record.label_name
     header["origin"] = record.position_source
-    header["options"] = format_parameters(card.parameters)
-    header["explore"] = {
-        "hops": 1,
-        "label": record.label,
-        "is_class": labels and labels.num_classes and not labels.shape,  # one, to be met
+    header["about"] = card.about
+    header["docs"] = {
+        column.attribute: column.doc for column in dataset.schema.columns if not column.fields
     }
+    header["options"] = format_parameters(card.parameters)
+    code = -1
+    if record.label_value is not None and labels and labels.num_classes and not labels.shape:
+        code = int(record.label_value)
+    header["explore"] = {"hops": 1, "label": record.label, "code": code}
     return PageGraph(
-        title=card.heading,
+        title=card.name,
         credit=card.credit,
         header=header,
         packer=packer,
@@ -176,19 +186,20 @@ def graph_of_record(
 
 
 def _record_columns(
-    dataset: ShardedDataset, data: Data, left_out: Sequence[str]
+    dataset: ShardedDataset, data: Data, level: str, left_out: Sequence[str]
 ) -> Iterator[NamedColumn]:
-    """Yield each field of the stored columns of the nodes of a record, without some keys."""
+    """Yield each field of the stored columns of the nodes or edges of a record, without some keys."""
     stored = [
         column
         for column in dataset.schema.columns
-        if column.level == "node" and column.attribute in data and column.key not in left_out
+        if column.level == level and column.attribute in data and column.key not in left_out
     ]
     # A field may have the name of another column, which keeps it: ShapeNet's y is a coordinate
     # and the class.
     for column in sorted(stored, key=lambda column: bool(column.fields)):
         attribute = column.attribute
-        values = data[attribute].numpy().reshape(int(data.num_nodes), -1).T
+        values = data[attribute].numpy()
+        values = values.reshape(len(values), -1).T
         names = column.fields or [f"{attribute} {i}" for i in range(len(values))]
         prefix = attribute
         if not column.fields and len(values) == 1:

@@ -48,6 +48,7 @@ class PlottableRecord:
     position_source: str = ""  #: origin of computed positions; empty for stored ones
     label: str = ""  #: formatted label of the graph, or empty
     label_name: str = ""  #: name of the column of labels in the user's files
+    label_doc: str = ""  #: description of the labels
     values: F32 | None = None  #: (N,), numeric target of each node
     unit: str = ""  #: unit of ``values``
     #: (E,) bond type of each edge of a molecule, 0 single, 1 double, 2 triple, 3 aromatic
@@ -60,9 +61,9 @@ class PlottableRecord:
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
         if self.y is not None:
-            return class_layer("class", self.y, class_names, "stored labels of the nodes")
+            return class_layer("class", self.y, class_names, self.label_doc)
         if self.values is not None:
-            return Scale("target", self.values, self.unit, "stored targets of the nodes")
+            return Scale("target", self.values, self.unit, self.label_doc)
         return None
 
     def degree_layers(self) -> list[Layer]:
@@ -150,6 +151,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
     label_value = None
     target = None
     labels = schema.y_column
+    label_doc = labels.doc if labels else ""
     if labels is not None and labels.level == "node":
         label_values = values[labels.attribute]
         if labels.num_classes and not labels.shape:
@@ -180,7 +182,8 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         atoms=atoms,
         position_source=source,
         label=label,
-        label_name=labels.doc if labels and dataset.card.sources else "",
+        label_name=label_doc if dataset.card.sources else "",
+        label_doc=label_doc,
         values=target,
         unit="" if labels is None else labels.unit,
         bonds=bonds,

@@ -148,9 +148,7 @@ def _correctness_layer(
         default=3,
     )
     labels = ("both right", f"only {names[0]} right", f"only {names[1]} right", "both wrong")
-    counts = np.bincount(outcome[is_test & (outcome >= 0)], minlength=OUTCOMES).tolist()
-    summary = ", ".join(f"{count:,} {label}" for count, label in zip(counts, labels, strict=True))
-    note = f"of {count_with_noun(sum(counts), 'test node')}: {summary}"
+    note = f"of {count_with_noun(int((is_test & (truth >= 0)).sum()), 'test node')}"
 
     def colors() -> Sequence[str]:
         hues = class_colors(OUTCOMES)

@@ -29,11 +29,11 @@ PALETTE = (
     "#ab6ff5", "#92272f", "#6e05ee", "#108917", "#6b5d88", "#15373e", "#947165", "#0b3e8a",
     "#c613ab", "#6f6633", "#4f3633", "#7e94bc", "#ff4a44", "#333415", "#5b7f83", "#855362",
 )  # fmt: skip
-#: The same for dark backgrounds.
+#: The same for dark backgrounds; the first seven are lighter tints of the light ones.
 DARK_PALETTE = (
-    "#3d9ae0", "#e8722a", "#20e590", "#7c49c5", "#c52241", "#038378", "#2fdce7", "#fdd50b",
-    "#db99bb", "#978f69", "#047708", "#81604f", "#d5389b", "#9ac41a", "#ada9f2", "#fa6671",
-    "#edb371", "#76af95", "#2a6d85", "#b93e0a", "#6d79a8", "#13a93a", "#d96df9", "#a36f7f",
+    "#3fa4ee", "#ff8a3d", "#72f2f0", "#9a4c91", "#fc8fac", "#499173", "#80602d", "#35f280",
+    "#98bb75", "#c82550", "#ffea0e", "#978f69", "#5f8f25", "#88655d", "#ff2899", "#c1b8ed",
+    "#ff4038", "#f3bc64", "#0098a7", "#b0430f", "#6d79a8", "#e9ffde", "#cb42f6", "#96bdbf",
 )  # fmt: skip
 #: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over blue,
 #: magenta and red to yellow. Lightness increases (L* 15 to 75), so that the order survives colour
@@ -89,8 +89,8 @@ class Style:
     letters_per_inch: float = 11.5  #: of the body, on average
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
-    #: right and wrong test nodes, right and wrong nodes seen in training, and nodes in no part
-    outcome_colors: tuple[str, ...] = ("#0c5680", "#8f3f0c", "#489ac8", "#d67b40", "#8e8e8e")
+    #: right and wrong test nodes, right and wrong nodes seen in training, and, pale, nodes in no part
+    outcome_colors: tuple[str, ...] = ("#005a9c", "#a84300", "#489ac8", "#d67b40", "#bcbcbc")
 
 
 STYLES = {
@@ -102,7 +102,7 @@ STYLES = {
         line_color="#50545d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
-        outcome_colors=("#78b5e2", "#e79b6c", "#2e6997", "#a05326", "#80848c"),
+        outcome_colors=("#78b5e2", "#f08c50", "#2e6997", "#a05326", "#62666f"),
     ),
     "paper": Style(
         text_color="#000000",

@@ -24,7 +24,7 @@ from kmip_data.files.folder_marker import read_marker
 from kmip_data.files.small_files import read_model, read_small_file, sealed_json
 from kmip_data.format.schema import FieldKind, Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
-from kmip_data.manifest import Standardisation
+from kmip_data.manifest import Standardisation, dataset_names, load_manifest
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import format_parameters
 
@@ -296,6 +296,25 @@ class Card(StrictModel, frozen=False):
             heading = f"{self.dataset}: {heading}"
         # One pair of brackets, if the title ends with brackets of its own.
         return f"{heading}{self.coverage_suffix}".replace(") (", "; ")
+
+    @property
+    def name(self) -> str:
+        """Name of your own data, or the title of a published dataset."""
+        return self.dataset if self.sources else self.title
+
+    @property
+    def about(self) -> str:
+        """Sentences for a caption: what the graphs are, and what is not there of the published set."""
+        if self.sources:
+            return f"Your own data, built {self.sources}."
+        sentences = []
+        if self.manifest in dataset_names():
+            sentences.append(load_manifest(self.manifest).summary)
+        if self.sample:
+            sentences.append("This sample was generated; it is not the real data.")
+        elif self.complete is False:
+            sentences.append("This build has a part of them.")
+        return " ".join(sentences)
 
     @property
     def credit(self) -> str:

@@ -22,7 +22,7 @@ TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 def header_of(path):
     return json.loads(
-        re.search(r'id="header">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1]
+        re.search(r'class="header">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1]
     )
 
 
@@ -218,7 +218,7 @@ def test_a_key_shows_the_next_record(home, tmp_path):
         }
         const text = (id) => document.getElementById(id).textContent;
         const atoms = layers.find(({ name }) => name === "element");
-        return { key: text("key"), records: text("records"), count: x.length, words: text("words"),
+        return { key: text("key"), records: text("records"), count: x.length, label: text("label"),
                  layer: explorer.state.layer === layers[1],
                  last: document.getElementById("next").disabled, symbols: atoms.labels };""",
         tmp_path,
@@ -231,7 +231,7 @@ def test_a_key_shows_the_next_record(home, tmp_path):
     assert shown["layer"], "what it is coloured by stays"
     assert not shown["last"]
     assert "C" in shown["symbols"], "atoms have letters"
-    assert shown["words"] == f"Label: {dataset[1].y.item():.3g}".replace("-", "−")
+    assert shown["label"] == f"Label {dataset[1].y.item():.3g}".replace("-", "−")
 
 
 def test_buttons_and_credit_cover_nothing(home, tmp_path):

@@ -18,8 +18,8 @@ KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, 
 def read_page(path: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], np.ndarray]]:
     """Return the header, and a function from an entry of the header to its array."""
     text = path.read_text("utf-8")
-    header = json.loads(re.search(r'id="header">(.*?)</script>', text, re.DOTALL)[1])
-    packed = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+    header = json.loads(re.search(r'class="header">(.*?)</script>', text, re.DOTALL)[1])
+    packed = re.search(r'class="data">(.*?)</script>', text, re.DOTALL)[1]
     data = gzip.decompress(base64.b64decode(packed))
     return header, lambda at: np.frombuffer(data, KINDS[at["kind"]], at["count"], at["at"])
 

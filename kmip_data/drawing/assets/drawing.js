@@ -42,62 +42,77 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint, strength, inked, bonded, count;
+  uniform float diameter, band, deep, tint, strength, inked, bonded, count, classed;
   uniform int mode, corners;
+  uniform bool weighted;
   uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
   out vec2 below; // place in the picture
-  out float across, dash, solid;
+  out float across, dash, solid, wide;
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
   vec4 colorOf(float at) { return at < 0.0 ? missing : textureLod(palette, vec2(at, 0.5), 0.0); }
   vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.16 * (1.0 + z)), color.a); }
-  // A node's number has 28 bits; above them stands the side that a line of several lies on.
-  uint other(uvec4 ends) { return ends.y & 0x0fffffffu; }
+  // A node's number has 28 bits; above them stand how wide an edge is, and the side that a line of several lies on.
+  uint nodeOf(uint end) { return end & 0x0fffffffu; }
+  uint other(uvec4 ends) { return nodeOf(ends.y); }
+  // Streets have the colours of their ends; an edge inside a class has its colour, pale, one between two classes none.
+  vec4 edgeColor(vec4 own, vec4 one, vec4 other) {
+    float share = min(one.y, other.y);
+    if (classed == 0.0 || one.x < 0.0 || abs(one.x - other.x) > 1e-5) return mix(faint, colorOf(own.x), tint * share);
+    return mix(faint, mix(ground, colorOf(own.x), classed), share);
+  }
   float radius(vec4 at, vec4 look) { return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
   void line(int number, int corner) { // as little as can be: there are many
     uvec4 ends = texelFetch(pairs, cell(number), 0);
-    ivec2 end = cell(int(corner == 0 ? ends.x : other(ends)));
+    ivec2 end = cell(int(corner == 0 ? nodeOf(ends.x) : other(ends))), second = cell(int(corner == 0 ? other(ends) : nodeOf(ends.x)));
     vec4 at = texelFetch(places, end, 0), look = texelFetch(looks, end, 0);
     gl_Position = vec4(at.xy * scale + offset, at.z + 0.04 * deep, 1.0);
-    paint = faded(tint == 0.0 ? faint : mix(faint, colorOf(look.x), tint * look.y), at.z);
+    paint = faded(tint + classed == 0.0 ? faint : edgeColor(look, look, texelFetch(looks, second, 0)), at.z);
     paint.a *= strength;
   }
   void edge(int number, int corner) {
     uvec4 ends = texelFetch(pairs, cell(number), 0);
-    vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(other(ends))), 0);
-    vec4 la = texelFetch(looks, cell(int(ends.x)), 0), lb = texelFetch(looks, cell(int(other(ends))), 0);
+    ivec2 first = cell(int(nodeOf(ends.x))), second = cell(int(other(ends)));
+    vec4 a = texelFetch(places, first, 0), b = texelFetch(places, second, 0);
+    vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
+    wide = weighted ? band * (0.75 + float(ends.x >> 28) / 11.0) : band;
     int lane = int(ends.y >> 28);
     bool far = corner == 2 || corner == 3 || corner == 5;
     float side = corner == 1 || corner > 3 ? 1.0 : -1.0;
     vec2 along = (b.xy - a.xy) * scale * size;
     vec2 normal = along == vec2(0.0) ? vec2(0.0) : normalize(vec2(-along.y, along.x));
     vec4 end = far ? b : a;
-    across = side * (0.5 * band + 1.0);
+    across = side * (0.5 * wide + 1.0);
     float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane == 3 || lane == ${DASHED} ? 1.8 : 0.0);
     float whole = length(along) / 2.0;
     vec2 ahead = along / max(2.0 * whole, 1e-6);
     vec2 back = lane < 3 || lane >= ${DETOUR} ? vec2(0.0) : ahead * (far ? -radius(b, lb) : radius(a, la)); // lines at the side are shorter
     if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - radius(a, la) - radius(b, lb), 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
-    paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
+    paint = faded(edgeColor(far ? lb : la, la, lb), end.z);
     paint = mix(paint, letters, bonded * max(la.w, lb.w)); // bonds of the held atom
     paint.a *= strength;
   }
-  void arrow(int number, int corner) { // its tip at the rim of the target; none where there is no room
+  void arrow(int number, int corner) { // its tip at the rim of the target
     uvec4 ends = texelFetch(pairs, cell(number), 0);
-    vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(other(ends))), 0);
-    float rim = radius(b, texelFetch(looks, cell(int(other(ends))), 0));
+    ivec2 first = cell(int(nodeOf(ends.x))), second = cell(int(other(ends)));
+    vec4 a = texelFetch(places, first, 0), b = texelFetch(places, second, 0);
+    vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
+    float rim = radius(b, lb);
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
     float whole = length(along), high = 2.5 + min(1.5 + 0.6 * diameter, 4.0 * band);
+    bool bent = float(nodeOf(ends.x)) >= count; // its last piece is one of several between two layers
+    float free = whole * (bent ? ${STEPS}.0 : 1.0) - rim - 0.5 * diameter;
+    // Heads are small on a short edge, and small and pale where many end: around a hub they would be a dark ring.
+    high = min(high, max(0.5 * free, 2.5));
+    float room = 8.0 * (rim + high) / high / max(b.w, 1.0);
+    high *= clamp(room, 0.5, 1.0);
     vec2 ahead = along / max(whole, 1e-6);
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
-    // Heads that have no room next to each other fade: around a hub they would be a dark ring.
-    float room = 6.3 * (rim + high) / (0.8 * high);
-    bool bent = float(ends.x) >= count; // its last piece is one of several between two layers
-    bool none = int(ends.y >> 28) != ${ONE_WAY} || whole * (bent ? ${STEPS}.0 : 1.0) < 2.0 * high + rim + 0.5 * diameter;
+    bool none = int(ends.y >> 28) != ${ONE_WAY};
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
-    paint = faded(mix(faint, letters, inked), b.z);
-    paint.a *= strength * pow(min(room / max(b.w, 1.0), 1.0), 2.0);
+    paint = faded(mix(edgeColor(lb, la, lb), letters, inked), b.z);
+    paint.a *= strength * clamp(2.0 * room, 0.4, 1.0);
   }
   void node(int number) {
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
@@ -115,6 +130,7 @@ const VERTEX = `#version 300 es
   }
   void main() {
     dash = -1.0;
+    wide = band;
     if (mode == ${EDGES} && corners == 2) line(gl_VertexID / 2, gl_VertexID % 2);
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
     else if (mode == ${ARROWS}) arrow(gl_VertexID / 3, gl_VertexID % 3);
@@ -132,7 +148,7 @@ const FRAGMENT = `#version 300 es
   uniform vec4 ground, letters; // of pale nodes a rim in the direction of the letters
   in vec4 paint;
   in vec2 below;
-  in float across, dash, solid;
+  in float across, dash, solid, wide;
   out vec4 color;
   void main() {
     color = paint;
@@ -144,7 +160,7 @@ const FRAGMENT = `#version 300 es
     }
     if (mode >= ${ARROWS}) return;
     if (mode == ${EDGES}) {
-      if (corners > 2) color.a *= clamp(0.5 * band + 0.5 - abs(across), 0.0, 1.0);
+      if (corners > 2) color.a *= clamp(0.5 * wide + 0.5 - abs(across), 0.0, 1.0);
       if (dash >= 0.0 && mod(dash, 3.5 * band) > 2.0 * band) color.a = 0.0;
       return;
     }
@@ -214,7 +230,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     const seen = new Uint32Array(padded.length);
     let size = 0;
     for (let e = 0; e < pairs.length; e += 2) {
-      const [a, b] = [4 * pairs[e], 4 * (pairs[e + 1] & 0x0fffffff)];
+      const [a, b] = [4 * (pairs[e] & 0x0fffffff), 4 * (pairs[e + 1] & 0x0fffffff)];
       if (outside(places[a], places[b], across, wide) || outside(places[a + 1], places[b + 1], up, high)) continue;
       seen[size++] = pairs[e];
       seen[size++] = pairs[e + 1];
@@ -243,7 +259,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, strength, lines, nodes, glow, dark, held, bonds, pictured }) {
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, glow, dark, held, bonds, pictured, weighted }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -251,13 +267,14 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { count, diameter, band, tint, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
+    const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
     const corners = seen > BANDS ? 2 : 6;
     gl.uniform1i(at("corners"), corners);
     gl.uniform1i(at("pictured"), pictured);
+    gl.uniform1i(at("weighted"), weighted);
     panes.forEach(({ left, bottom, width, height }, pane) => {
       const scale = [(2 * metre) / width, (2 * metre) / height];
       gl.viewport(left, bottom, width, height);

@@ -57,7 +57,7 @@ function hold(node) {
     const isOneWay = header.one_way && array(header.one_way);
     for (let i = 0; i < streets.length; i += 2) {
       const [from, to] = [streets[i], streets[i + 1]];
-      if (from === node || to === node) state.edges.push([routes.get(i / 2) || [[from, to]], isOneWay && isOneWay[i / 2]]);
+      if (from === node || to === node) state.edges.push([routes.get(i / 2) || [[from, to]], isOneWay && isOneWay[i / 2], i / 2]);
     }
   }
   if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
@@ -124,7 +124,8 @@ function neighbourText(node) {
     const degree = columns.get(name)(node);
     return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s( of .*)?$/ : / of .*$/, "")}`;
   });
-  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.`;
+  const numbers = measured && state.edges.length && state.edges.length <= 15 ? ` Numbers on edges: ${measured.name}.` : "";
+  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.${numbers}`;
 }
 
 function mapLink(node) {
@@ -246,7 +247,9 @@ function disc(pen, node, radius) {
 // Small rings around the nodes whose influence is in the page.
 function drawKnown(pen) {
   for (const node of influence[0].known) {
-    Object.assign(disc(pen, node, 5), { strokeStyle: ink("ink"), lineWidth: 1, globalAlpha: 0.6 }).stroke();
+    for (const [strokeStyle, lineWidth] of [[ink("ground"), 4.5], [ink("ink"), 2]]) {
+      Object.assign(disc(pen, node, 6), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
+    }
   }
 }
 
@@ -328,6 +331,16 @@ function drawHeld(pen) {
       }
     }
   }
+  // Few of them have the number that makes them wide.
+  if (measured && wide === 2) {
+    Object.assign(pen, { font: `11px ${ink("font")}, sans-serif`, textAlign: "center", textBaseline: "middle", strokeStyle: ink("ground"), lineWidth: 4 });
+    for (const [lines, , edge] of state.edges) {
+      const [from, to] = [lines[0].at(Math.ceil(lines[0].length / 2) - 1), lines[0].at(Math.ceil(lines[0].length / 2))].map(placeOf);
+      const place = from.map((at, i) => (at + to[i]) / 2);
+      pen.strokeText(written(measured.of(edge)), ...place);
+      pen.fillText(written(measured.of(edge)), ...place);
+    }
+  }
   if (header.metres || (wide === 2 && !header.bonds)) {
     for (const [each, hop] of ball) if (hop === header.explore.hops) ring(each);
   }
@@ -342,10 +355,10 @@ function drawHeld(pen) {
   pen.globalAlpha = 1;
 }
 
-// The head of an arrow, so long, that ends at the rim of its target; none where there is no room.
+// The head of an arrow that ends at the rim of its target, so long if there is room.
 function arrow(pen, from, to, long) {
   const [[ax, ay], [bx, by]] = [placeOf(from), rimOf(to, from)];
-  if (from < x.length && distanceOf(from, to) - ringRadius(from) - ringRadius(to) < 2 * long) return;
+  if (from < x.length) long = Math.min(long, Math.max((distanceOf(from, to) - ringRadius(from) - ringRadius(to)) / 2, 3));
   const angle = Math.atan2(by - ay, bx - ax);
   pen.beginPath();
   for (const [turn, far] of [[0, 0], [0.4, long], [-0.4, long]]) {
@@ -387,16 +400,23 @@ function readKeys(keys) {
   return { nodes, place, of, all: keys.all };
 }
 
-function showFigures({ runs = [], label, is_class, split, curves }) {
+function showFigures({ runs = [], label, code, split, curves }) {
   const line = (text) => text.replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
-  const said = label ? [`${capital(titleOf("label"))}: ${line(label)}`] : [];
-  for (const { run, words } of runs) {
-    const verdict = label === words ? ": right" : is_class && label !== "no class" ? ": wrong" : "";
-    if (words) said.push(`Predicted: ${line(words)}${verdict}`);
-    said.push(`Run ${run}`);
+  const said = [];
+  for (const { run, words, suffix } of runs) {
+    const verdict = label === words ? ": right" : code >= 0 ? ": wrong" : "";
+    if (words) said.push(`\nPredicted${suffix}: ${line(words)}${verdict}`);
   }
-  $("words").hidden = !said.length;
-  $("words").textContent = said.join("\n");
+  $("label").hidden = !label;
+  if (label) {
+    const name = element("span", { textContent: `${capital(titleOf(code >= 0 ? "class" : "label"))} ` });
+    $("label").replaceChildren(...(code >= 0 ? [swatch(hue(code))] : []), name, element("b", { textContent: line(label) }), ...said);
+  }
+  $("words").hidden = !runs.length;
+  $("words").textContent = runs.map(({ run }) => `Run ${run}`).join("\n");
+  const score = scoresOf(curves || []);
+  $("score").hidden = !score;
+  if (score) $("score").replaceChildren(element("b", { textContent: score[0] }), ` ${score[1]}`);
   // Of two runs each has its name above its figure.
   const name = (run) => (runs.length > 1 ? [element("h2", { textContent: shortName(run, runs) })] : []);
   const measured = runs.map(({ run, suffix }) => ({ run, matrix: confusionOf(split, suffix) })).filter(({ matrix }) => matrix);

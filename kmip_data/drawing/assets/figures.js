@@ -187,6 +187,20 @@ function errorChart({ rows, note, unit, step }, most) {
   return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": note }, ...bars, ...texts, ...ends);
 }
 
+// The metric on test of the first two runs, and in which unit, of what, and that of a constant answer.
+function scoresOf(curves) {
+  const judged = curves.filter(({ name, answers = [] }) => answers.some(([row]) => row === name)).slice(0, 2);
+  if (!judged.length) return null;
+  const [, metric, unit] = judged[0].answers[0][0].match(/^(.*?)(?: \[(.*)\])?$/);
+  const text = (value) => `${unit === "%" ? Number(value.split(" ")[0]).toFixed(1) : value.split(" ")[0]}${unit ? ` ${unit}` : ""}`;
+  const of = ({ answers }, wanted) => answers.filter(([row]) => row === wanted).map(([, value]) => text(value));
+  const [constant] = of(judged[0], "constant answer");
+  return [
+    judged.map((run) => `${shortName(run.name, judged)} ${of(run, run.name)}`).join(", "),
+    `${metric} on test${constant ? ` (constant answer ${constant})` : ""}`,
+  ];
+}
+
 // The metric of each run on test, and of the reference answers that were fitted on the same parts; rows that
 // runs share, once.
 function showAnswers(runs, place) {

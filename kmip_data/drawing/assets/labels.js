@@ -7,6 +7,9 @@ const HALF_LINE = 5; // CSS pixels from the middle of a label to its top
 const LABEL_ROOM = 24; // CSS pixels right of the last node
 const GAP = 3; // CSS pixels between a node and its label
 const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
+const FAR_FROM_OTHERS = 24; // CSS pixels at which it cannot be taken for that of another node
+const COST = { crossed: 4, close: 12, away: 1 }; // of a square with an edge, of a node that is nearly as near, of a pixel
+const AWAY = [0, 5]; // CSS pixels that a label may be away from its usual place
 const CELL = 4; // CSS pixels: what lies where is remembered in squares
 const MANY_IN_SIGHT = 2000; // nodes of which no label would have room
 const SIDES = [[1, 0], [-1, 0], [1, 1], [1, -1], [-1, 1], [-1, -1], [0, 1], [0, -1]]; // right and up
@@ -30,6 +33,7 @@ function drawLabels(pen) {
 
   const columns = Math.ceil(width / CELL);
   const owners = new Int32Array(columns * Math.ceil(height / CELL)).fill(FREE);
+  const vicinity = new Int32Array(owners.length).fill(FREE); // squares near a node, or near several
   const crossed = new Uint8Array(owners.length); // squares with edges
   const squaresOf = (left, top, right, bottom) => {
     const squares = [];
@@ -45,9 +49,11 @@ function drawLabels(pen) {
   // 1. Around each node, squares are its own; those near two nodes are nobody's.
   for (const node of seen) {
     const [across, down] = at(node);
-    const reach = radiusOf(node) + CLEAR_OF_OTHERS;
-    for (const square of squaresOf(across - reach, down - reach, across + reach, down + reach)) {
-      owners[square] = owners[square] === FREE ? node : TAKEN;
+    for (const [zone, clear] of [[owners, CLEAR_OF_OTHERS], [vicinity, FAR_FROM_OTHERS]]) {
+      const reach = radiusOf(node) + clear;
+      for (const square of squaresOf(across - reach, down - reach, across + reach, down + reach)) {
+        zone[square] = zone[square] === FREE ? node : TAKEN;
+      }
     }
   }
 
@@ -69,9 +75,11 @@ function drawLabels(pen) {
       }
       if (!isOneWay || !isOneWay[edge]) continue;
       const [tip, behind] = [at(to), at(line.at(-2))];
-      const share = (radiusOf(to) + 6) / Math.max(Math.hypot(behind[0] - tip[0], behind[1] - tip[1]), 1);
-      const [across, down] = tip.map((at, i) => at + share * (behind[i] - at));
-      take(squaresOf(across - 4, down - 4, across + 4, down + 4));
+      for (const far of [3, 9]) {
+        const share = (radiusOf(to) + far) / Math.max(Math.hypot(behind[0] - tip[0], behind[1] - tip[1]), 1);
+        const [across, down] = tip.map((at, i) => at + share * (behind[i] - at));
+        take(squaresOf(across - 4, down - 4, across + 4, down + 4));
+      }
     }
   }
   for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of [$("buttons"), $("credit")]) {
@@ -91,15 +99,17 @@ function drawLabels(pen) {
     const radius = around ? ringRadius(node) : radiusOf(node);
     const [far, near] = [radius + GAP, 0.7 * radius + GAP];
     let [best, least, covered] = [null, Infinity, []];
-    SIDES.forEach(([right, up], order) => {
-      const beside = up ? near : far;
+    SIDES.flatMap((side, order) => AWAY.map((away) => [...side, away, order])).forEach(([right, up, away, order]) => {
+      const beside = (up ? near : far) + (right ? away : 0);
       const centred = Math.min(Math.max(across - long / 2, 2), width - long - 2);
       const left = right ? across + (right > 0 ? beside : -beside - long) : centred;
-      const middle = down - up * ((right ? near : far) + HALF_LINE);
+      const middle = down - up * ((right ? near : far) + HALF_LINE + away);
       if (left < 0 || left + long > width) return;
       const squares = squaresOf(left, middle - HALF_LINE, left + long, middle + HALF_LINE);
       if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
-      const cost = order + squares.reduce((sum, square) => sum + crossed[square], 0);
+      const isClose = squares.some((square) => vicinity[square] !== FREE && vicinity[square] !== node);
+      const edges = squares.reduce((sum, square) => sum + crossed[square], 0);
+      const cost = order + COST.crossed * edges + COST.close * isClose + COST.away * away;
       if (cost < least) [best, least, covered] = [[left, middle], cost, squares];
     });
     if (!best) continue;

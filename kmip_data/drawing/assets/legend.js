@@ -11,7 +11,8 @@ function startLegend(layer) {
   state.only.clear();
   [rangeText, wholeText] = [null, ""];
   const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
-  $("note").textContent = [layer.note && layer.note.replace(/\btest node/, `test ${header.node_noun}`), sizes].filter(Boolean).join("; ");
+  const note = layer.note !== header.target && layer.note;
+  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`), sizes].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);
   showPressed();
@@ -63,7 +64,17 @@ function legendOfCategories(layer) {
     button.style.backgroundImage = `linear-gradient(to right, color-mix(in srgb, ${colors[i]} 22%, transparent) ${share}%, transparent 0)`;
     return button;
   });
-  return rows.filter((_, i) => header.metres || layer.counts[i]);
+  const order = labelsByLayer(layer).filter((i) => header.metres || layer.counts[i]);
+  return order.map((i) => rows[i]);
+}
+
+// Labels in the order of the layers of the graph, from above, if it is drawn in layers.
+function labelsByLayer({ codes, labels }) {
+  const heights = labels.map(() => []);
+  codes.forEach((code, node) => heights[code].push(y[node]));
+  const mean = (values) => values.reduce((sum, height) => sum + height, 0) / (values.length || 1);
+  const isLayered = (header.origin || "").startsWith("in layers");
+  return [...labels.keys()].sort((a, b) => (isLayered ? mean(heights[b]) - mean(heights[a]) : 0));
 }
 
 function legendOfScale(layer) {

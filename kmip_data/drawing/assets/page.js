@@ -4,8 +4,8 @@ const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
 const OVER_PICTURE = 0.5; // strength of edges, black or white: the contrast with what is below them is 2 at least
-const MANY_HEADS = 15; // of edges that end in a node, from which they fade
 const COVER = 0.1; // of the graph's box that edges cover at full strength
+const CLASSED = 0.55; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
 // Codes of the atoms' features by the Open Graph Benchmark.
 const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality: ["none", "clockwise", "anticlockwise"] };
@@ -13,6 +13,7 @@ const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
 let headers, header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
+let measured; // what edges are as wide as: name, limits, and a function from the edge to its value
 // What the reader has chosen.
 const state = {
   layer: null, degree: null, mean: 1, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
@@ -20,10 +21,12 @@ const state = {
 };
 
 async function startPage() {
-  headers = [$("header"), ...document.querySelectorAll("script.header")];
+  headers = [...document.querySelectorAll("script.header")];
   const shared = new URLSearchParams(location.hash.slice(1));
   const record = Math.min(Math.max(Math.trunc(Number(shared.get("record"))) || 0, 0), headers.length - 1);
   header = JSON.parse(headers[record].textContent);
+  // Layers of the second run have its name behind theirs.
+  (header.explore.runs || []).forEach((run, i, runs) => (run.suffix = i ? ` (${shortName(run.run, runs)})` : ""));
   const data = headers[record].nextElementSibling;
   array = await readArrays(data.textContent);
   data.remove();
@@ -46,8 +49,10 @@ async function startPage() {
   header.picture = header.picture || cellsOf();
   routes = findRoutes();
   box = [[...x, ...bends.x], [...y, ...bends.y]].map(extent); // stubs leave a lattice
+  measured = header.picture ? undefined : (header.of_edges || []).find(({ limits }) => limits && limits.least < limits.most);
+  if (measured) measured.of = readColumn(measured, array);
   let lines = streets;
-  if (routes.size || header.one_way) lines = piecesOf(routes, header.one_way && array(header.one_way));
+  if (routes.size || header.one_way || measured) lines = piecesOf(routes, header.one_way && array(header.one_way), widths());
   if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
   drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
@@ -92,7 +97,7 @@ async function startPage() {
   $("within").addEventListener("input", () => describe(state.node >= 0 ? state.node : state.hovered));
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
-  $("key").textContent = header.key ?? "";
+  $("key").textContent = $("key").title = header.key ?? "";
   $("facts").textContent = sizeText();
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
@@ -110,13 +115,13 @@ async function startPage() {
     drawNow(); // not in the next frame: this one would stretch what was drawn for the old size
   }).observe(canvas);
   DARK.addEventListener("change", () => colorBy(state.layer));
-  $("scale").hidden = !header.metres && !header.metre;
+  $("scale").hidden = !header.metres && (!header.metre || turning); // in perspective a length has no one scale
   startExplorer();
   startLabels();
   describe(-1);
-  // Influence is faint but for a few nodes: a page opens on it over a map, or where runs are compared.
-  const hasFirst = header.metres || influence.length !== 1;
-  const opening = hasFirst ? ways[0] : ways.find(({ name }) => /^(class|target)$/.test(name)) || ways[1];
+  // Influence is faint but for a few nodes: a page opens on it over a map, or where runs are compared, else on
+  // what is right or wrong.
+  const opening = header.metres || influence.length !== 1 ? ways[0] : ways[1];
   colorBy(ways.find(({ name }) => name === shared.get("by")) || opening);
   listWays.again();
   view.fit();
@@ -193,14 +198,22 @@ function inPage() {
   return `this page has ${first === last ? "no other" : `${first} to ${last}`}`;
 }
 
+// The width of each edge, from 0 to 15, by the first of its columns that has numbers.
+function widths() {
+  if (!measured) return new Uint8Array(streets.length / 2);
+  const { low, high } = measured.limits;
+  return Uint8Array.from({ length: streets.length / 2 }, (_, edge) => 15 * Math.min(Math.max((measured.of(edge) - low) / (high - low), 0), 1));
+}
+
 // How large the graph is, and where its positions come from.
 function sizeText() {
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const edges = header.edges ?? counted(streets.length / 2, "street");
   const isDashed = header.longer && array(header.longer).some(Boolean);
-  const dashed = isDashed && `dashed: over ${header.max_detour} times as long as the line`;
-  const origin = [header.origin, dashed].filter(Boolean).join("; ");
-  return `${counted(x.length, header.node_noun)}, ${edges}${origin && ` (${origin})`}`;
+  const dashed = isDashed && `dashed: over ${header.max_detour} times as long as its line`;
+  const colored = header.metres && "a street has the colours of its two ends";
+  const origin = [header.origin, colored, dashed].filter(Boolean).join("; ");
+  return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.
@@ -220,10 +233,9 @@ async function startExtras() {
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
-  if (isOneWay && isOneWay.length <= BANDS && !isOneWay.every(Boolean)) {
-    const isCrowded = x.some((_, node) => columns.get("incoming edges")(node) > MANY_HEADS);
-    hints.push(`arrow: one way; no arrow: both ways${isCrowded ? ", or many end in one node" : ""}`);
-  }
+  if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are not drawn");
+  else if (isOneWay && !isOneWay.every(Boolean)) hints.push("arrow: one way; no arrow: both ways");
+  if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
   $("picture").parentElement.hidden = !header.picture;
   if (!header.picture) return;
@@ -264,30 +276,31 @@ function drawNow() {
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 20);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
-  // A street is two fifths of a node wide, an edge a fifth, a bond, whose atoms are larger, a ninth. Edges that
-  // together would cover more than COVER of the graph's box get thin, then pale, and come back when the reader
-  // zooms in. The wider the edges, the darker they are.
+  // A street is two fifths of a node wide, an edge or a bond, whose atoms are larger, a ninth. Edges that together
+  // would cover more than COVER of the graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
-  const wide = Math.min(Math.max(diameter / (header.bonds ? 9 : 5), 1.1), header.bonds ? 5 : 2, Math.max(COVER / cover, 1.1));
+  const wide = Math.min(Math.max(diameter / 9, 1.1), header.bonds ? 5 : 1.6, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
   const held = state.node >= 0;
   const pictured = Boolean(header.picture) && $("picture").checked;
   const pale = Math.min(COVER / (cover * band), 1);
   const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
-  const dark = header.metres || held ? 0 : Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
+  const isClassed = state.layer && state.layer.codes && !header.bonds && !header.metres;
+  const darkest = isClassed ? 0.4 : 1; // edges between classes are paler than those inside
+  const dark = header.metres || held ? 0 : darkest * Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured };
+  const look = { tint: header.metres ? 0.8 : 0, classed: isClassed ? CLASSED : 0, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured) };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
-  if (header.metres || header.metre) drawScale();
+  if (!$("scale").hidden) drawScale();
   drawMarks();
   remember();
 }
 
 // Where positions are computed from edges, nodes of many are larger: at most twice as large as most are. Sizes show
 // the same edges as the colours, or all of them.
-const isSized = () => /^(in layers|positions by springs)/.test(header.origin);
+const isSized = () => /^(in layers|layout computed)/.test(header.origin);
 function sizeOf(node) {
   if (symbols.length) return symbols[node].size;
   if (!isSized()) return 1;
@@ -371,6 +384,9 @@ function shown(layer, node) {
 // Three digits; of a place as many as tell intersections apart, a metre.
 const brief = (name, value) => (PLACE.includes(name) ? value.toFixed(5) : header.bonds && WORDS[name] ? inWords(name, value) : written(value));
 
+// What the files do not have stands behind what they have.
+const isMade = (name) => name.endsWith("(made at build)");
+
 const numberOf = (node) => (header.ids ? header.ids[node] : node);
 
 // Describe a node; where nodes have ids, at first the one of most neighbours.
@@ -392,12 +408,15 @@ function describe(node) {
   const wanted = unnamed.filter((each) => (text ? isSearched(each[0], text) : !isWide || !isZero(each)));
   const others = [...wanted.filter((each) => !isZero(each)), ...wanted.filter(isZero)];
   const zeros = unnamed.length - wanted.length;
-  if (zeros && !text) $("left-out").textContent = `${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`;
+  const docs = Object.entries(header.docs || {}).filter(([name, doc]) => doc && columns.has(`${name} 0`)).map(([name, doc]) => `${name}: ${doc}.`);
+  if (zeros && !text) docs.unshift(`${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`);
+  $("left-out").textContent = docs.join(" ");
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
     ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
-    ...layers.filter(({ name }) => isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
+    ...layers.filter(({ name }) => !isMade(name) && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
+    ...layers.filter(({ name }) => isMade(name) && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), true]),
   ].map(([name, textContent, zero]) =>
     element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: titleOf(name) }), element("td", { textContent, title: exact(name) })),
   );

@@ -12,7 +12,7 @@ const pointY = (point) => (point < x.length ? y[point] : bends.y[point - x.lengt
 function findRoutes() {
   const origin = header.origin || "";
   if (origin.startsWith("in layers")) return routesBetweenLayers();
-  if (origin.startsWith("a lattice")) return routesAcrossBorders();
+  if (origin.startsWith("drawn row by row")) return routesAcrossBorders();
   return new Map();
 }
 
@@ -88,15 +88,15 @@ function routesAcrossBorders() {
   return routes;
 }
 
-// Straight pieces of all edges; those that end at the target of a directed one have an arrow.
-function piecesOf(routes, isOneWay) {
+// Straight pieces of all edges, so wide; those that end at the target of a directed one have an arrow.
+function piecesOf(routes, isOneWay, wide) {
   const pieces = [];
   const hasArrow = [];
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const lines = routes.get(edge) || [[streets[2 * edge], streets[2 * edge + 1]]];
     for (const line of lines) {
       for (let i = 1; i < line.length; i++) {
-        pieces.push(line[i - 1], line[i]);
+        pieces.push((line[i - 1] | (wide[edge] << 28)) >>> 0, line[i]);
         hasArrow.push(Boolean(isOneWay && isOneWay[edge] && line[i] === streets[2 * edge + 1]));
       }
     }

@@ -69,7 +69,7 @@ function savePicture() {
     pen.fillText(text, left, top);
   };
   for (const title of $("panes").hidden ? [] : $("panes").children) write(title.firstChild.textContent, title.offsetLeft + 14, title.offsetTop + 26, "600 18px");
-  write(`${document.title}: ${titleOf(state.layer.name)} ${$("range").textContent.split(";")[0]}`, 12, canvas.clientHeight - 24, "12px");
+  write(`${[document.title, $("score").textContent].filter(Boolean).join(", ")}: ${titleOf(state.layer.name)} ${$("range").textContent.split(";")[0]}`, 12, canvas.clientHeight - 24, "12px");
   write($("credit").textContent, canvas.clientWidth - 6, canvas.clientHeight - 6, "12px", "right");
   picture.toBlob((blob) => {
     const href = URL.createObjectURL(blob);

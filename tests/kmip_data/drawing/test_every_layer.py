@@ -110,7 +110,13 @@ def test_a_page_draws_the_predictions_of_a_cloud(tmp_path):
     graph = graph_of_record(dataset, 0, [(answer.run, guess)])
     page = page_of([(graph, answer)], tmp_path / "page.html", [answer.run])
     check(
-        page, tmp_path, "opens on class", "influence", "class", "right or wrong", "predicted class"
+        page,
+        tmp_path,
+        "opens on right or wrong",
+        "influence",
+        "class",
+        "right or wrong",
+        "predicted class",
     )
 
 

@@ -40,7 +40,7 @@ def test_a_lattice_is_found_unless_an_edge_is_missing(width, height, diagonal, p
     nodes = width * height
     assert lattice_width(edges, nodes) in {width, nodes // width}
     pos, origin = arrange(edges, nodes)
-    assert ("; edges between opposite borders" in origin) == periodic, origin
+    assert ("; edges at a border" in origin) == periodic, origin
     drawn = stubs_beyond_borders(pos[edges.T])
     assert np.abs(np.diff(drawn, axis=1)).max() <= 1, "no line runs below others"
     assert len(np.unique(pos, axis=0)) == nodes

@@ -119,7 +119,7 @@ def test_columns_of_tables_are_positions_and_colours(tmp_path):
         (
             (("X [m]", "y", "z", *colours), slice(0, 3), "positions by columns x, y, z"),
             (("size", "x", "y", *colours), slice(1, 3), "positions by columns x, y"),
-            (("x", "size", "y", *colours), None, "positions by springs, not from the data"),
+            (("x", "size", "y", *colours), None, "layout computed from the edges"),
         )
     ):
         x = column_of("node/x", "float32", "float32", shape=(6,), fields=fields)

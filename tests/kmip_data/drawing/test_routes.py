@@ -164,4 +164,4 @@ def test_labels_are_nearest_to_their_own_node_and_sizes_follow_the_colours(tmp_p
     assert len(shown) >= 20
     for node, away in shown:
         others = np.delete(away, node)
-        assert away[node] < 6 < others.min(), node
+        assert away[node] < min(9, others.min()), node

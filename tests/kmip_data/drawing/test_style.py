@@ -74,7 +74,7 @@ def test_colours_contrast_with_their_background(name):
             "classes": class_colors(24 * 4),
             "rooms": class_colors(13, [*S3DIS_COLORS]),
             "elements": element_colors([*CPK_COLORS, 99]),
-            "right and wrong": right_wrong_colors(5),
+            "right and wrong": right_wrong_colors(4),
         }
         style = current_style()
         # Links of the explorer have the first hue.

@@ -118,7 +118,7 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     result = kmip("explore", run, run, "--record", "1", "--output", page, "--json").json
     assert result["saved"] == str(page)
     header = json.loads(
-        re.search(r'id="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
+        re.search(r'class="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
     )
     explore = header["explore"]
     assert [len(curve["columns"]["val_loss"]) for curve in explore["curves"]] == [2, 2]
