@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
     from kmip_data.drawing.plottable_record import Labels
-    from kmip_data.format.card import Card
     from kmip_data.format.schema import Column
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.reading.numpy_records import Records
@@ -138,7 +137,7 @@ def draw_build(
         city = read_city_map(build)
         # Classes are ranges of the eccentricity, whose own map would look the same.
         layers = [layer for layer in city_layers(city) if isinstance(layer, Categories)]
-        draw_map(city, layers, path, _summary_of(card))
+        draw_map(city, layers, path, card.about)
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
     dataset: Records | ShardedDataset = Records(build)
@@ -162,7 +161,7 @@ def draw_build(
         path,
         title=card.heading,
         footer="" if card.sources else card.credit,
-        summary=_summary_of(card),
+        summary=card.about,
         class_names=dataset.card.class_names,
         up=up_axis_name(card),
         labels=label_distribution(dataset),
@@ -171,18 +170,6 @@ def draw_build(
     for position, record in zip(positions, plottable_records, strict=True):
         facts.append({"position": int(dataset.records[position]), "key": record.key})
     return {"records": facts}
-
-
-def _summary_of(card: Card) -> str:
-    """Return a sentence that says what the data are: from the manifest, or about the user's files."""
-    from kmip_data.manifest import dataset_names, load_manifest
-
-    if card.dataset in dataset_names():
-        summary = load_manifest(card.dataset).summary
-        return f"The published data: {summary}" if card.coverage else summary
-    labels = card.schema_.y_column
-    target = f"; predict {labels.doc}" if labels and labels.doc else ""
-    return f"Built {card.sources}{target}." if card.sources else ""
 
 
 def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:

@@ -304,17 +304,17 @@ class Card(StrictModel, frozen=False):
 
     @property
     def about(self) -> str:
-        """Sentences for a caption: what the graphs are, and what is not there of the published set."""
+        """Sentence for a caption: what the data are, from the manifest, or about your files."""
         if self.sources:
-            return f"Your own data, built {self.sources}."
-        sentences = []
-        if self.manifest in dataset_names():
-            sentences.append(load_manifest(self.manifest).summary)
+            labels = self.schema_.y_column
+            target = f"; predict {labels.doc}" if labels and labels.doc else ""
+            return f"Built {self.sources}{target}."
+        if self.manifest not in dataset_names():
+            return ""
+        summary = load_manifest(self.manifest).summary
         if self.sample:
-            sentences.append("This sample was generated; it is not the real data.")
-        elif self.complete is False:
-            sentences.append("This build has a part of them.")
-        return " ".join(sentences)
+            return f"A generated sample. The published data: {summary}"
+        return f"Part of the published data: {summary}" if self.coverage else summary
 
     @property
     def credit(self) -> str:
