@@ -13,7 +13,13 @@ from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.layers import Scale
 from kmip_data.drawing.page_graph import PageGraph
 from kmip_data.drawing.page_layers import ArrayPacker, Json
-from kmip_data.drawing.style import STYLES, Style
+from kmip_data.drawing.style import (
+    STYLES,
+    Style,
+    colors_by_background,
+    diverging_colors,
+    sequential_colors,
+)
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.page_templates import asset_text, page_template
 
@@ -88,6 +94,8 @@ def write_explorer_page(
     compared, from different models if possible.
     """
     graph = graphs[0][0]
+    graph.header["ramp"] = colors_by_background(lambda: sequential_colors(32))
+    graph.header["diverging"] = colors_by_background(lambda: diverging_colors(33))
     for page_graph, *run_predictions in graphs:
         explore = page_graph.header["explore"]
         explore["curves"] = [{key: run[key] for key in run if key != "influence"} for run in curves]

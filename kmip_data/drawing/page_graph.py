@@ -25,7 +25,6 @@ from kmip_data.drawing.plottable_record import (
     up_axis_name,
 )
 from kmip_data.drawing.run_predictions import layers_of_runs
-from kmip_data.drawing.style import colors_by_background, diverging_colors, sequential_colors
 from kmip_data.errors import UsageError
 from kmip_data.format.label_texts import class_name
 from kmip_data.format.schema import NODE_ID, node_id_texts
@@ -170,7 +169,7 @@ def graph_of_record(
     header["origin"] = record.position_source
     header["about"] = card.about
     header["docs"] = {
-        column.attribute: column.doc for column in dataset.schema.columns if not column.fields
+        column.attribute: column.doc for column in dataset.schema.columns if column.shape
     }
     header["options"] = format_parameters(card.parameters)
     code = -1
@@ -258,6 +257,4 @@ def _page_header(
     header["streets"] = packer.add(pairs.astype(np.min_scalar_type(len(position))))
     header["layers"] = [packer.add_layer(layer) for layer in layers]
     header["columns"] = [packer.add_layer(column) for column in columns]
-    header["ramp"] = colors_by_background(lambda: sequential_colors(32))
-    header["diverging"] = colors_by_background(lambda: diverging_colors(33))
     return header

@@ -24,7 +24,8 @@ async function startPage() {
   headers = [...document.querySelectorAll("script.header")];
   const shared = new URLSearchParams(location.hash.slice(1));
   const record = Math.min(Math.max(Math.trunc(Number(shared.get("record"))) || 0, 0), headers.length - 1);
-  header = JSON.parse(headers[record].textContent);
+  const { ramp, diverging } = JSON.parse(headers[0].textContent); // those of all records
+  header = { ...JSON.parse(headers[record].textContent), ramp, diverging };
   // Layers of the second run have its name behind theirs.
   (header.explore.runs || []).forEach((run, i, runs) => (run.suffix = i ? ` (${shortName(run.run, runs)})` : ""));
   const data = headers[record].nextElementSibling;
