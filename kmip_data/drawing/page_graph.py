@@ -169,7 +169,9 @@ def graph_of_record(
     header["origin"] = record.position_source
     header["about"] = card.about
     header["docs"] = {
-        column.attribute: column.doc for column in dataset.schema.columns if column.shape
+        column.attribute: column.doc
+        for column in dataset.schema.columns
+        if column.shape and not column.fields
     }
     header["options"] = format_parameters(card.parameters)
     code = -1

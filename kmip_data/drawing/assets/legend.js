@@ -12,7 +12,7 @@ function startLegend(layer) {
   [rangeText, wholeText] = [null, ""];
   const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
   const note = layer.note !== header.target && layer.note;
-  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`), sizes].filter(Boolean).join("; ");
+  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`).replace(/(\d)%/g, "$1\u00a0%"), sizes].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);
   showPressed();

@@ -59,6 +59,7 @@ async function startPage() {
   drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
+  const sides = [x, y, z || y].map(extent).map(([low, high]) => high - low); // before it is turned
   const side = 0.85 * (reach || 0);
   if (z) box = [[-side, side], [-side, side]];
   if (header.mass) box = header.mass;
@@ -99,7 +100,7 @@ async function startPage() {
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
   $("key").textContent = $("key").title = header.key ?? "";
-  $("facts").textContent = sizeText();
+  $("facts").textContent = sizeText(sides);
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
   listWays(ways);
@@ -206,14 +207,15 @@ function widths() {
   return Uint8Array.from({ length: streets.length / 2 }, (_, edge) => 15 * Math.min(Math.max((measured.of(edge) - low) / (high - low), 0), 1));
 }
 
-// How large the graph is, and where its positions come from.
-function sizeText() {
+// How large the graph is, with its sides if it is in space, and where its positions come from.
+function sizeText(sides) {
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const edges = header.edges ?? counted(streets.length / 2, "street");
   const isDashed = header.longer && array(header.longer).some(Boolean);
   const dashed = isDashed && `dashed: over ${header.max_detour} times as long as its line`;
   const colored = header.metres && "a street has the colours of its two ends";
-  const origin = [header.origin, colored, dashed].filter(Boolean).join("; ");
+  const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join(" × ");
+  const origin = [space && `${space} m`, header.origin, colored, dashed].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 
@@ -358,7 +360,11 @@ function oneHotLayers(described) {
 }
 
 // What is to be predicted has the name of its column in the reader's files.
-const titleOf = (name) => ((/^(class|target|label)$/.test(name) && header.target) || name);
+function titleOf(name) {
+  if (/^(class|target|label)$/.test(name) && header.target) return header.target;
+  if (/^(edges|bonds) of an? /.test(name)) return `number of ${name.split(" ")[0]}`;
+  return name.replace(/ \[-?[\d.]+(, |-)-?[\d.]+\]$/, ""); // without the range of a field
+}
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 // Of categories the codes; those of values stand for no categories.

@@ -133,7 +133,7 @@ def own_tables(path):
     nodes.loc[::7, "age"] = None
     nodes["paid"] = rng.random(NODES) < 0.5
     nodes["town"] = rng.choice(["Ulm", "Bonn", "Rome"], NODES)
-    edges = pd.DataFrame({"source": names, "target": np.roll(names, 1)})
+    edges = pd.DataFrame({"source": names, "target": np.roll(names, 1), "loans": range(NODES)})
     return kmip_data.save({"nodes": nodes, "edges": edges}, path)
 
 
@@ -208,23 +208,46 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
           const rows = [...document.querySelectorAll("#legend > button[data-bin]")];
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
+        const towns = named("town");
+        colorBy(towns);
+        drawNow();
+        const { width, height } = canvas;
+        const pen = Object.assign(document.createElement("canvas"), { width, height }).getContext("2d");
+        pen.drawImage(canvas, 0, 0);
+        const edges = Array.from(widths(), (wide, edge) => {
+          const ends = [streets[2 * edge], streets[2 * edge + 1]];
+          const middle = [0, 1].map((axis) => ends.reduce((sum, node) => sum + placeOf(node)[axis] / 2, 0));
+          const { data } = pen.getImageData(...middle.map((at) => Math.round(at) - 1), 3, 3);
+          const pixels = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((i) => data.slice(4 * i, 4 * i + 3));
+          const tints = pixels.map((rgb) => Math.max(...rgb) - Math.min(...rgb));
+          const isInside = towns.codes[ends[0]] === towns.codes[ends[1]];
+          return [ends[0], measured.of(edge), wide, isInside, Math.max(...tints)];
+        });
         const written = [];
         document.getElementById("overlay").getContext("2d").fillText = (text) => written.push(text);
         drawMarks();
         explorer.search(" p17");
         drawMarks();
-        const towns = named("town");
         const town = (_, node) => towns.labels[towns.codes[node]];
         const found = ["#chosen", "#story .key"].map((each) => document.querySelector(each).textContent);
-        return [{ written, towns: Array.from(x, town) }, legends, explorer.state.node, ...found];""",
+        return [{ written, towns: Array.from(x, town), edges }, legends, explorer.state.node, ...found];""",
         tmp_path,
     )
-    assert set(names["written"]) <= {f"p{node}" for node in range(len(names["towns"]))}
+    numbers = {"17", "18"}  # loans of the edges from the held node and to it
+    texts = {f"p{node}" for node in range(len(names["towns"]))}
+    assert numbers <= set(names["written"]) <= texts | numbers
+    sources, loans, edge_widths, are_inside, tints = zip(*sorted(names["edges"]), strict=True)
+    for is_inside, tint in zip(are_inside, tints, strict=True):
+        assert (tint > 30) == is_inside, "an edge between two towns is grey"
+    assert loans == sources == tuple(range(NODES)), "each edge has its own number"
+    assert (edge_widths[0], edge_widths[-1]) == (0, 15)
+    assert list(edge_widths) == sorted(edge_widths)
     assert names["written"].count("p17") >= 1, "the id of the held node, at least"
     columns = dataset.schema.column("node/x").fields
     one_hot = dataset[0].x.numpy()[:, [columns.index(f"town={town}") for town in TOWNS]]
     assert names["towns"] == [TOWNS[row.argmax()] for row in one_hot]
-    assert found == [17, "Node p17 (held)", "2 neighbours by 1 outgoing edge and 1 incoming edge."]
+    text = "2 neighbours by 1 outgoing edge and 1 incoming edge. Numbers on edges: loans."
+    assert found == [17, "Node p17 (held)", text]
     assert legends == {
         "age": [],
         "age missing": ["has a value", "missing"],
