@@ -112,6 +112,9 @@ def write_explorer_page(
         for run in runs_to_compare(with_influence)
     ]
 
+    for following, *_ in graphs[1:]:
+        for text in ("about", "docs", "options"):
+            following.header.pop(text, None)  # as of the first
     records = [
         {"header": _graph_header(shown), "data": shown.packer.to_base64()} for shown, *_ in graphs
     ]

@@ -401,7 +401,7 @@ function readKeys(keys) {
 }
 
 function showFigures({ runs = [], label, code, split, curves }) {
-  const line = (text) => text.replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
+  const line = (text) => (header.target ? text : text.replaceAll("_", " ")).replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
   const said = [];
   for (const { run, words, suffix } of runs) {
     const verdict = label === words ? ": right" : code >= 0 ? ": wrong" : "";

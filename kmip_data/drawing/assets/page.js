@@ -24,8 +24,8 @@ async function startPage() {
   headers = [...document.querySelectorAll("script.header")];
   const shared = new URLSearchParams(location.hash.slice(1));
   const record = Math.min(Math.max(Math.trunc(Number(shared.get("record"))) || 0, 0), headers.length - 1);
-  const { ramp, diverging } = JSON.parse(headers[0].textContent); // those of all records
-  header = { ...JSON.parse(headers[record].textContent), ramp, diverging };
+  const { about, diverging, docs, options, ramp } = JSON.parse(headers[0].textContent); // those of all records
+  header = { ...JSON.parse(headers[record].textContent), about, diverging, docs, options, ramp };
   // Layers of the second run have its name behind theirs.
   (header.explore.runs || []).forEach((run, i, runs) => (run.suffix = i ? ` (${shortName(run.run, runs)})` : ""));
   const data = headers[record].nextElementSibling;
@@ -214,8 +214,8 @@ function sizeText(sides) {
   const isDashed = header.longer && array(header.longer).some(Boolean);
   const dashed = isDashed && `dashed: over ${header.max_detour} times as long as its line`;
   const colored = header.metres && "a street has the colours of its two ends";
-  const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join(" × ");
-  const origin = [space && `${space} m`, header.origin, colored, dashed].filter(Boolean).join("; ");
+  const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join("\u00a0×\u00a0");
+  const origin = [space && `${space}\u00a0m`, header.origin, colored, dashed].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 
