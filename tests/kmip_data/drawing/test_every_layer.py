@@ -143,8 +143,8 @@ def test_a_page_draws_a_record_of_every_dataset(dataset, tmp_path):
     few = {"limit": 1}
     build = build_dataset(dataset, parameters=few, home=home, sample=True, jobs=1, quiet=True)
     graph = graph_of_record(ShardedDataset(build), 0)
-    edges = {"malnet-tiny": "outgoing edges", "pascalvoc-sp": "edges of a node"}
-    expected = [edges.get(dataset, "bonds of an atom")]
+    edges = {"malnet-tiny": "outgoing edges", "pascalvoc-sp": "number of edges"}
+    expected = [edges.get(dataset, "number of bonds")]
     if dataset == "pascalvoc-sp":
         expected += ["lines", "cells"]
     check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, *expected)
