@@ -80,7 +80,7 @@ def command(
     other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
     """
     if output is not None:
-        from kmip_data.drawing.style import image_suffix
+        from kmip_data.saving.image_files import image_suffix
 
         image_suffix(output)
         check_output_path(output, force=force)
@@ -116,8 +116,9 @@ def draw_build(
     from kmip_data.drawing.layers import Categories
     from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import plot_records
-    from kmip_data.drawing.plottable_record import read_plottable_record, up_axis_name
+    from kmip_data.drawing.plottable_record import read_plottable_record
     from kmip_data.graphs.city_columns import is_city
+    from kmip_data.manifest import up_axis_name
     from kmip_data.reading.numpy_records import Records
     from kmip_data.runtime.memory import require_memory
 
@@ -163,7 +164,7 @@ def draw_build(
         footer="" if card.sources else card.credit,
         summary=card.about,
         class_names=dataset.card.class_names,
-        up=up_axis_name(card),
+        up=up_axis_name(card.dataset),
         labels=label_distribution(dataset),
     )
     facts = []

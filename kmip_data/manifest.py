@@ -338,3 +338,8 @@ def require_dataset(manifest: Manifest) -> Manifest:
             next=f"kmip-data info {manifest.name}",
         )
     return manifest
+
+
+def up_axis_name(dataset: str) -> Literal["y", "z"]:
+    """Return the axis that points up in the point clouds of a dataset; z if it has no manifest."""
+    return load_manifest(dataset).up_axis if dataset in dataset_names() else "z"

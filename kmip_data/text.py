@@ -8,7 +8,7 @@ import re
 import shlex
 import time
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 #: Dataset parameter -> command-line option; all others are set with ``--set KEY=VALUE``.
 PARAMETER_OPTIONS = {
@@ -17,6 +17,8 @@ PARAMETER_OPTIONS = {
 PARAMETER_OPTIONS |= {
     name: f"--{name.replace('_', '-')}" for name in ("split_rule", "split_seed", "test_area")
 }
+ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
+MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
 #: Characters that control a terminal (C0 except tab and line feed, DEL, C1, bidirectional marks), and
@@ -355,3 +357,29 @@ def format_length(metres: float) -> str:
     ('500 m', '2 km')
     """
     return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
+
+
+def shorten_middle(name: str, letters: int = MAX_NAME_LETTERS) -> str:
+    """Shorten a long name in its middle, because names often differ at the end.
+
+    >>> shorten_middle("a very long name of a class, number 17")
+    'a very long n…ss, number 17'
+    """
+    half = letters // 2
+    return name if len(name) <= letters else f"{name[:half]}…{name[-half:]}"
+
+
+def number_text(number: float) -> str:
+    """Format a number with three digits; rounding errors of zero become 0.
+
+    >>> number_text(-1.11e-16), number_text(0.12345)
+    ('0', '0.123')
+    """
+    return f"{number if abs(number) > ZERO_TOLERANCE else 0:.3g}"
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    """Return the name of a class, or its number if it has no name; negative means no class."""
+    if number < 0:
+        return "no class"
+    return names[number] if number < len(names) else f"class {number}"

@@ -208,7 +208,7 @@ def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
 
     Raises UsageError like :func:`check_output_path`.
     """
-    from kmip_data.drawing.style import IMAGE_METADATA
+    from kmip_data.saving.image_files import IMAGE_METADATA
 
     picture = absolute_path(prefix)
     check_output_path(picture, "--save", force=True)  # refuse an empty name, which takes no suffix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -11,33 +11,36 @@ from kmip_data.drawing.layers import Categories, Layer
 from kmip_data.drawing.molecules import PIXELS_PER_INCH, draw_molecule
 from kmip_data.drawing.ordered_layouts import LATTICE, LAYERS, SPRINGS, stubs_beyond_borders
 from kmip_data.drawing.plottable_record import PlottableRecord
-from kmip_data.drawing.plotted_layers import node_colors, shorten_middle
+from kmip_data.drawing.plotted_layers import node_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
     current_style,
-    mix_colors,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.transforms import Bbox
+from kmip_data.text import shorten_middle
 
 #: Directions to the right, up and to the viewer of 3D records, 22° above and 58° from the x axis.
 VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
 COVERED = 0.1  #: fraction of a panel that its nodes cover
 COVERED_BY_LATTICE = 0.3
-COVERED_BY_CLOUD = 0.6  #: points of a surface nearly touch
+COVERED_BY_CLOUD = 1.4  #: points of a surface overlap
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_ARROWS = 300  #: with more edges, the counts alone say that they are directed
+DARK_GROUND, LIGHT_GROUND = "#41464e", "#f0f0f0"  #: behind light and dark colours of points
+MAX_FADE = 0.4  #: of the farthest points into the ground
+EDGE_ON_PICTURE = 0.6  #: points of width
+EDGE_PIECES = 24  #: of an edge, each black or white
+DARK = 0.4  #: lightness below which edges on a picture are white
 CELL_PIXELS = 300  #: width and height of a picture of cells
-BORDER = 0.15  #: inches around the positions
+BORDER = 0.25  #: inches around the positions
 #: Right, left, above and below a point, then at its corners.
-NAME_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+NAME_SIDES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1], [-1, -1]])
 NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
 BENDS = (0.06, -0.06, 0.12, -0.12, 0.2, -0.2)  #: of arrows, relative to their length
+HEAD_SIZE = 4  #: points from the middle of an arrowhead to its sides and to its node
 CURVE_POINTS = 33  #: of an arrow, at which it may enter a box
 
 
@@ -49,7 +52,12 @@ def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
     if record.pos.shape[1] == 2:
         return np.column_stack([record.pos, np.sum(record.degrees(), axis=0)])
     pos: F64 = record.pos if up == "z" else record.pos[:, [2, 0, 1]]
-    return np.asarray(pos @ np.transpose(VIEW))
+    if len(pos):
+        pos = pos - (pos.max(axis=0) + pos.min(axis=0)) / 2
+    turns = [pos, pos * (-1, -1, 1)]
+    turns += [turned[:, [1, 0, 2]] * (-1, 1, 1) for turned in turns]
+    views = [turned @ np.transpose(VIEW) for turned in turns]
+    return np.asarray(min(views, key=lambda view: view[:, 2].sum()))  # walls are behind the room
 
 
 def has_arrows(record: PlottableRecord) -> bool:
@@ -76,39 +84,51 @@ def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, s
 
     ``places`` (N, 3) are those of :func:`plane_positions`.
     """
+    from matplotlib.colors import to_rgb
+
     style = current_style()
     is_own = layer is record.own_colors
+    is_cloud = record.pos.shape[1] == 3
     points_per_unit = set_limits(axes, places[:, :2], size)
     colors = node_colors(layer, len(places))
     areas = _node_areas(record, points_per_unit, size)
-    outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
+    is_plain = is_cloud | (areas < MIN_OUTLINED_AREA)
+    outlines = np.where(is_plain, "none", style.background_color)
     if record.is_picture:
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
     if is_own and record.is_picture:
         areas /= 4
         outlines[:] = "#000000"
         colors = np.ones_like(colors)  # white, like the edges
-    elif is_own:  # they may be white, or black
+    ground = style.background_color
+    if is_own and not record.is_picture:  # they may be white, or black
+        ground = DARK_GROUND if colors[:, :3].mean() > 0.5 else LIGHT_GROUND
         outlines[:] = "none"
-        ground = mix_colors(style.missing, style.background_color, 0.2)
         axes.axhspan(*axes.get_ylim(), color=ground, linewidth=0)
+    if is_cloud:
+        depth = places[:, 2].max(initial=0) - places[:, 2:]
+        fade = MAX_FADE * depth / max(depth.max(initial=0), 1e-6)
+        colors[:, :3] += fade * (to_rgb(ground) - colors[:, :3])
 
     order = np.argsort(places[:, 2], kind="stable")
     pos = places[order, :2]
     boxes = _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
-    if record.edge_index.size and not (
-        is_own and record.pos.shape[1] == 3
-    ):  # edges would hide the points of a surface
+    if record.edge_index.size and not (is_own and is_cloud):  # edges would hide a surface
         _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2, boxes)
-    axes.scatter(
-        *pos.T,
-        c=colors[order],
-        s=areas[order],
-        linewidths=0.6,
-        edgecolors=list(outlines[order]),
-        clip_on=False,
-        zorder=3,
-    )
+    markers = {"o": np.full(len(order), True)}
+    if record.flags is not None:
+        markers = dict(zip("^v", (flag[order] for flag in record.flags.values()), strict=True))
+    for marker, drawn in markers.items():
+        axes.scatter(
+            *pos[drawn].T,
+            marker=marker,
+            c=colors[order][drawn],
+            s=areas[order][drawn],
+            linewidths=0.6,
+            edgecolors=list(outlines[order][drawn]),
+            clip_on=False,
+            zorder=3,
+        )
 
 
 def set_limits(axes: Axes, pos: F64, size: F64) -> float:
@@ -148,7 +168,7 @@ def _add_edges(
     colors: F64,
     pos: F64,
     radius: F64,
-    boxes: F64,
+    boxes: Array,
 ) -> None:
     """Draw edges within a class in its colour and others grey; few directed ones are arrows.
 
@@ -157,7 +177,6 @@ def _add_edges(
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
     from matplotlib.patches import FancyArrowPatch
-    from matplotlib.patheffects import withStroke
 
     edges = record.edge_index[:, record.edge_index[0] != record.edge_index[1]]
     if not has_arrows(record):
@@ -166,12 +185,7 @@ def _add_edges(
     strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
     width = min(strength, np.median(radius) / 2)
     shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
-    halo = []
-    if layer is record.own_colors and record.is_picture:
-        shades[:] = to_rgba("#ffffff")
-        width = 0.4
-        halo = [withStroke(linewidth=1.1, foreground="#000000", alpha=0.8)]
-    elif isinstance(layer, Categories) and record.y is not None:
+    if isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
         shades[is_within, :3] = colors[edges[0, is_within], :3]
         shades[:, 3] *= 0.7
@@ -180,10 +194,11 @@ def _add_edges(
         segments = pos[edges.T]
         if record.position_source.startswith(LATTICE):
             segments = stubs_beyond_borders(segments)
+        if layer is record.own_colors and record.is_picture:
+            segments, shades = _pieces_on_picture(record, segments)
+            width = EDGE_ON_PICTURE
         axes.add_collection(
-            LineCollection(
-                [*segments], colors=shades, linewidths=width, path_effects=halo, clip_on=False
-            )
+            LineCollection([*segments], colors=shades, linewidths=width, clip_on=False)
         )
         return
     pixels = axes.transData.transform(pos)
@@ -202,7 +217,19 @@ def _add_edges(
         axes.add_patch(arrow)
 
 
-def _free_bend(start: F64, end: F64, boxes: F64) -> str:
+def _pieces_on_picture(record: PlottableRecord, segments: F64) -> tuple[F64, F64]:
+    """Cut edges (E, 2, 2) into pieces (P, 2, 2), black or, in dark cells, white (P, 3)."""
+    from scipy.spatial import KDTree
+
+    steps = np.linspace(0, 1, EDGE_PIECES + 1)[:, None]
+    points = segments[:, :1] + steps * (segments[:, 1:] - segments[:, :1])
+    pieces = np.stack([points[:, :-1], points[:, 1:]], axis=2).reshape(-1, 2, 2)
+    cells = KDTree(record.pos).query(pieces.mean(axis=1))[1]
+    lightness = node_colors(record.own_colors, len(record.pos))[cells, :3].mean(axis=1)
+    return pieces, np.tile((lightness < DARK)[:, None], 3).astype(np.float64)
+
+
+def _free_bend(start: F64, end: F64, boxes: Array) -> str:
     """Return the slightest bend between two places (2,) that touches the fewest ``boxes`` (B, 4)."""
     from matplotlib.bezier import BezierSegment
 
@@ -218,7 +245,7 @@ def _free_bend(start: F64, end: F64, boxes: F64) -> str:
 
 def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
     """Draw the picture behind the nodes, or without one cells in the colours of the nearest nodes."""
-    from scipy.interpolate import NearestNDInterpolator
+    from scipy.spatial import KDTree
 
     picture: Array | None = record.picture
     if picture is None:
@@ -226,7 +253,7 @@ def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
         x = np.linspace(box[0], box[1], CELL_PIXELS)
         y = np.linspace(box[3], box[2], CELL_PIXELS)
         colors = node_colors(record.own_colors, len(record.pos))
-        picture = NearestNDInterpolator(record.pos, colors)(*np.meshgrid(x, y))
+        picture = colors[KDTree(record.pos).query(np.dstack(np.meshgrid(x, y)))[1]]
     else:
         height, width = picture.shape[:2]
         box = (-0.5, width - 0.5, 0.5 - height, 0.5)  # the centre of the first pixel is the origin
@@ -234,45 +261,56 @@ def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
     axes.axis(box)
 
 
-def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> F64:
+def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> Array:
     """Write names where the own node is clearly the nearest, those of the last in ``order`` first.
 
+    Of the sides of a node without an arrowhead, a name takes the one that the fewest edges cross.
     ``places`` (N, 2) and ``radius`` (N,), in points, have that order. Return the left, bottom, right and
     top of all nodes and names, (B, 4), in pixels.
     """
     from matplotlib.patheffects import withStroke
 
-    style = {
-        "textcoords": "offset points",
-        "fontsize": NOTE_FONT_SIZE,
-        "path_effects": [withStroke(linewidth=2, foreground=current_style().background_color)],
-        "zorder": 4,
-    }
     points = 72 / axes.figure.dpi
-    reach = radius[:, None] / points
-    pixels = axes.transData.transform(places)
-    names: list[Bbox] = []
-    room = axes.get_window_extent()
+    nodes = points * axes.transData.transform(places)
+    room = points * axes.get_window_extent().get_points()
+    source, target = np.argsort(order)[record.edge_index]
+    along = nodes[source] - nodes[target]
+    lines = nodes[target] + np.linspace(0, 1, CURVE_POINTS)[:, None, None] * along
+    to_head = (radius[target] + HEAD_SIZE) / np.maximum(np.hypot(*along.T), 1e-6)
+    heads = nodes[target] + to_head[:, None] * along
+    taken = np.hstack([heads - HEAD_SIZE, heads + HEAD_SIZE])[: len(heads) * has_arrows(record)]
+    first_name = len(taken)
     for number in range(len(order) if record.ids else 0)[::-1][:MAX_NAMES]:
-        for across, up in NAME_SIDES:
-            gap = (radius[number] + NAME_DISTANCES[0]) / np.hypot(across, up)
-            text = axes.annotate(
-                shorten_middle(record.ids[order[number]]),
-                places[number],
-                xytext=(gap * across, gap * up),
-                ha=("center", "left", "right")[across],
-                va=("center", "bottom", "top")[up],
-                **style,
-            )
-            box = text.get_window_extent()
-            is_inside = room.contains(*box.min) and room.contains(*box.max)
-            away = pixels - pixels.clip(box.min, box.max)
-            distances = points * np.hypot(*away.T) - radius
-            distances[number] = np.inf
-            is_near = distances.min() < NAME_DISTANCES[1]
-            if is_inside and not is_near and not box.count_overlaps(names):
-                names.append(box)
-                break
+        text = axes.annotate(
+            shorten_middle(record.ids[order[number]]),
+            places[number],
+            xytext=(0, 0),
+            textcoords="offset points",
+            fontsize=NOTE_FONT_SIZE,
+            path_effects=[withStroke(linewidth=2, foreground=current_style().background_color)],
+            ha="center",
+            va="center",
+            zorder=4,
+        )
+        half = points * text.get_window_extent().size / 2
+        gaps = (radius[number] + NAME_DISTANCES[0]) / np.hypot(*NAME_SIDES.T)
+        offsets = NAME_SIDES * (gaps[:, None] + half)
+        middles = nodes[number] + offsets
+        boxes = np.hstack([middles - half, middles + half])
+        away = np.maximum(abs(np.delete(nodes, number, 0) - middles[:, None]) - half, 0)
+        distances = np.hypot(*away.T).T - np.delete(radius, number)
+        is_taken = (distances < NAME_DISTANCES[1]).any(axis=1)
+        is_below = (taken[:, :2] < boxes[:, None, 2:]).all(axis=2)
+        is_above = (taken[:, 2:] > boxes[:, None, :2]).all(axis=2)
+        is_taken |= np.any(is_below & is_above, axis=1)
+        is_taken |= (boxes[:, :2] < room[0]).any(axis=1) | (boxes[:, 2:] > room[1]).any(axis=1)
+        is_crossed = np.all(abs(lines - middles[:, None, None]) < half, axis=3).any(axis=1)
+        costs = np.where(is_taken, np.inf, is_crossed.sum(axis=1))
+        side = costs.argmin()
+        if costs[side] < np.inf:
+            text.set_position(offsets[side])
+            taken = np.vstack([taken, boxes[side]])
+        else:
             text.remove()
-    nodes = np.column_stack([pixels - reach, pixels + reach])
-    return np.vstack([nodes, *(box.extents for box in names)])
+    dots = np.column_stack([nodes - radius[:, None], nodes + radius[:, None]])
+    return np.asarray(np.vstack([dots, taken[first_name:]]) / points)

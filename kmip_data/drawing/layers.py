@@ -17,14 +17,16 @@ from kmip_data.drawing.style import (
     class_colors,
     current_style,
 )
+from kmip_data.format.color_fields import color_channels
 from kmip_data.format.split_files import PART_CODES
 
 CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the colour scale
 MIN_LOG_RATIO = 10  #: smallest ratio of the end of a logarithmic scale to the median positive value
-CHANNELS = ("red", "green", "blue")  #: prefixes of the names of colour fields
-CHANNEL_MAXIMA = (1, 255, 65_535)  #: possible maxima of a colour channel
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 NO_CLASS_LABEL = "no class"
+SIGNED_FRACTION = (
+    0.2  #: values of a sign are large if they reach this fraction of those of the other
+)
 PART_NAMES = (*PART_CODES, "in no split")  #: names of the parts of a split by code
 
 
@@ -52,7 +54,8 @@ def limits_of_scale(values: Array, center: float | None = None) -> ColorLimits:
 
     One per cent is clipped at either end: without, one long street would leave a single colour for
     all others. With a ``center``, the scale is symmetric about it: 0 for differences, or 1 for ratios,
-    which reach at least from 1/2 to 2 so that nearly equal ones look equal. Otherwise it is
+    which reach at least from 1/2 to 2 so that nearly equal ones look equal. It is 0 by default if
+    values of both signs are large. Otherwise the scale is
     logarithmic if no value is negative and the end is :data:`MIN_LOG_RATIO` times the median of the
     positive ones. Without finite values, all limits are 0.
     """
@@ -62,6 +65,8 @@ def limits_of_scale(values: Array, center: float | None = None) -> ColorLimits:
         return ColorLimits(0, 0, 0, 0, missing, center)
     least, most = finite[[0, -1]].tolist()
     low, high = _clipped_ends(finite)
+    if center is None and min(-low, high) > SIGNED_FRACTION * max(-low, high):
+        center = 0
     limits = ColorLimits(low, high, least, most, missing, center)
     if center == 0:
         farthest = max(abs(low), abs(high))
@@ -176,26 +181,12 @@ def part_layer(title: str, split: str, codes: U8) -> Categories:
 
 
 def rgb_layer(columns: Mapping[str, Array]) -> Layer | None:
-    """Return the layer of the nodes' own colours if ``columns``, (N,) by name, have RGB values or greys.
-
-    Values have 1, 8 or 16 bits.
-    """
-    found = dict[str, Array]()
-    for color in (*CHANNELS, "grey"):
-        for name in columns:
-            if name.removeprefix("mean ").startswith(color):
-                found.setdefault(color, columns[name])
-    channels = [found[color] for color in CHANNELS if color in found]
-    if not channels and "grey" in found:
-        channels = [found["grey"]] * len(CHANNELS)
-    if len(channels) < len(CHANNELS):
+    """Return the layer of the nodes' own colours if ``columns``, (N,) by name, have RGB values or greys."""
+    rgb = color_channels(columns)
+    if rgb is None:
         return None
-
-    rgb = np.stack(channels, axis=1)
-    largest = rgb.max(initial=0)
-    maximum = next((value for value in CHANNEL_MAXIMA if largest <= value), CHANNEL_MAXIMA[-1])
     max_shade = SHADES_PER_CHANNEL - 1
-    shades = np.rint((rgb / maximum).clip(0, 1) * max_shade).astype(np.int64)
+    shades = np.rint(rgb * max_shade).astype(np.int64)
     distinct, codes = np.unique(shades, axis=0, return_inverse=True)
     brightness = (distinct * 255 // max_shade).tolist()
     colors = [f"#{bytes(color).hex()}" for color in brightness]

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from kmip_data.text import count_with_noun, format_length, format_parameters, ro
 
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
-MAX_DETOUR = 1.25  #: street length relative to the straight line above which a page dashes a street
+MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
 MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
 
 
@@ -131,12 +132,13 @@ def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Return layers of the class, the eccentricity and every split."""
-    reach = f" within {city.hops} hops" if city.hops else ""
+    reach = f" within {city.hops} streets" if city.hops else ""
+    way = f"way to the farthest intersection{reach}"
     classes = class_layer(
         "class",
         city.classes,
         city.class_labels(),
-        f"quantiles of the eccentricity{reach}",
+        f"by the {way}",
         lambda: sequential_colors(city.num_classes),
     )
     layers: list[Layer] = [
@@ -145,7 +147,7 @@ def city_layers(city: CityMap) -> list[Layer]:
             "eccentricity",
             city.eccentricity,
             city.unit,
-            "longest shortest path around the intersection",
+            way,
         ),
     ]
     for name, codes in city.splits.items():
@@ -172,13 +174,18 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     places = np.vstack([city.position, middles])
     middle_places = len(city.position) + np.tile(np.arange(len(middles)), 2)
     halves = np.stack([city.streets.ravel(), middle_places])
+    is_bent = np.tile(streets_longer_than_drawn(city), 2)
+    facts.append("each half of a street has the colour of its end, and bent streets are dashed")
 
     def draw(axes: Axes, layer: Categories, size: F64) -> None:
         set_limits(axes, np.array([low, high]), size)
         area = float(np.clip(0.08 * 72**2 * np.prod(size) / len(city.position), 0.5, 4))
-        for code, color in enumerate(layer.colors):
-            line = edge_line_with_gaps(places, halves[:, layer.codes[halves[0]] == code])
-            axes.plot(*line, color=color, linewidth=0.5 * math.sqrt(area), zorder=1)
+        for code, is_dashed in product(range(len(layer.labels)), (False, True)):
+            shown = halves[:, (layer.codes[halves[0]] == code) & (is_bent == is_dashed)]
+            line = edge_line_with_gaps(places, shown)
+            style = (0, (3, 1.5)) if is_dashed else "-"
+            width = 0.5 * math.sqrt(area)
+            axes.plot(*line, linestyle=style, color=layer.colors[code], linewidth=width, zorder=1)
         colors = node_colors(layer, len(city.position))
         axes.scatter(*city.position.T, c=colors, s=area, linewidths=0, zorder=2)
         _draw_scale_bar(axes, across)

@@ -39,10 +39,10 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         if np.ptp(positions[edge_index.T], axis=1).max() > 1:
             origin += "; edges at a border go on at the opposite one"
         return positions, origin
-    layers, obstacle = layers_of_nodes(edge_index, nodes)
+    layers = layers_of_nodes(edge_index, nodes)
     if layers is not None:
         return _layered_positions(edge_index, layers), LAYERS
-    return spring_layout(edge_index, nodes), f"{SPRINGS}{obstacle}"
+    return spring_layout(edge_index, nodes), SPRINGS
 
 
 def stubs_beyond_borders(segments: F64) -> F64:
@@ -84,16 +84,16 @@ def lattice_width(edge_index: I64, nodes: int) -> int:
     return 0
 
 
-def layers_of_nodes(edge_index: I64, nodes: int) -> tuple[I64 | None, str]:
+def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
     """Return the length of the longest path to each node, (N,), if that makes readable layers.
 
     A source is one layer above its first target. Graphs with cycles, which include undirected ones,
-    with fewer than :data:`MIN_LAYERS` or more than :data:`MAX_LAYERS` layers have None; so have, with
-    that reason, graphs with more than :data:`MAX_LAYER` nodes in a layer, and with edges that mostly
+    with fewer than :data:`MIN_LAYERS` or more than :data:`MAX_LAYERS` layers have None; so have graphs
+    with more than :data:`MAX_LAYER` nodes in a layer, and with edges that mostly
     skip layers: an undirected list with the smaller number first is acyclic, too.
     """
     if nodes > MAX_LAYER * MAX_LAYERS:
-        return None, ""
+        return None
     sources, targets = edge_index
     depth = np.zeros(nodes, np.int64)
     for _ in range(MAX_LAYERS):
@@ -103,21 +103,19 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> tuple[I64 | None, str]:
             break
         depth = deeper
     else:  # in a cycle, depths never end
-        return None, ""
+        return None
 
     # A source on top would have long edges if its targets are low.
     first = np.full(nodes, MAX_LAYERS)
     np.minimum.at(first, sources, depth[targets])
     depth = np.where((depth == 0) & (first < MAX_LAYERS), first - 1, depth)
     counts = np.bincount(depth, minlength=1)
-    if len(counts) < MIN_LAYERS:
-        return None, ""
-    if counts.max() > MAX_LAYER:
-        return None, f"; a layer would have {counts.max()} nodes"
+    if len(counts) < MIN_LAYERS or counts.max() > MAX_LAYER:
+        return None
     span = (depth[targets] - depth[sources]).mean()
     if span > MAX_SPAN:
-        return None, f"; in layers, an edge would be {span:.2g} long on average"
-    return depth, ""
+        return None
+    return depth
 
 
 def _layered_positions(edge_index: I64, layers: I64) -> F64:

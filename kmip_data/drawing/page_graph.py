@@ -22,15 +22,14 @@ from kmip_data.drawing.maps import (
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
 from kmip_data.drawing.plottable_record import (
     read_plottable_record,
-    up_axis_name,
 )
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.errors import UsageError
-from kmip_data.format.label_texts import class_name
 from kmip_data.format.schema import NODE_ID, node_id_texts
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.graphs.molecule_fields import SHIFTED_FIELDS
-from kmip_data.text import count_with_noun, format_parameters
+from kmip_data.manifest import up_axis_name
+from kmip_data.text import class_name, count_with_noun, format_parameters
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -139,7 +138,7 @@ def graph_of_record(
     lines = np.where(is_one_way, lines, np.sort(lines, axis=0))
 
     # 3. Build the header.
-    page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card))
+    page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card.dataset))
     packer = ArrayPacker()
     labels = dataset.schema.y_column
     others = _record_columns(  # ids are texts, and labels have a layer

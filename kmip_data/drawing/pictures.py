@@ -21,7 +21,7 @@ from kmip_data.drawing.graph_panels import (
 )
 from kmip_data.drawing.layers import Layer, Scale
 from kmip_data.drawing.molecules import BOND_LENGTH
-from kmip_data.drawing.ordered_layouts import SPRINGS
+from kmip_data.drawing.ordered_layouts import LAYERS, SPRINGS
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
@@ -29,7 +29,6 @@ from kmip_data.drawing.plotted_layers import (
     class_legend,
     label_legends,
     rank_legend,
-    shorten_middle,
     value_legend,
 )
 from kmip_data.drawing.style import (
@@ -38,10 +37,9 @@ from kmip_data.drawing.style import (
     current_style,
     in_current_style,
     new_figure,
-    save_figure,
 )
-from kmip_data.format.label_texts import class_name
-from kmip_data.text import count_with_noun
+from kmip_data.saving.image_files import save_figure
+from kmip_data.text import class_name, count_with_noun, shorten_middle
 
 PAGE_WIDTH = 15.4  #: inches, at most
 PAGE_HEIGHT = 7.8  #: inches of graphs, at most
@@ -144,11 +142,12 @@ def _legends_of(
     legends = []
     for record, (*_, layer) in zip(records, layers, strict=True):
         column: list[Legend] = []
+        heights = record.pos[:, 1] if record.position_source == LAYERS else None
         if isinstance(layer, Scale):
             if record.values is not None or layer.limits.least < layer.limits.most:
                 column.append(value_legend(layer))
         elif record.y is not None and len(record.y):
-            column.append(class_legend(record.label_name or "classes", layer))
+            column.append(class_legend(record.label_name or "classes", layer, heights))
         if labels is not None and labels.values is not None:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
@@ -161,19 +160,20 @@ def _legends_of(
 def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     """Return the label of a record as a headline, and its name and numbers of nodes and edges.
 
-    Without a label, or with several targets, which have a legend, the name is the headline.
+    Without a label, or with several targets, which have a legend, its group is the headline.
     """
     noun = "node" if record.bonds is None else "atom"
     counts = f"{count_with_noun(len(record.pos), noun)}, {record.edge_text}"
     if record.metres:
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"
-    label = record.label.replace("\n", ", ").replace("_", " ")
-    if not label or "  " in label:
-        return record.key, counts
-    kind = record.label_name or "class" * label.isdigit()
+    label = record.label.replace("\n", ", ")
     name = shorten_middle(record.key, MAX_KEY_LETTERS)
-    return f"{kind}: {label}" if kind else label, f"{name} · {counts}"
+    if not label or "  " in label:
+        label, _, name = record.key.rpartition("/")
+    elif kind := record.label_name or "class" * label.isdigit():
+        label = f"{kind}: {label}"
+    return (label.replace("_", " "), f"{name} · {counts}") if label else (name, counts)
 
 
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:
@@ -196,6 +196,8 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     if directed:
         headless = ", without heads where they are many" * (not all(map(has_arrows, directed)))
         facts.append(f"edges are directed{headless}")
+    if records[0].flags is not None:
+        facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
     if records[0].ids:
         facts.append("nodes have names where there is room")
     steps = [record.sample_edges()[1] for record in records]
@@ -259,10 +261,9 @@ def draw_cells(
     scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_WIDTH)
     sizes = np.array([cell.size for cell in cells])
     views = len(cells[0].panels)
-    across = views if (sizes[:, 1] > sizes[:, 0]).any() else 1
-    columns, unit = _arrange(sizes * (across, views // across), scale, max_unit)
+    columns, unit = _arrange(sizes * (views, 1), scale, max_unit)
     panels = unit * sizes
-    widths = np.maximum(across * panels[:, 0], scale * MIN_CELL_WIDTH)
+    widths = np.maximum(views * panels[:, 0], scale * MIN_CELL_WIDTH)
     rows = [range(len(cells))[first : first + columns] for first in range(0, len(cells), columns)]
     page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
     page_width = max(page_width, scale * MIN_PAGE_WIDTH)
@@ -277,8 +278,7 @@ def draw_cells(
     below = np.zeros(len(cells))
     for number, cell in enumerate(cells):
         below[number] = line * sum(legend.height(widths[number]) for legend in cell.legends)
-    bodies = views // across * panels[:, 1]
-    heights = [above + max(bodies[row]) + max(below[row]) + GAP for row in rows]
+    heights = [above + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     bottom = top + sum(heights)
@@ -305,13 +305,12 @@ def draw_cells(
             facts = _shorten(cell.facts, width, NOTE_LETTERS)
             _write(page, left, top, name, fontweight="bold")
             _write(page, left, top + above - line * TITLE_LINES, facts, **note)
-            start = left + (width - across * panels[number, 0]) / 2
+            start = left + (width - views * panels[number, 0]) / 2
             for view, draw in enumerate(cell.panels):
-                down, right = divmod(view, across)
-                corner = panels[number] * (right, down) + (start, top + above)
+                right = start + view * panels[number, 0]
                 size = panels[number] - VIEW_GAP
-                draw(_add_panel(page, *corner, *size), size=size)
-            legend_top = top + above + max(bodies[row])
+                draw(_add_panel(page, right, top + above, *size), size=size)
+            legend_top = top + above + max(panels[row, 1])
             _add_legends(page, left, legend_top, width, line, cell.legends)
             left += width + GAP
         top += row_height

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.columns.position_columns import stored_positions
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import draw_molecule
 from kmip_data.drawing.style import element_colors
-from kmip_data.format.card import Card
 from kmip_data.format.label_texts import label_text
 from kmip_data.format.schema import Schema, node_id_texts
 from kmip_data.graphs.molecule_fields import (
@@ -21,7 +20,6 @@ from kmip_data.graphs.molecule_fields import (
     atoms_from_features,
     bond_types_from_features,
 )
-from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.numpy_records import Records
 from kmip_data.text import count_with_noun
 
@@ -57,6 +55,8 @@ class PlottableRecord:
     metres: bool = False  #: True if positions are in metres
     own_colors: Layer | None = None  #: colours that the nodes have as features, or their elements
     ids: Sequence[str] = ()  #: (N,) names of the nodes in the user's files, if there are any
+    #: the two values of the only feature, and where nodes have them, bool (N,)
+    flags: Values | None = None
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -166,14 +166,20 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
     pos, source = _node_positions(schema, values, edge_index, nodes)
     bonds = None
     atoms: Sequence[Atom] = ()
-    fields = _feature_names(schema)
+    fields = schema.feature_names
     if source == BY_RDKIT:
         atoms = atoms_from_features(fields, values["x"]) or ()
         bonds = bond_types_from_features(fields, values["edge_attr"])
     own_colors = None
+    flags = None
     if fields:
         features = dict(zip(fields, values["x"].T, strict=True))
         own_colors = rgb_layer(features) or element_layer(fields, values["x"])
+        distinct = np.unique(values["x"])
+        if len(fields) == 1 and len(distinct) == 2:
+            name = fields[0].partition(" [")[0]
+            texts = [f"{name} {value:+g}".replace("-", "−") for value in distinct.tolist()]
+            flags = {texts[side]: values["x"][:, 0] == distinct[side] for side in (1, 0)}
     return PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
@@ -188,8 +194,9 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         unit="" if labels is None else labels.unit,
         bonds=bonds,
         label_value=label_value,
-        metres=_is_in_metres(schema),
+        metres=schema.is_in_metres,
         own_colors=own_colors,
+        flags=flags,
         ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
     )
 
@@ -211,23 +218,6 @@ def element_layer(fields: Sequence[str], x: Array) -> Layer | None:
     )
 
 
-def _feature_names(schema: Schema) -> tuple[str, ...]:
-    """Return the names of the features ``x`` of nodes."""
-    for column in schema.columns:
-        if column.attribute == "x":
-            return column.fields
-    return ()
-
-
-def _is_in_metres(schema: Schema) -> bool:
-    """True if the schema declares positions in metres."""
-    for view in schema.views:
-        if view.attribute == "pos":
-            column = schema.column(view.source)
-            return column.unit == "m" or column.fields[view.start : view.stop][:1] == ("x [m]",)
-    return any(column.attribute == "pos" and column.unit == "m" for column in schema.columns)
-
-
 def _node_positions(
     schema: Schema,
     values: Values,
@@ -237,31 +227,11 @@ def _node_positions(
     """Return positions and the origin of computed ones."""
     from kmip_data.drawing.ordered_layouts import arrange
 
-    # 1. Row and column of superpixels; rows of an image go down.
-    for column in schema.columns:
-        if column.level != "node":
-            continue
-        for number, (field, following) in enumerate(pairwise(column.fields)):
-            if field.startswith("row") and following.startswith("column"):
-                pair = values[column.attribute][:, number : number + 2]
-                row, across = pair.astype(np.float64).T
-                return np.column_stack([across, -row]), ""
+    stored = stored_positions(schema, values, nodes)
+    if stored is not None:
+        return stored
 
-    # 2. Stored positions, 2D or 3D.
-    pos = values.get("pos")
-    if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
-        return pos, ""
-
-    # 3. Features x and y, and z if it follows.
-    fields = _feature_names(schema)
-    names = [field.lower().partition(" [")[0] for field in fields]
-    start = names.index("x") if "x" in names else len(names)
-    for axes in ("xyz", "xy"):
-        end = start + len(axes)
-        if names[start:end] == [*axes]:
-            return values["x"][:, start:end], f"positions by columns {', '.join(axes)}"
-
-    # 4. Positions computed by RDKit, or from the edges alone.
+    fields = schema.feature_names
     atoms = atoms_from_features(fields, values["x"]) if "x" in values else None
     if atoms is not None and "edge_attr" in values:
         bond_types = bond_types_from_features(fields, values["edge_attr"])
@@ -278,10 +248,3 @@ class Labels:
     names: tuple[str, ...]  #: names of the classes, or of the targets
     counts: I64 | None = None  #: (C,) number of graphs of each class
     values: F32 | None = None  #: (G, T) targets of each graph
-
-
-def up_axis_name(card: Card) -> Literal["y", "z"]:
-    """Return the axis that points up in a dataset's point clouds."""
-    if card.dataset not in dataset_names():
-        return "z"
-    return load_manifest(card.dataset).up_axis

@@ -21,12 +21,10 @@ from kmip_data.drawing.style import (
     label_plain_ticks,
     sequential_colors,
 )
-from kmip_data.format.label_texts import number_text
+from kmip_data.text import count_with_noun, number_text, shorten_middle
 
-MAX_NAME_LETTERS = 26  #: letters of a name
 NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
-NEARLY_EQUAL = 0.95  #: smallest count relative to the largest for equal bars, which say nothing
 BAR_LINES = 1.2  #: distance of bars in lines of text
 BAR_LETTERS = 15  #: width of a bar and its number in letters
 VALUE_BINS = 20  #: bars of a histogram
@@ -63,16 +61,6 @@ def _scalar_mappable(limits: ColorLimits) -> Any:
     return ScalarMappable(norm(limits.low, limits.high), ListedColormap(colors))
 
 
-def shorten_middle(name: str, letters: int = MAX_NAME_LETTERS) -> str:
-    """Shorten a long name in its middle, because names often differ at the end.
-
-    >>> shorten_middle("a very long name of a class, number 17")
-    'a very long n…ss, number 17'
-    """
-    half = letters // 2
-    return name if len(name) <= letters else f"{name[:half]}…{name[-half:]}"
-
-
 @dataclass(frozen=True)
 class Legend:
     """An explanation of colours or labels in a panel below a heading."""
@@ -98,10 +86,12 @@ def _bar_columns(names: Sequence[str], width: float) -> int:
     return max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
 
 
-def class_legend(heading: str, layer: Categories) -> Legend:
-    """Return bars of the nodes of each class that has any."""
+def class_legend(heading: str, layer: Categories, heights: Array | None = None) -> Legend:
+    """Return bars of the nodes of each class that has any; with ``heights`` (N,), high ones first."""
     counts = np.array(layer.counts)
     shown = np.flatnonzero(counts)
+    if heights is not None:
+        shown = shown[np.argsort([-heights[layer.codes == code].mean() for code in shown])]
     names = np.array(layer.labels)[shown]
     return _bar_legend(heading, names, counts[shown], np.array(layer.colors)[shown])
 
@@ -109,15 +99,8 @@ def class_legend(heading: str, layer: Categories) -> Legend:
 def _bar_legend(
     heading: str, names: Array, counts: Array, colors: Array, numbers: Sequence[str] = ()
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the count.
-
-    Counts that are about equal are a number in the heading, and bars are short.
-    """
+    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the count."""
     longest = counts.max(initial=1)
-    if not numbers and len(counts) > 1 and counts.min() > NEARLY_EQUAL * longest:
-        heading += f", about {longest:,} each"
-        numbers = [""] * len(counts)
-        longest *= 5
     numbers = numbers or [f"{count:,}" for count in counts]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
@@ -151,9 +134,13 @@ def _bar_legend(
 def value_legend(layer: Scale) -> Legend:
     """Return a histogram of the nodes' values in their colours."""
     own = limits_of_scale(layer.values)
-    heading = f"nodes by {layer.label}, {own.least:.3g} to {own.most:.3g}"
+    heading = f"nodes by {layer.label}, {_written(own.least)} to {_written(own.most)}"
     heading += ", log scale" * layer.limits.is_log
     return Legend(heading, partial(_draw_histogram, layer=layer))
+
+
+def _written(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")
 
 
 def _draw_histogram(axes: Axes, layer: Scale) -> None:
@@ -171,19 +158,28 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
     colors = mappable.to_rgba(middles.clip(limits.low, limits.high))
     for heights, bottom in ((counts, 0), (strip, strip / 2)):
         axes.bar(ends[:-1], heights, np.diff(ends), bottom, align="edge", color=colors)
-    axes.set(xlim=ends[[0, -1]], yticks=[], xscale="log" if limits.is_log else "linear")
+    most = counts.max()
+    top = middles[counts.argmax()]
+    side = "left" if mappable.norm(top) < 0.5 else "right"
+    axes.text(top, most, count_with_noun(int(most), "node"), ha=side, fontsize=NOTE_FONT_SIZE)
+    axes.set(
+        xlim=ends[[0, -1]],
+        ylim=(strip, 1.35 * max(1, most)),
+        yticks=[],
+        xscale="log" if limits.is_log else "linear",
+    )
     axes.spines[:].set_visible(False)
     label_plain_ticks(axes.xaxis)
     # Open ends have ticks of their own; others keep away from them.
     labels = {}
     if limits.least < limits.low:
-        labels[ends[1]] = f"≤ {ends[1]:.3g}"
+        labels[ends[1]] = f"≤ {_written(ends[1])}"
     if limits.most > limits.high:
-        labels[ends[-2]] = f"≥ {ends[-2]:.3g}"
+        labels[ends[-2]] = f"≥ {_written(ends[-2])}"
     taken = mappable.norm([*labels])
     for tick in axes.get_xticks() if labels else ():
         if ends[0] <= tick <= ends[-1] and (abs(taken - mappable.norm(tick)) > 0.12).all():
-            labels[tick] = PLAIN_NUMBER.format(x=tick)
+            labels[tick] = PLAIN_NUMBER.format(x=tick).replace("-", "−")
     if labels:
         axes.set_xticks([*labels], [*labels.values()])
 

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import re
-import shlex
 import textwrap
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-
-from kmip_data.errors import UsageError
-from kmip_data.files.atomic_writes import write_output
-from kmip_data.runtime.progress import print_status
 
 #: 24 hues for light backgrounds with a contrast of at least 3:1, chosen by search to maximise the minimum
 #: CIEDE2000 distance: 15 between any two. The first seven, which curves use, keep this distance also with
@@ -60,14 +52,6 @@ BODY_POINTS_IN_PRINT = 8
 NOTE_FONT_SIZE = "small"  #: font size of notes, relative to the body
 PLAIN_NUMBER = "{x:,.10g}"  #: format of a tick; ``,g`` writes 10,000 as 1e+04 beside 8,000
 TITLE_FONT_SIZE = "x-large"
-#: Image formats by file suffix, with reproducible metadata.
-IMAGE_METADATA: dict[str, dict[str, None]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None, "Creator": None},
-    ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
-}
-MAX_MISSING_LETTERS = 12  #: maximum number of characters without a font in a message
-_NO_GLYPH = re.compile(r"Glyph (\d+) .* missing from")
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
 Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
 
@@ -166,53 +150,6 @@ def new_figure(
     return figure
 
 
-def save_figure(figure: Figure, path: Path, **options: object) -> None:
-    """Write a figure in the format of the suffix of ``path``; equal figures give equal bytes.
-
-    Characters without an installed font are drawn as boxes, and a message on stderr lists them.
-    """
-    suffix = image_suffix(path)
-    picture = io.BytesIO()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        figure.savefig(
-            picture,
-            format=suffix[1:],
-            metadata=IMAGE_METADATA[suffix],
-            **options,
-        )
-    missing = dict[str, None]()
-    for warning in caught:
-        glyph = _NO_GLYPH.match(str(warning.message))
-        if glyph is None:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-        else:
-            missing[chr(int(glyph[1]))] = None
-    if missing:
-        letters = "".join([*missing][:MAX_MISSING_LETTERS])
-        print_status(
-            f"No installed font has {letters}: {path.name} shows boxes; install a font such as Noto Sans CJK."
-        )
-    write_output(path, picture.getvalue())
-
-
-def image_suffix(path: Path) -> str:
-    """Return the suffix of an image, a key of :data:`IMAGE_METADATA`; PNG without a suffix.
-
-    Raises ``UsageError`` for other suffixes.
-    """
-    suffix = path.suffix.lower() or ".png"
-    if suffix not in IMAGE_METADATA:
-        raise UsageError(
-            f"A picture cannot be written as {path.name}.",
-            expected=f"a name that ends in {', '.join(IMAGE_METADATA)}",
-            next=f"--output {shlex.quote(str(path.with_suffix('.png')))}",
-        )
-    return suffix
-
-
 def label_plain_ticks(axis: Axes) -> None:
     """Label a logarithmic axis with plain numbers: less than a decade may have no power of ten."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
@@ -281,10 +218,11 @@ MIX_STEPS = 32  #: steps of a mixture with the text colour
 GROUPED_NAME = re.compile(r"[^/]+/\d{1,4}")  #: class names of a group and a number
 #: Fractions of the text colour mixed into each hue: 96 distinct colours.
 SHADES = (0.0, 0.3, 0.55, 0.75)
-#: Conventional colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet.
+#: Conventional colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet. There, windows
+#: are nearly as blue as floors.
 S3DIS_COLORS = {
     "ceiling": "#00ff00", "floor": "#0000ff", "wall": "#00ffff", "beam": "#ffff00", "column": "#ff00ff",
-    "window": "#6464ff", "door": "#c8c864", "table": "#aa78c8", "chair": "#ff0000", "sofa": "#c86464",
+    "window": "#ff8c00", "door": "#c8c864", "table": "#aa78c8", "chair": "#ff0000", "sofa": "#c86464",
     "bookcase": "#0ac864", "board": "#c8c8c8", "clutter": "#323232",
 }  # fmt: skip
 #: Colours of elements by Corey, Pauling and Koltun, as in Jmol, with a darker grey for carbon.

@@ -162,6 +162,20 @@ class Schema:
         return next((column for column in self.columns if column.attribute == "y"), None)
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features ``x`` of nodes."""
+        return next((column.fields for column in self.columns if column.attribute == "x"), ())
+
+    @property
+    def is_in_metres(self) -> bool:
+        """True if positions are in metres."""
+        for view in self.views:
+            if view.attribute == "pos":
+                column = self.column(view.source)
+                return column.unit == "m" or column.fields[view.start : view.stop][:1] == ("x [m]",)
+        return any(column.attribute == "pos" and column.unit == "m" for column in self.columns)
+
+    @property
     def link_column(self) -> Column | None:
         """Column of links to predict, or ``None``; bit j in the row of node i is the pair (i, j)."""
         for column in self.columns:

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.drawing.style import (
-    PALETTE,
-    in_current_style,
-    label_plain_ticks,
-    new_figure,
-    save_figure,
-)
+from kmip_data.drawing.style import PALETTE, in_current_style, label_plain_ticks, new_figure
 from kmip_data.models.analysis.study import CurvesOverK
 from kmip_data.models.reports.result_tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_percent
+from kmip_data.saving.image_files import save_figure
 
 #: Analysis -> title, label and maximum of the y axis, and label, colour and line style of each curve.
 CURVE_PLOTS = {

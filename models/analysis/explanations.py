@@ -19,13 +19,7 @@ from torch import Tensor
 from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.explorer_page import ChosenKeys, GraphPredictions, Influence
-from kmip_data.drawing.style import (
-    CURVE_HUES,
-    current_style,
-    in_current_style,
-    new_figure,
-    save_figure,
-)
+from kmip_data.drawing.style import CURVE_HUES, current_style, in_current_style, new_figure
 from kmip_data.errors import UsageError
 from kmip_data.format.label_texts import label_text
 from kmip_data.format.targets import target_column
@@ -39,6 +33,7 @@ from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.training_module import accumulate_metrics
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.saving.image_files import save_figure
 
 INFLUENCE_HOPS = 16  #: largest distance for which influence is summed
 NUM_INFLUENCE_NODES = 24  #: sampled nodes whose outputs are differentiated

@@ -29,7 +29,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from kmip_data.drawing.style import current_style, in_current_style, new_figure, save_figure
+from kmip_data.drawing.style import current_style, in_current_style, new_figure
 from kmip_data.errors import KmipDataError
 from kmip_data.models.benchmarking.clock import StageClock
 from kmip_data.models.benchmarking.methods import (
@@ -41,6 +41,7 @@ from kmip_data.models.benchmarking.methods import (
 )
 from kmip_data.runtime.memory import is_out_of_memory, limit_memory, peak_host_memory
 from kmip_data.runtime.parallel import available_cores, set_num_threads
+from kmip_data.saving.image_files import save_figure
 
 Mode = Literal["inference", "training"]
 MODES: tuple[Mode, Mode] = ("inference", "training")

@@ -14,7 +14,6 @@ import numpy as np
 
 from kmip_data.arrays import F64
 from kmip_data.drawing.style import (
-    IMAGE_METADATA,
     NOTE_FONT_SIZE,
     SHADES,
     STYLES,
@@ -41,6 +40,7 @@ from kmip_data.models.training.metric_text import metric_title
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.models.training.run.summary import sample_std
+from kmip_data.saving.image_files import IMAGE_METADATA
 
 MAX_CHANGES = 2  #: changes named in a legend entry
 LABEL_OFFSET = 5.0  #: distance between a point and its label in both directions, in points

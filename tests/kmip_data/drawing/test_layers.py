@@ -55,6 +55,7 @@ def test_pages_and_pictures_use_equal_limits():
     packed, limits = ArrayPacker().add_layer(Scale("a", values))["limits"], limits_of_scale(values)
     assert packed == {
         "low": limits.low, "high": limits.high, "least": limits.least, "most": limits.most, "missing": 7,
+        "center": 0,
     }  # fmt: skip
 
 
@@ -64,6 +65,8 @@ def test_pages_and_pictures_use_equal_limits():
         (np.linspace(0.9945, 1.007, 200), 1, 0.5, 2, True),  # nearly even attention
         (np.append(np.zeros(99), 100), 1, 0.01, 100, True),
         (np.array([-3.0, 1]), 0, -3, 3, False),
+        (np.array([-1.0, 1, 2]), None, -2, 2, False),  # both signs: about 0
+        (np.array([-0.1, 1, 2]), None, -0.1, 2, False),
         (np.logspace(-2, 4, 101), None, 10**-1.94, 10**3.94, True),
         (np.append(np.logspace(0, 5, 101), [0, np.nan]), None, 10**0.05, 10**4.95, True),
         (np.linspace(0, 1, 1_000), None, 0.01, 0.99, False),
@@ -75,8 +78,9 @@ def test_pages_and_pictures_use_equal_limits():
 def test_a_scale_diverges_or_is_logarithmic(values, center, low, high, is_log):
     limits = limits_of_scale(values, center)
     assert (limits.low, limits.high) == pytest.approx((low, high), rel=0.01)
-    assert (limits.is_log, limits.center) == (is_log, center)
-    shades = diverging_colors(257) if center is not None else sequential_colors(256)
+    assert limits.is_log == is_log
+    assert limits.center == (0 if low == -high < 0 else center)
+    shades = diverging_colors(257) if limits.center is not None else sequential_colors(256)
     ends = node_colors(Scale("a", np.array([low, high]), limit_values=values, center=center), 2)
     if low < high:
         assert [to_hex(color) for color in ends] == [shades[0], shades[-1]]

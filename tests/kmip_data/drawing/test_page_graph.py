@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from support.builds.learnable import streets, streets_build
 
-from kmip_data.drawing.layers import CHANNELS, rgb_layer
+from kmip_data.drawing.layers import rgb_layer
 from kmip_data.drawing.page_graph import graph_of_record
 from kmip_data.drawing.plottable_record import element_layer
 from kmip_data.errors import UsageError
+from kmip_data.format.color_fields import CHANNELS
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.reading.dataset import ShardedDataset
 

@@ -26,6 +26,7 @@ from kmip_data.drawing.molecules import (
     PIXELS_PER_INCH,
     draw_molecule,
 )
+from kmip_data.drawing.ordered_layouts import arrange
 from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import (
     Labels,
@@ -140,7 +141,11 @@ def test_coloured_points_are_drawn_in_their_colours_and_by_class(monkeypatch, tm
     red = Categories("colour", np.zeros(1_000, np.uint8), ("red",), lambda: ["#ff0000"])
     page = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red)])
     classes, own, by_class = page.child_axes
-    assert own.collections[0].get_facecolors().tolist() == [[1, 0, 0, 1]] * 1_000
+    reds, greens, *_ = own.collections[0].get_facecolors().T
+    far, *_, near = np.column_stack([reds, greens])
+    assert near.tolist() == [1, 0], "drawn last, over others"
+    assert (reds[:-1] < 1).all()
+    assert (greens <= far[1]).all(), "the farthest fades most into the ground"
     assert len(own.collections) == 1, "edges would hide the points"
     assert len(by_class.collections) == 2
     assert "own colours and by class" in page.texts[1].get_text()
@@ -444,9 +449,11 @@ def test_superpixels_without_a_picture_are_cells_in_their_colours(monkeypatch, t
     shown = [picture[0, 0], picture[-1, 0], picture[0, -1], picture[-1, -1]]
     assert [to_hex(color) for color in shown] == hues, "rows go down"
     lines, dots = panel.collections
-    for shown in (lines.get_colors(), dots.get_facecolors()):
-        assert {to_hex(color) for color in shown} == {"#ffffff"}, "one colour in all cells"
-    assert lines.get_path_effects(), "a dark halo, seen on white cells"
+    assert {to_hex(color) for color in dots.get_facecolors()} == {"#ffffff"}
+    for piece, color in zip(lines.get_segments(), lines.get_colors(), strict=True):
+        cell = np.abs(corners - piece.mean(axis=0)).sum(axis=1).argmin()
+        is_dark = hues[cell] in {"#ff0000", "#00ff00", "#000080"}
+        assert to_hex(color) == ("#ffffff" if is_dark else "#000000"), "seen on its cell"
 
 
 @settings(max_examples=3, deadline=None)
@@ -488,12 +495,23 @@ def test_arrows_bend_around_other_nodes(between, shift):
         assert np.hypot(*(line - dot).T).min() > radius
 
 
-def test_classes_of_about_equal_size_are_swatches(monkeypatch, tmp_path):
-    """Equal bars say nothing, so that the heading has their number."""
-    classes = np.repeat([0, 1], [100, 98])
-    record = replace(random_record(198, 2), y=classes)
-    page = page_of(monkeypatch, tmp_path, [record], class_names=["a", "b"])
-    legend = page.child_axes[0]
-    assert texts_of(legend) == ["a", "b", "", ""]
-    assert max(bar.get_width() for bar in legend.patches) < 0.2
-    assert "classes, about 100 each" in texts_of(page)
+def test_a_legend_of_layers_follows_the_edges(monkeypatch, tmp_path):
+    """Classes of an acyclic graph have the order of their layers, and others that of the names."""
+    edges = np.array([[0, 1, 2], [1, 2, 3]])
+    pos, origin = arrange(edges, 4)
+    record = PlottableRecord("a", pos, np.array([2, 0, 1, 1]), edges, position_source=origin)
+    for one, names in (
+        (record, ["c", "a", "b"]),
+        (replace(record, position_source=""), ["a", "b", "c"]),
+    ):
+        page = page_of(monkeypatch, tmp_path, [one], class_names=["a", "b", "c"])
+        assert texts_of(page.child_axes[0])[:3] == names
+
+
+def test_the_two_values_of_an_only_feature_are_triangles(monkeypatch, tmp_path):
+    flags = {"spin +1": np.arange(50) < 20, "spin −1": np.arange(50) >= 20}
+    record = replace(random_record(50, 2), flags=flags)
+    page = page_of(monkeypatch, tmp_path, [record])
+    dots = [each for each in page.child_axes[-1].collections if isinstance(each, PathCollection)]
+    assert [len(each.get_offsets()) for each in dots] == [20, 30]
+    assert "triangles point up for spin +1, down for spin −1" in " ".join(texts_of(page))

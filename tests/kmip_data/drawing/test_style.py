@@ -14,7 +14,6 @@ from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     CPK_COLORS,
     CURVE_HUES,
-    IMAGE_METADATA,
     S3DIS_COLORS,
     STYLES,
     TEXT_CONTRAST,
@@ -25,11 +24,11 @@ from kmip_data.drawing.style import (
     in_current_style,
     new_figure,
     readable_color,
-    save_figure,
     sequential_colors,
     using_style,
 )
 from kmip_data.errors import UsageError
+from kmip_data.saving.image_files import IMAGE_METADATA, save_figure
 
 
 @in_current_style()
