@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, s
     boxes = _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
     if record.edge_index.size and not (is_own and is_cloud):  # edges would hide a surface
         _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2, boxes)
-    markers = {"o": np.full(len(order), True)}
+    markers: dict[str, Any] = {"o": slice(None)}
     if record.flags is not None:
         markers = dict(zip("^v", (flag[order] for flag in record.flags.values()), strict=True))
     for marker, drawn in markers.items():
@@ -278,9 +278,9 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
     lines = nodes[target] + np.linspace(0, 1, CURVE_POINTS)[:, None, None] * along
     to_head = (radius[target] + HEAD_SIZE) / np.maximum(np.hypot(*along.T), 1e-6)
     heads = nodes[target] + to_head[:, None] * along
-    taken = np.hstack([heads - HEAD_SIZE, heads + HEAD_SIZE])[: len(heads) * has_arrows(record)]
-    first_name = len(taken)
-    for number in range(len(order) if record.ids else 0)[::-1][:MAX_NAMES]:
+    heads = heads[: len(heads) * has_arrows(record)]
+    taken = np.hstack([heads - HEAD_SIZE, heads + HEAD_SIZE])
+    for number in range(len(record.ids))[::-1][:MAX_NAMES]:
         text = axes.annotate(
             shorten_middle(record.ids[order[number]]),
             places[number],
@@ -313,4 +313,4 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
         else:
             text.remove()
     dots = np.column_stack([nodes - radius[:, None], nodes + radius[:, None]])
-    return np.asarray(np.vstack([dots, taken[first_name:]]) / points)
+    return np.asarray(np.vstack([dots, taken[len(heads) :]]) / points)

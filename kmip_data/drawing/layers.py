@@ -24,9 +24,8 @@ CLIPPED_FRACTION = 0.01  #: fraction of the values clipped at either end of the 
 MIN_LOG_RATIO = 10  #: smallest ratio of the end of a logarithmic scale to the median positive value
 SHADES_PER_CHANNEL = 16  #: few enough for all combinations to fit any texture
 NO_CLASS_LABEL = "no class"
-SIGNED_FRACTION = (
-    0.2  #: values of a sign are large if they reach this fraction of those of the other
-)
+#: values of a sign are large if they reach this fraction of those of the other
+SIGNED_FRACTION = 0.2
 PART_NAMES = (*PART_CODES, "in no split")  #: names of the parts of a split by code
 
 

@@ -45,7 +45,6 @@ PAGE_WIDTH = 15.4  #: inches, at most
 PAGE_HEIGHT = 7.8  #: inches of graphs, at most
 MIN_CELL_WIDTH = 2.2  #: inches
 MIN_PAGE_WIDTH = 5.0  #: inches, for texts
-MAX_HISTOGRAM_WIDTH = 6.0  #: inches
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
@@ -60,7 +59,6 @@ TITLE_LINES = 1.2
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.7
 BOLD_LETTERS = 0.88
-MAX_KEY_LETTERS = 20  #: letters of a record's name in front of its counts
 
 
 def plot_records(
@@ -146,7 +144,7 @@ def _legends_of(
         if isinstance(layer, Scale):
             if record.values is not None or layer.limits.least < layer.limits.most:
                 column.append(value_legend(layer))
-        elif record.y is not None and len(record.y):
+        elif record.y is not None and record.y.size:
             column.append(class_legend(record.label_name or "classes", layer, heights))
         if labels is not None and labels.values is not None:
             column.append(rank_legend(record, labels, labels.values))
@@ -168,7 +166,7 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"
     label = record.label.replace("\n", ", ")
-    name = shorten_middle(record.key, MAX_KEY_LETTERS)
+    name = shorten_middle(record.key)
     if not label or "  " in label:
         label, _, name = record.key.rpartition("/")
     elif kind := record.label_name or "class" * label.isdigit():
@@ -351,8 +349,7 @@ def _add_legends(
         heading = _shorten(legend.heading, width, NOTE_LETTERS)
         _write(page, left, top, heading, fontsize=NOTE_FONT_SIZE)
         panel_top = top + TITLE_LINES * line
-        panel_width = width if legend.names else min(width, MAX_HISTOGRAM_WIDTH)
-        legend.draw(_add_panel(page, left, panel_top, panel_width, legend.lines(width) * line))
+        legend.draw(_add_panel(page, left, panel_top, width, legend.lines(width) * line))
         top += legend.height(width) * line
 
 

@@ -177,11 +177,10 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
     if limits.most > limits.high:
         labels[ends[-2]] = f"≥ {_written(ends[-2])}"
     taken = mappable.norm([*labels])
-    for tick in axes.get_xticks() if labels else ():
+    for tick in axes.get_xticks():
         if ends[0] <= tick <= ends[-1] and (abs(taken - mappable.norm(tick)) > 0.12).all():
             labels[tick] = PLAIN_NUMBER.format(x=tick).replace("-", "−")
-    if labels:
-        axes.set_xticks([*labels], [*labels.values()])
+    axes.set_xticks([*labels], [*labels.values()])
 
 
 def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:

@@ -158,7 +158,7 @@ def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_p
     dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
     picture = read_plottable_record(dataset, 0)
     assert len(np.unique(picture.pos, axis=0)) == 3
-    assert "not from the data" in picture.position_source
+    assert picture.position_source == "layout computed from the edges"
     with pytest.raises(UsageError, match="30,000"):
         read_plottable_record(dataset, 1)
 
