@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
+MAX_TYPICAL_NODES = 100  #: of a record that is drawn by default, if there are such
 MAX_RECORDS = 16  #: records in one picture
 #: Memory per intersection of a map: 500 to read a city, 1,200 to draw it (measured on 10⁶), and a margin.
 BYTES_PER_NODE = 2_300
@@ -46,7 +47,7 @@ BYTES_PER_NODE = 2_300
 @click.option(
     "--records",
     metavar="LIST",
-    help="Positions, such as 0,3,10..12.  [default: three, evenly spread]",
+    help="Positions, such as 0,3,10..12.  [default: three of typical size]",
 )
 @part_option("Count positions in this part of the default split instead of the whole build.")
 @path_option(
@@ -108,7 +109,7 @@ def draw_build(
     """Draw the map of a city, or records of another build, and return JSON facts.
 
     ``records`` are positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the
-    whole build; by default three, evenly spread. Superpixels are drawn on top of their source
+    whole build; by default three of typical size, spread evenly. Superpixels are drawn on top of their source
     pictures if these are in ``home``. Raises ``UsageError`` if an argument does not apply to this
     build, or names no records.
     """
@@ -151,7 +152,7 @@ def draw_build(
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     positions = parse_record_positions(records, len(dataset), where)
     if records is None:
-        positions = _move_to_other_classes(positions, dataset)
+        positions = _typical_records(positions, dataset)
     plottable_records = [read_plottable_record(dataset, position) for position in positions]
     pictures = source_pictures(build, home, [record.key for record in plottable_records])
     for number, record in enumerate(plottable_records):
@@ -162,7 +163,7 @@ def draw_build(
         path,
         title=card.heading,
         footer="" if card.sources else card.credit,
-        summary=card.about,
+        summary=f"{card.about}{_sizes_of(dataset)}",
         class_names=dataset.card.class_names,
         up=up_axis_name(card.dataset),
         labels=label_distribution(dataset),
@@ -205,19 +206,34 @@ def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
     return np.asarray(getattr(dataset, column.attribute).numpy())
 
 
-def _move_to_other_classes(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
-    """Return each position, or the next one whose graph has a class that no previous one has."""
+def _sizes_of(dataset: ShardedDataset | Records) -> str:
+    """Return the range of the graphs' nodes as a sentence, if there are several sizes."""
+    least, most = int(min(dataset.nodes)), int(max(dataset.nodes))
+    return f" Graphs have {least:,} to {most:,} nodes." if least < most else ""
+
+
+def _typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
+    """Return for each position a near one of about the median size, and of a class not yet shown.
+
+    Of large graphs, smaller ones than the median show more: their edges can be told apart.
+    """
     import numpy as np
 
+    nodes = np.maximum(np.asarray(dataset.nodes), 1)
+    size = min(np.median(nodes), MAX_TYPICAL_NODES)
+    distances = np.abs(np.log2(nodes / size)).round()
     column = dataset.schema.y_column
-    if column is None or column.level != "graph" or not column.num_classes or column.shape:
-        return positions
-    classes = label_values(dataset, column).reshape(-1)
-    moved: list[int] = []
+    classes = np.arange(len(nodes))
+    if column is not None and column.level == "graph" and column.num_classes and not column.shape:
+        classes = label_values(dataset, column).reshape(-1)
+    chosen: list[int] = []
     for position in positions:
-        is_other = ~np.isin(classes[position:], classes[moved])
-        moved.append(position + int(np.argmax(is_other)))  # 0 if no other class follows
-    return list(dict.fromkeys(moved))
+        is_shown = np.isin(classes, classes[chosen])
+        away = np.abs(np.arange(len(nodes)) - position) / len(nodes)
+        cost = distances + away + 100.0 * is_shown
+        cost[chosen] = np.inf
+        chosen.append(int(cost.argmin()))
+    return sorted(chosen)
 
 
 def add_picture_to_page(build: Build) -> None:

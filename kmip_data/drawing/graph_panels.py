@@ -23,7 +23,7 @@ from kmip_data.text import shorten_middle
 VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
 COVERED = 0.1  #: fraction of a panel that its nodes cover
 COVERED_BY_LATTICE = 0.3
-COVERED_BY_CLOUD = 1.4  #: points of a surface overlap
+COVERED_BY_CLOUD = 1.8  #: points of a surface overlap
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline

@@ -57,7 +57,7 @@ BASELINE = 0.75  #: distance from the top of a line
 HEADING_LINES = 1.7
 TITLE_LINES = 1.2
 #: Letters in an inch relative to the body.
-HEADING_LETTERS = 0.7
+HEADING_LETTERS = 0.78
 BOLD_LETTERS = 0.88
 
 

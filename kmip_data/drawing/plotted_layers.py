@@ -23,7 +23,7 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.text import count_with_noun, number_text, shorten_middle
 
-NOTE_LETTERS = 1.2  #: letters per inch of a note relative to the body
+NOTE_LETTERS = 1.26  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
 BAR_LETTERS = 15  #: width of a bar and its number in letters
@@ -161,7 +161,9 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
     most = counts.max()
     top = middles[counts.argmax()]
     side = "left" if mappable.norm(top) < 0.5 else "right"
-    axes.text(top, most, count_with_noun(int(most), "node"), ha=side, fontsize=NOTE_FONT_SIZE)
+    axes.text(
+        top, most, count_with_noun(int(most), "node"), ha=side, va="bottom", fontsize=NOTE_FONT_SIZE
+    )
     axes.set(
         xlim=ends[[0, -1]],
         ylim=(strip, 1.35 * max(1, most)),

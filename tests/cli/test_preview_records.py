@@ -22,7 +22,7 @@ def build(tmp_path):
 
 def test_three_records_of_a_part_are_drawn_by_their_index_in_the_build(build, tmp_path):
     home = Home(tmp_path / "home")
-    for part, records in (("test", [7, 8]), (None, [1, 4, 7])):
+    for part, records in (("test", [7, 8]), (None, [0, 3, 6])):
         facts = draw_build(build, tmp_path / "p", home, part=part)
         assert [record["position"] for record in facts["records"]] == records
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
@@ -34,7 +34,21 @@ def test_records_have_different_classes_if_there_are(tmp_path):
     graphs = [Data(x=x, edge_index=torch.tensor([[0], [1]]), y=number) for number in classes]
     build = kmip_data.save(graphs, tmp_path / "b")
     facts = draw_build(build, tmp_path / "p.png", Home(tmp_path / "home"))
-    assert [record["position"] for record in facts["records"]] == [1, 5, 7]
+    drawn = [record["position"] for record in facts["records"]]
+    assert sorted(classes[position] for position in drawn) == [0, 1, 2]
+
+
+def test_records_have_a_typical_size_and_few_nodes_if_there_are_any(tmp_path):
+    for sizes, expected in (
+        ([9, 2, 9, 9, 90, 9, 1, 9, 9], {0, 2, 3, 5, 7, 8}),
+        ([9_000, 80, 9_000, 9_000, 90, 9_000, 110, 9_000, 9_000], {1, 4, 6}),
+    ):
+        edges = torch.zeros(2, 0, dtype=torch.long)
+        graphs = [Data(edge_index=edges, num_nodes=size) for size in sizes]
+        build = kmip_data.save(graphs, tmp_path / f"{max(sizes)}")
+        facts = draw_build(build, tmp_path / "p.png", Home(tmp_path / "home"))
+        assert {record["position"] for record in facts["records"]} <= expected
+        assert len(facts["records"]) == 3
 
 
 def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
