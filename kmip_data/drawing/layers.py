@@ -174,7 +174,8 @@ def part_layer(title: str, split: str, codes: U8) -> Categories:
 
     def colors() -> Sequence[str]:
         val, train, test = class_colors(3)
-        return [train, val, test, current_style().outcome_colors[-1]][: len(names)]
+        parts = [train, val, test][: len(names) - 1]
+        return [*parts, current_style().outcome_colors[-1]]  # the rest is grey
 
     return Categories(title, codes, names, colors, split)
 

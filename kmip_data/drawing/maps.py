@@ -183,7 +183,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         for code, is_dashed in product(range(len(layer.labels)), (False, True)):
             shown = halves[:, (layer.codes[halves[0]] == code) & (is_bent == is_dashed)]
             line = edge_line_with_gaps(places, shown)
-            style = (0, (3, 1.5)) if is_dashed else "-"
+            style = "--" if is_dashed else "-"
             width = 0.5 * math.sqrt(area)
             axes.plot(*line, linestyle=style, color=layer.colors[code], linewidth=width, zorder=1)
         colors = node_colors(layer, len(city.position))
