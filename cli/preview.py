@@ -151,7 +151,7 @@ def draw_build(
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     positions = parse_record_positions(records, len(dataset), where)
-    if records is None:
+    if records is None and len(dataset.nodes) == len(dataset):  # not neighbourhoods of one graph
         positions = _typical_records(positions, dataset)
     plottable_records = [read_plottable_record(dataset, position) for position in positions]
     pictures = source_pictures(build, home, [record.key for record in plottable_records])

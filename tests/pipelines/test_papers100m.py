@@ -334,6 +334,8 @@ def test_a_large_graph_is_drawn_as_a_sample(raw, tmp_path, monkeypatch):
         "sample around node 699",
     ]
     assert (tmp_path / "preview.png").stat().st_size > 10_000
+    rows = draw_build(build, tmp_path / "default.png", Home(tmp_path))["records"]
+    assert len({row["key"] for row in rows}) == 3, "three nodes, evenly spread"
 
     # A row of Parquet would be the graph.
     monkeypatch.setattr("kmip_data.saving.export.MEMBER_BYTES", 2**10)
