@@ -10,10 +10,10 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.columns.position_columns import stored_positions
-from kmip_data.datasets.label_texts import label_text
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import draw_molecule
 from kmip_data.drawing.style import element_colors
+from kmip_data.format.label_texts import label_text
 from kmip_data.format.schema import Schema, node_id_texts
 from kmip_data.graphs.molecule_fields import (
     Atom,

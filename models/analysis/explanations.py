@@ -18,10 +18,10 @@ from torch import Tensor
 
 from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
-from kmip_data.datasets.label_texts import label_text
 from kmip_data.drawing.explorer_page import ChosenKeys, GraphPredictions, Influence
 from kmip_data.drawing.style import CURVE_HUES, current_style, in_current_style, new_figure
 from kmip_data.errors import UsageError
+from kmip_data.format.label_texts import label_text
 from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.drawing import format_percent
 from kmip_data.models.analysis.study import ProjectionCollector, collect_projections
