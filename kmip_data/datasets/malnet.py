@@ -13,7 +13,7 @@ from kmip_data.graphs.encodings.degree_profile import Rule
 class MalNetTiny(BuiltDataset):
     """MalNet-Tiny, function call graphs.
 
-    5,000 function call graphs of Android apps without node features; five types of malware or
+    5,000 function call graphs of Android apps without node features; four types of malware, or
     benign.
 
     Items are ``Data(y=[1], edge_index=[2, E])``.

@@ -70,9 +70,12 @@ def _draw_block_graph(is_pattern: bool, rng: Generator) -> dict[str, Array]:
 
 
 def _draw_picture(label: int, is_grey: bool, rng: Generator) -> dict[str, Array]:
-    """Draw a picture in 5 to 9 rows and columns of cells, or 9 to 13 if coloured."""
+    """Draw a picture in 5 to 8 rows and columns of cells, or 9 to 12 if coloured.
+
+    The published pictures have at most 75 grey or 150 coloured superpixels.
+    """
     side = 5 if is_grey else 9
-    rows, columns = rng.integers(side, side + 5, 2).tolist()
+    rows, columns = rng.integers(side, side + 4, 2).tolist()
     picture = draw_superpixels(rows, columns, label / PICTURE_CLASSES, rng)
 
     # Drop one of the nine most similar cells, like upstream.
