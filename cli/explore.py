@@ -61,7 +61,11 @@ MAX_EDGES = 1_000_000  #: limit of the edges of all records after the first one
     nargs=-1,
     type=RUN_OR_BUILD,
 )
-@number_option("--record", "Position of the record.  [default: 0]", type=Integer(min=0))
+@number_option(
+    "--record",
+    "Position of the record.  [default: 0 for a run, else one of typical size]",
+    type=Integer(min=0),
+)
 @part_option("Count positions in this part.  [default: test for a run, else the whole build]")
 @path_option("--output", help="Output file.  [default: explore.html in the run or build]")
 @force_option
@@ -96,12 +100,11 @@ def command(
         raise UsageError("A NAME or RUN is missing.", next="kmip-data list, or kmip-data runs")
 
     # 1. Open the build, or the runs with the build that the first one was trained on.
-    start = record or 0
     runs: _PageRuns | None = None
     first = find_build_or_run(names[0], home, parameters, sample=sample)
     if isinstance(first, Path):
         part = part or "test"
-        runs = _open_runs([first, *names[1:]], part, start, home, device)
+        runs = _open_runs([first, *names[1:]], part, record or 0, home, device)
         build = runs.first.data.build
         folder = runs.first.folder
     else:
@@ -126,7 +129,7 @@ def command(
             )
         graphs = [_city_with_predictions(build, runs)]
     else:
-        graphs = _records_with_predictions(build, runs, start, part, home)
+        graphs = _records_with_predictions(build, runs, record, part, home)
     page = output or default_output_path(folder / EXPLORER_NAME, force=force)
     write_explorer_page(graphs, [] if runs is None else runs.curves, page)
     result = {
@@ -190,14 +193,21 @@ def _city_with_predictions(build: Build, runs: _PageRuns | None) -> GraphWithPre
 
 
 def _records_with_predictions(
-    build: Build, runs: _PageRuns | None, start: int, part: str | None, home: Home
+    build: Build, runs: _PageRuns | None, record: int | None, part: str | None, home: Home
 ) -> list[GraphWithPredictions]:
-    """Return the record at ``start`` and the following ones, up to :data:`MAX_EDGES` edges."""
+    """Return a record and the following ones, up to :data:`MAX_EDGES` edges.
+
+    Without a position, a build of more records than a page has starts at one of typical size.
+    """
+    from kmip_data.cli.preview import typical_records
     from kmip_data.cli.shared.neighborhoods import drawable_dataset
     from kmip_data.reading.dataset import ShardedDataset
 
     split_name = None if runs is None else runs.start_predictions.split
     dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
+    start = record or 0
+    if record is None and runs is None and len(dataset) > MAX_RECORDS:
+        start = typical_records([0], dataset)[0]
     positions = [start]
     is_single_graph = runs is not None and runs.first.data.part_members == "nodes"
     if not is_single_graph:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
-MAX_TYPICAL_NODES = 100  #: of a record that is drawn by default, if there are such
+MAX_TYPICAL_NODES = 100  #: of a record that is drawn or explored by default, if there are such
 MAX_RECORDS = 16  #: records in one picture
 #: Memory per intersection of a map: 500 to read a city, 1,200 to draw it (measured on 10⁶), and a margin.
 BYTES_PER_NODE = 2_300
@@ -151,8 +151,8 @@ def draw_build(
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
     positions = parse_record_positions(records, len(dataset), where)
-    if records is None and len(dataset.nodes) == len(dataset):  # not neighbourhoods of one graph
-        positions = _typical_records(positions, dataset)
+    if records is None:
+        positions = typical_records(positions, dataset)
     plottable_records = [read_plottable_record(dataset, position) for position in positions]
     pictures = source_pictures(build, home, [record.key for record in plottable_records])
     for number, record in enumerate(plottable_records):
@@ -212,13 +212,15 @@ def _sizes_of(dataset: ShardedDataset | Records) -> str:
     return f" Graphs have {least:,} to {most:,} nodes." if least < most else ""
 
 
-def _typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
+def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
     """Return for each position a near one of about the median size, and of a class not yet shown.
 
     Of large graphs, smaller ones than the median show more: their edges can be told apart.
     """
     import numpy as np
 
+    if len(dataset.nodes) < max(len(dataset), 2):  # one graph, or neighbourhoods of one
+        return positions
     nodes = np.maximum(np.asarray(dataset.nodes), 1)
     size = min(np.median(nodes), MAX_TYPICAL_NODES)
     distances = np.abs(np.log2(nodes / size)).round()

@@ -195,8 +195,8 @@ def _add_attention(graph: PageGraph, predictions: GraphPredictions) -> None:
     queries = max(1, len(predictions.nodes))
     values = (received * count / (heads * queries)).astype(np.float32)
 
-    note = "received by a node as a key, mean over layers and heads, relative to even attention (1)"
-    attention = Scale("attention", values, note=note, center=1)
+    note = "received by a node as a key, mean over layers and heads; even: the same for all"
+    attention = Scale("attention", values, "× even", note, center=1)
     graph.header["layers"].append(graph.packer.add_layer(attention))
 
 

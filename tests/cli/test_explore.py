@@ -34,7 +34,7 @@ def opened(monkeypatch):
     return addresses
 
 
-def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_path):
+def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, monkeypatch, tmp_path):
     expect_success("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
     page = sample / "explore.html"
     assert opened == [page.as_uri()]
@@ -51,10 +51,12 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, tmp_pa
     assert "k=4" in header["options"]
     assert 'id="credit"></p>' in page.read_text("utf-8"), "a sample has no authors"
     expect_success("verify", sample)  # the page next to the card is known
+    monkeypatch.setattr("kmip_data.cli.preview.typical_records", lambda positions, dataset: [3])
     result = expect_success(
         "explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json"
     ).json
     assert (result["saved"], result["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
+    assert header_of(tmp_path / "page.html")["place"] == "Record 4 of 12", "one of typical size"
 
 
 def test_explore_shows_an_entire_city(home, opened):

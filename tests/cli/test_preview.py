@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.cases import check_each, read_contents
 from support.cli import expect_refusal, expect_success
 
 from kmip_data.cli.build import _add_picture
+from kmip_data.cli.preview import typical_records
 from kmip_data.pipelines.build import build_dataset
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
@@ -26,6 +29,26 @@ def test_the_same_picture_from_the_same_build(home_of_sample, sample):
     assert Path(again["saved"]).read_bytes() == data
     of_part = expect_success("preview", sample, "--split", "test", "--json").json["records"]
     assert [entry["key"].startswith("Area_6") for entry in of_part] == [True, True]
+
+
+class Graphs(list[int]):
+    """Numbers of nodes of graphs without labels, as a dataset."""
+
+    schema = SimpleNamespace(y_column=None)
+
+    @property
+    def nodes(self):
+        return np.array(self)
+
+
+def test_a_typical_record_has_about_the_median_size_or_a_hundred_nodes():
+    for sizes, wanted in (
+        ([1_600, 5, 90, 3_000, 2_000], 2),
+        ([40, 12, 11, 2], 1),
+        ([10, 12, 11], 0),
+        ([7], 0),
+    ):
+        assert typical_records([0], Graphs(sizes)) == [wanted], sizes
 
 
 def test_missing_or_changed_part_is_refused(make_build):

@@ -100,13 +100,13 @@ const VERTEX = `#version 300 es
     vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
     float rim = radius(b, lb);
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
-    float whole = length(along), high = 2.5 + min(1.5 + 0.6 * diameter, 4.0 * band);
+    float whole = length(along), high = 3.0 + min(1.5 + 0.7 * diameter, 5.0 * band);
     bool bent = float(nodeOf(ends.x)) >= count; // its last piece is one of several between two layers
     float free = whole * (bent ? ${STEPS}.0 : 1.0) - rim - 0.5 * diameter;
     // Heads are small on a short edge, and small and pale where many end: around a hub they would be a dark ring.
     high = min(high, max(0.5 * free, 2.5));
     float room = 8.0 * (rim + high) / high / max(b.w, 1.0);
-    high *= clamp(room, 0.5, 1.0);
+    high *= clamp(room, 0.4, 1.0);
     vec2 ahead = along / max(whole, 1e-6);
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
     bool none = int(ends.y >> 28) != ${ONE_WAY};
@@ -171,7 +171,7 @@ const FRAGMENT = `#version 300 es
     }
     float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
     bool isPale = distance(color.rgb, ground.rgb) < 0.4; // a rim of the ground would hide it
-    vec3 edge = rim > 0.0 && !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
+    vec3 edge = rim > 0.0 && !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.65);
     if (deep > 0.0) { // a ball in light from above
       vec3 normal = vec3(gl_PointCoord * 2.0 - 1.0, sqrt(max(1.0 - radius * radius, 0.0)));
       color.rgb *= 0.6 + 0.4 * max(dot(normal, vec3(-0.4, -0.5, 0.77)), 0.0);

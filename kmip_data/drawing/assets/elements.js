@@ -37,7 +37,7 @@ function element(name, properties = {}, ...children) {
 const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
 const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
 // What is held is marked in the colour of letters, which no class has: a line, a ring or an outline, and a text.
-const heldKey = (className, textContent) => element("span", { className: "key" }, element("i", { className }), element("span", { textContent }));
+const heldKey = (className, textContent, color) => element("span", { className: "key" }, element("i", { className, style: color ? `background: ${color}` : "" }), element("span", { textContent }));
 
 // Three significant digits, or as many of a range, and all of the integer part; integers, which may be identifiers,
 // as they are.

@@ -3,9 +3,9 @@
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
-const LETTER = 0.45; // font size of symbols, of a node's diameter
+const LETTER = 0.41; // font size of symbols, of a node's diameter
 const LEAST_LETTER = 11; // CSS pixels
-const INSIDE = 0.63; // of a node's diameter that its symbol takes at most: the rim is from 0.7
+const INSIDE = 0.58; // of a node's diameter that its symbol takes at most: the rim is from 0.7
 const BARE = 0.75; // size of an atom without a symbol
 const PLACE = ["longitude [°]", "latitude [°]"]; // columns of a city
 let graph, chosen;
@@ -74,11 +74,11 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (levels) lines.push(`Rings mark the ${influence[0].known.length} ${header.node_noun}s whose influence is in this page. A click selects the nearest of them.`);
+  if (levels) lines.push(`Small rings mark the ${influence[0].known.length} ${header.node_noun}s whose influence is in this page; a click holds the nearest.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
-    lines.push(header.metres ? heldKey("ring", within) : heldKey("", neighbourText(node)));
+    lines.push(header.metres ? heldKey("ring", within) : heldKey("", neighbourText(node), heldColor()));
   }
   if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
@@ -97,23 +97,24 @@ function tell() {
 function predictionLines(node) {
   const { runs = [] } = header.explore;
   const [truth, target] = [named("class"), named("target")];
-  const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
+  const label = (code) => truth.labels[code].replace(/^class /, "").replace(/^(\d+): (.*)/, "$1 ($2)"); // where a class has no other name
+  const parts = partsOf(header.explore.split);
+  const part = parts && parts.labels[parts.codes[node]];
   const said = runs.map(({ run, suffix }) => {
     const who = runs.length > 1 ? `${shortName(run, runs)} predicts` : "predicted";
     const [guess, value] = [named(`predicted class${suffix}`), named(`prediction${suffix}`)];
-    const judged = named(`right or wrong${suffix}`);
-    const rest = judged && shown(judged, node).endsWith(NO_SPLIT) ? `, ${NO_SPLIT}` : "";
     if (truth && guess) {
       const [a, b] = [truth, guess].map(({ codes }) => codes[node]);
-      const off = header.metres ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
+      const off = header.metres ? `, wrong by ${Math.abs(a - b)}` : ", wrong";
       const known = truth.labels[a] !== "no class";
-      return `${who} ${label(b)}${!known ? "" : (a === b ? ": right" : off) + rest}`;
+      return `${who} ${label(b).replace(/^(\d+) .*/, "$1")}${!known ? "" : a === b ? ", right" : off}`;
     }
     if (target && value) return `${who} ${shown(value, node)}: off by ${written(columns.get(`absolute error${suffix}`)(node))}`;
     return "";
   });
-  const given = truth ? `${capital(titleOf("class"))} ${label(truth.codes[node])}` : target ? `${capital(titleOf("target"))} ${shown(target, node)}` : "";
-  return given ? [`${[given, ...said.filter(Boolean)].join(", ")}.`] : [];
+  const where = part ? `, in ${part === "train" ? "training" : part.replace(/^in /, "")}` : "";
+  const given = truth ? `True ${titleOf("class")} ${label(truth.codes[node])}` : target ? `True ${titleOf("target")} ${shown(target, node)}` : "";
+  return given ? [`${[given + where, ...said.filter(Boolean)].join("; ")}.`] : [];
 }
 
 // Neighbours are counted once each, whichever way and however often an edge joins them; edges are all of them,
@@ -205,9 +206,7 @@ function drawMarks() {
     if (state.layer.levels) drawKnown(pen);
     else drawHeld(pen);
     const marked = state.node >= 0 ? state.node : state.hovered;
-    for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 5], ["#000", 2]]) {
-      Object.assign(disc(pen, marked, markRadius(marked)), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
-    }
+    if (marked >= 0) cased(pen, marked, markRadius(marked), ["#fff", 5], ["#000", 2]);
     drawSymbols(pen);
     drawLabels(pen);
     pen.restore();
@@ -224,7 +223,7 @@ const placeOf = (point) => view.toScreen(pointX(point), pointY(point));
 
 // The mark around the node that is pointed at, or is held and therefore larger, leaves the node free.
 const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * sizeOf(node) * state.diameter + 3);
-const ringRadius = (node) => (node === state.node ? markRadius(node) : (sizeOf(node) * state.diameter) / 2 + 2);
+const ringRadius = (node) => (node === state.node ? markRadius(node) : 0.35 * sizeOf(node) * state.diameter + 2);
 
 function distanceOf(point, other) {
   const [[ax, ay], [bx, by]] = [placeOf(point), placeOf(other)];
@@ -246,10 +245,13 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page.
 function drawKnown(pen) {
-  for (const node of influence[0].known) {
-    for (const [strokeStyle, lineWidth] of [[ink("ground"), 4.5], [ink("ink"), 2]]) {
-      Object.assign(disc(pen, node, 6), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
-    }
+  for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 3.2], [ink("ink"), 1.2]);
+}
+
+// A ring in a casing.
+function cased(pen, node, radius, ...strokes) {
+  for (const [strokeStyle, lineWidth] of strokes) {
+    Object.assign(disc(pen, node, radius), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
   }
 }
 
@@ -262,24 +264,25 @@ function colorOf(node) {
   return ramp[Math.round(state.at[node] * (ramp.length - 1))];
 }
 
-// Symbols of atoms with their hydrogens, and how large their discs are so that these fit; carbon has none, as in
-// structural formulas.
+// Symbols of atoms with their hydrogens, and how large their discs are so that the longest fits; carbon has none, as
+// in structural formulas.
 function readSymbols() {
   const layer = layers.find(({ name }) => name === "element");
   if (!layer) return [];
   const hydrogens = columns.get("hydrogens");
   const pen = $("overlay").getContext("2d");
   pen.font = "600 100px sans-serif";
-  return Array.from(layer.codes, (code, node) => {
+  const texts = Array.from(layer.codes, (code, node) => {
     const symbol = layer.labels[code];
-    if (symbol === "C" || symbol.length > 4) return { text: "", size: BARE };
+    if (symbol === "C" || symbol.length > 4) return "";
     const attached = hydrogens ? hydrogens(node) : 0;
     const group = attached ? `H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}` : "";
     // As chemists write single molecules: HCl and H₂O, but NH₃.
-    const text = !degreeOf(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
-    const diagonal = Math.hypot(pen.measureText(text).width / 100, 0.73); // capitals are 0.73 of a font's size high
-    return { text, size: Math.max(1, (LETTER * diagonal) / INSIDE) };
+    return !degreeOf(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
   });
+  const widest = Math.max(...texts.map((text) => pen.measureText(text).width / 100));
+  const size = (LETTER * Math.hypot(widest, 0.73)) / INSIDE; // capitals are 0.73 of a font's size high
+  return texts.map((text) => ({ text, size: text ? size : BARE }));
 }
 
 // Symbols inside the discs of atoms, whatever they are coloured by.
@@ -296,6 +299,9 @@ function drawSymbols(pen) {
   });
 }
 
+// Over a picture, letters may be as light or dark as it is.
+const heldColor = () => (header.picture ? "#ffa033" : ink("ink"));
+
 // The path that makes the label, rings around the ends of the ball, and arcs to the keys. Lines are outlines
 // where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
@@ -305,7 +311,7 @@ function drawHeld(pen) {
     places.forEach((place, i) => pen[i ? "lineTo" : "moveTo"](...place));
     Object.assign(pen, style).stroke();
   };
-  const color = ink("ink");
+  const color = heldColor();
   const ring = (each) => Object.assign(disc(pen, each, ringRadius(each)), { strokeStyle: color, lineWidth: 1.5 }).stroke();
 
   if (path) {
@@ -318,7 +324,8 @@ function drawHeld(pen) {
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
   const wide = Math.min(Math.max(30 / state.edges.length, 1), 2);
-  for (const [strokeStyle, lineWidth] of [[ink("ground"), wide + 3], [color, wide]]) {
+  const casing = header.picture ? ["#000", wide + 1.5] : [ink("ground"), wide + 3];
+  for (const [strokeStyle, lineWidth] of [casing, [color, wide]]) {
     for (const [lines, isOneWay] of state.edges) {
       for (const line of lines) {
         const [first, last] = [line[0], line.at(-1)];
@@ -404,8 +411,8 @@ function showFigures({ runs = [], label, code, split, curves }) {
   const line = (text) => (header.target ? text : text.replaceAll("_", " ")).replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
   const said = [];
   for (const { run, words, suffix } of runs) {
-    const verdict = label === words ? ": right" : code >= 0 ? ": wrong" : "";
-    if (words) said.push(`\nPredicted${suffix}: ${line(words)}${verdict}`);
+    const verdict = label === words ? ", right" : code >= 0 ? ", wrong" : "";
+    if (words) said.push(`\nPredicted${suffix} ${line(words)}${verdict}`);
   }
   $("label").hidden = !label;
   if (label) {
@@ -414,7 +421,7 @@ function showFigures({ runs = [], label, code, split, curves }) {
   }
   $("words").hidden = !runs.length;
   $("words").textContent = runs.map(({ run }) => `Run ${run}`).join("\n");
-  const score = scoresOf(curves || []);
+  const score = scoresOf(curves || [], partsOf(split));
   $("score").hidden = !score;
   if (score) $("score").replaceChildren(element("b", { textContent: score[0] }), ` ${score[1]}`);
   // Of two runs each has its name above its figure.

@@ -188,7 +188,7 @@ function errorChart({ rows, note, unit, step }, most) {
 }
 
 // The metric on test of the first two runs, and in which unit, of what, and that of a constant answer.
-function scoresOf(curves) {
+function scoresOf(curves, parts) {
   const judged = curves.filter(({ name, answers = [] }) => answers.some(([row]) => row === name)).slice(0, 2);
   if (!judged.length) return null;
   const [, metric, unit] = judged[0].answers[0][0].match(/^(.*?)(?: \[(.*)\])?$/);
@@ -197,7 +197,7 @@ function scoresOf(curves) {
   const [constant] = of(judged[0], "constant answer");
   return [
     judged.map((run) => `${shortName(run.name, judged)} ${of(run, run.name)}`).join(", "),
-    `${metric} on test${constant ? ` (constant answer ${constant})` : ""}`,
+    `${metric} on test${parts ? `, ${parts.counts[2].toLocaleString("en")} ${header.node_noun}s of split ${parts.note}${isMade(parts.name) ? ", made at build" : ""}` : ""}${constant ? ` (constant answer ${constant.replace(" ", "\u00a0")})` : ""}`,
   ];
 }
 

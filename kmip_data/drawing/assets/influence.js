@@ -37,18 +37,18 @@ function legendOfInfluence(layer) {
   // On light ground the strongest is the darkest, so that on either what stands out most is what matters most.
   const colors = DARK.matches ? onGround(header.ramp) : [...onGround(header.ramp)].reverse();
   drawing.paint(bytesOf(colors), true);
-  const steps = Array.from({ length: DECADES }, (_, i) => `${i ? "" : "≤ "}${written(100 * 10 ** (i - DECADES))} %`);
-  const none = keyed(ink("missing"), "no influence");
-  return [bar(colors), between([...steps, "strongest"]), none];
+  const steps = Array.from({ length: DECADES / 2 + 1 }, (_, i) => `${i ? "" : "≤ "}${written(100 * 10 ** (2 * i - DECADES))} %`);
+  return [bar(colors), between(steps), keyed(ink("line"), "no influence")];
 }
 
-const REST = 0.5; // strength of nodes of no influence: grey, so that the shape of the graph is seen
+// Strength of nodes of no influence, on streets and elsewhere: pale as lines, so that the shape of the graph is seen.
+const [ON_STREETS, REST] = [0.03, 0.5];
 
 // Fill what the nodes of a pane look like.
 function glow(pane, looks) {
   for (let node = 0; node < x.length; node++) {
     const level = levelAt(pane, node);
-    const look = level ? [level, 0.6 + 0.4 * level, 0.7 + 1.1 * level, level ** 2] : [NONE, REST, 0.7, 0];
+    const look = level ? [level, 0.8 + 0.2 * level, 0.7 + 1.1 * level, level ** 2] : [NONE, header.metres ? ON_STREETS : REST, 0.7, 0];
     looks.set(look, 4 * node);
   }
 }
@@ -63,12 +63,10 @@ function reachText(pane) {
     count++;
     far = Math.max(far, hops.get(node) ?? 0);
   });
-  const all = count === x.length;
   const of = `${x.length.toLocaleString("en")} ${header.node_noun}s`;
-  const label = named("class") ? `, ${titleOf("class")} ${shown(named("class"), state.node).replace(/^class /, "")}` : "";
-  const name = `${header.node_noun} ${numberOf(state.node)}${label}; `;
-  if (all) return `${name}reached by all ${of}`;
-  return `${name}reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
+  const name = `${header.node_noun} ${numberOf(state.node)} is reached by`;
+  if (count === x.length) return `${name} all ${of}`;
+  return `${name} ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }
 
 // A title on each pane.

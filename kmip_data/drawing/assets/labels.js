@@ -104,7 +104,7 @@ function drawLabels(pen) {
       const centred = Math.min(Math.max(across - long / 2, 2), width - long - 2);
       const left = right ? across + (right > 0 ? beside : -beside - long) : centred;
       const middle = down - up * ((right ? near : far) + HALF_LINE + away);
-      if (left < 0 || left + long > width) return;
+      if (left < 6 || left + long > width) return;
       const squares = squaresOf(left, middle - HALF_LINE, left + long, middle + HALF_LINE);
       if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
       const isClose = squares.some((square) => vicinity[square] !== FREE && vicinity[square] !== node);

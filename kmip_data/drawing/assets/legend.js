@@ -11,7 +11,8 @@ function startLegend(layer) {
   state.only.clear();
   [rangeText, wholeText] = [null, ""];
   const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
-  const note = layer.note !== header.target && layer.note;
+  const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
+  const note = layer.note !== header.target && !isNamed && layer.note;
   $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`).replace(/(\d)%/g, "$1\u00a0%"), sizes].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);

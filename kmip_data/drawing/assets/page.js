@@ -5,7 +5,7 @@ const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is se
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
 const OVER_PICTURE = 0.4; // strength of edges, black or white: their contrast with what is below them is 1.7 at least
 const COVER = 0.1; // of the graph's box that edges cover at full strength
-const CLASSED = 0.55; // share of its class's colour in an edge inside a class
+const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
 // Codes of the atoms' features by the Open Graph Benchmark.
 const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality: ["none", "clockwise", "anticlockwise"] };
@@ -41,8 +41,8 @@ async function startPage() {
   layers.splice(counted < 0 ? layers.length : counted, 0, ...oneHotLayers(header.columns));
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
-  const others = header.columns.map((column) => ({ ...readLayer(column), isColumn: true, isUnused: isUnused(column) }));
-  const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
+  const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
+  const note = "of the features of each node on the score of the held one (absolute derivative), in % of the strongest in each map; larger and glowing: stronger";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;
@@ -111,7 +111,6 @@ async function startPage() {
   listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick });
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => {
-    document.body.style.setProperty("--credit", `${$("credit").offsetHeight}px`); // what stands above it
     showTitles();
     if (!view.moved) view.fit();
     drawNow(); // not in the next frame: this one would stretch what was drawn for the old size
@@ -236,7 +235,7 @@ async function startExtras() {
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
-  if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are not drawn");
+  if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay && !isOneWay.every(Boolean)) hints.push("arrow: one way; no arrow: both ways");
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
@@ -294,7 +293,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, classed: isClassed ? CLASSED : 0, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured) };
+  const look = { tint: header.metres ? 0.8 : 0, classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured) };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (!$("scale").hidden) drawScale();
   drawMarks();
@@ -330,7 +329,7 @@ function updateLooks() {
 
 function drawScale() {
   const metre = view.metre * (header.metre ?? 1); // pixels; of a cloud in its middle
-  const longest = 140 / metre;
+  const longest = 112 / metre;
   const power = 10 ** Math.floor(Math.log10(longest));
   const length = [5, 2, 1].map((step) => step * power).find((step) => step <= longest);
   $("scale").style.width = `${length * metre}px`;
@@ -368,9 +367,15 @@ function titleOf(name) {
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 // Of categories the codes; those of values stand for no categories.
-const readLayer = (layer) => ({
-  ...layer, codes: layer.labels && array(layer.codes), labels: layer.labels && layer.labels.map((label) => inWords(layer.name, label)),
-});
+function readLayer(layer) {
+  if (layer.labels) return { ...layer, codes: array(layer.codes), labels: layer.labels.map((label) => inWords(layer.name, label)) };
+  if (!layer.codes || layer.values.count > 2) return { ...layer, codes: undefined };
+  // Two numbers, such as −1 and 1, are categories.
+  const codes = array(layer.codes);
+  const labels = Array.from(array(layer.values), (value) => `${written(value)}${layer.unit ? ` ${layer.unit}` : ""}`);
+  const counts = labels.map((_, code) => codes.filter((each) => each === code).length);
+  return { ...layer, codes, labels, counts, get colors() { return [labels.map((_, i) => hueNow(i))]; } };
+}
 
 // The word for a code of a molecule's features.
 const inWords = (name, code) => (header.bonds && WORDS[name] ? WORDS[name][code] ?? "other" : code);
@@ -418,12 +423,13 @@ function describe(node) {
   const docs = Object.entries(header.docs || {}).filter(([name, doc]) => doc && columns.has(`${name} 0`)).map(([name, doc]) => `${name}: ${doc}.`);
   if (zeros && !text) docs.unshift(`${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`);
   $("left-out").textContent = docs.join(" ");
+  const told = (made) => layers.filter(({ name }) => isMade(name) === made && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), made]);
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
     ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
-    ...layers.filter(({ name }) => !isMade(name) && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), false]),
+    ...told(false),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
-    ...layers.filter(({ name }) => isMade(name) && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), true]),
+    ...told(true),
   ].map(([name, textContent, zero]) =>
     element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: titleOf(name) }), element("td", { textContent, title: exact(name) })),
   );
@@ -461,8 +467,10 @@ function colorBy(layer) {
   Object.assign(state, { layer, panes, degree, mean: x.reduce((sum, _, node) => sum + degree(node), 0) / x.length });
   startLegend(layer);
   tell();
-  const middle = () => nearestNode(x, y, 0, 0, 1e8, (node) => influence[0].place.has(node));
-  if (layer.levels && state.node < 0) hold((state.given = middle()));
+  const parts = partsOf(header.explore.split);
+  const isJudged = (node) => influence[0].place.has(node) && (!parts || parts.codes[node] === 2);
+  const middle = () => nearestNode(x, y, 0, 0, 1e8, isJudged);
+  if (layer.levels && state.node < 0) hold((state.given = middle() < 0 ? knownNear(0) : middle()));
   else if (layer.levels ? !influence[0].place.has(state.node) : state.node >= 0 && state.node === state.given) {
     hold(layer.levels ? state.node : -1); // what nobody asked for is let go of with its map
   } else updateLooks();

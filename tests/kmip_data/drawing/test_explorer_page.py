@@ -17,7 +17,7 @@ from kmip_data.drawing.explorer_page import (
     Influence,
     write_explorer_page,
 )
-from kmip_data.drawing.maps import city_layers, dense_area
+from kmip_data.drawing.maps import dense_area
 from kmip_data.drawing.page_graph import city_graph
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -151,8 +151,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert page["node"] == NODE
     assert np.float32(page["path"]["length"]) == city.eccentricity[NODE]
     assert f"{page['ball']:,} intersections within 16 hops" in page["story"]
-    assert f"Class {city.classes[NODE]}: " in page["story"]
-    assert f", predicted {answer.classes[NODE]}: " in page["story"]
+    assert f"True class {city.classes[NODE]} (" in page["story"]
+    assert f"; predicted {answer.classes[NODE]}, " in page["story"]
     assert "That is the eccentricity" in page["story"]
     layer = answer.attention_layers[1]
     wanted = {
@@ -205,7 +205,7 @@ def test_a_key_selects_the_centre_and_a_failed_search_is_handled(build, city, tm
         size=(500, 800),
     )
     assert shown[1:3] == ["There is no such intersection.", True]
-    assert shown[3].startswith(f"Class {city.classes[shown[0]]}: ")
+    assert shown[3].startswith(f"True class {city.classes[shown[0]]} (")
 
 
 def test_names_from_outside_are_text(build, answer, tmp_path):
@@ -236,7 +236,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
         return [document.images.length, document.getElementById("column").value, ...texts];""",
         tmp_path,
     )
-    texts = [f"Class yes\nPredicted: {HOSTILE}: wrong", f"Run {HOSTILE}", HOSTILE]
+    texts = [f"Class yes\nPredicted {HOSTILE}, wrong", f"Run {HOSTILE}", HOSTILE]
     assert shown == [0, HOSTILE, *texts]
 
 
@@ -297,7 +297,9 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
     assert page["colors"] > 50, "streets, arcs and texts"
     assert page["file"].endswith("-attention.png")
     assert page["whole"].endswith("on a logarithmic scale")
-    low, high, count = re.match(r"(\S+) to (\S+): (\S+) of", page["brushed"][0]).groups()
+    low, high, count = re.match(
+        r"(\S+) × even to (\S+) × even: (\S+) of", page["brushed"][0]
+    ).groups()
     assert 0 < float(low) < float(high)
     assert 0 < int(count.replace(",", "")) < len(answer.nodes)
     assert (page["cleared"], page["node"]) == ([0, NODE], -1), "first the brush, then the node"
@@ -374,8 +376,7 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
-    label = city_layers(city)[0].labels[city.classes[NODE]].removeprefix("class ")
-    name = f"intersection {NODE}, class {label}; "
+    name = f"intersection {NODE} is "
     assert view["titles"][0].split("\n") == [
         "gcn", f"{name}reached by {reached} of {count:,} intersections, up to 1 hop away",
     ]  # fmt: skip
@@ -387,7 +388,7 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     assert (view["held"], view["apart"], view["panes"]) == (2000, True, 1)
 
 
-def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, answer, tmp_path):
+def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, city, answer, tmp_path):
     answers = {"gcn/first": "9.35 ± 0.65", "gps-kmip/mine": "9.99"}
     curves = [
         {
@@ -404,8 +405,9 @@ def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, answer, t
         """return ["h1", "#score"].map((name) => document.querySelector(name).textContent);""",
         tmp_path,
     )
-    score = "gcn 9.3 %, gps-kmip 10.0 % accuracy on test (constant answer 9.0 %)"
-    assert shown == [build.card.name, score]
+    size = f"{(city.splits[answer.split] == 2).sum():,} intersections of split {answer.split}"
+    score = f"gcn 9.3 %, gps-kmip 10.0 % accuracy on test, {size}"
+    assert shown == [build.card.name, f"{score} (constant answer 9.0\u00a0%)"]
     header, _ = read_page(page)
     assert "Helsinki" in header["about"]
     (error,) = (layer for layer in header["layers"] if layer["name"] == "error")
@@ -452,5 +454,5 @@ def test_two_runs_are_compared_node_by_node(build, city, answer, tmp_path):
     assert shown["names"] == shown["errors"] == ["gcn", "gps-kmip"]
     assert shown["keys"] == ["Keys that k-MIP heads chose, gps-kmip"], "the first run has none"
     assert shown["cells"] == 200
-    assert f"gcn predicts {guess[NODE]}: " in shown["story"][0]
-    assert f"gps-kmip predicts {answer.classes[NODE]}: " in shown["story"][0]
+    assert f"gcn predicts {guess[NODE]}, " in shown["story"][0]
+    assert f"gps-kmip predicts {answer.classes[NODE]}, " in shown["story"][0]

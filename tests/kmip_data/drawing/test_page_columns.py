@@ -276,7 +276,7 @@ def test_a_browser_shows_columns_with_names_of_layers(tmp_path):
                  story: document.getElementById("story").textContent };""",
         tmp_path,
     )
-    assert shown["story"].startswith("Target 0.429, predicted 0.571: off by 0.143.")
+    assert shown["story"].startswith("True target 0.429; predicted 0.571: off by 0.143.")
     rows = shown["rows"]
     values = [rows[name] for name in ("column target", "column prediction", "column attention")]
     assert values == [1003, 2003, 3003]
