@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 def asset_text(package: str, name: str) -> str:
-    """Return the text of a script or style sheet without indentation, a tenth of its bytes."""
-    text = (files(package) / "assets" / name).read_text("utf-8").rstrip()
-    return re.sub(r"\n +", "\n", text)
+    """Return the text of a script or style sheet, without indentation."""
+    return re.sub(r"\n +", "\n", _read_asset(package, name))
+
+
+def _read_asset(package: str, name: str) -> str:
+    return (files(package) / "assets" / name).read_text("utf-8").rstrip()
 
 
 @functools.cache
@@ -33,4 +36,4 @@ def page_template(package: str, name: str, *filters: Callable[..., str]) -> Temp
         autoescape=name.endswith(".html"),
     )
     environment.filters |= {function.__name__.strip("_"): function for function in filters}
-    return environment.from_string(asset_text(package, name))
+    return environment.from_string(_read_asset(package, name))

@@ -281,7 +281,7 @@ function readSymbols() {
     return !degreeOf(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
   });
   const widest = Math.max(...texts.map((text) => pen.measureText(text).width / 100));
-  const size = (LETTER * Math.hypot(widest, 0.73)) / INSIDE; // capitals are 0.73 of a font's size high
+  const size = Math.max(1, (LETTER * Math.hypot(widest, 0.73)) / INSIDE); // capitals are 0.73 of a font's size high
   return texts.map((text) => ({ text, size: text ? size : BARE }));
 }
 
