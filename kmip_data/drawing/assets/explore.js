@@ -3,9 +3,9 @@
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
-const LETTER = 0.41; // font size of symbols, of a node's diameter
+const LETTER = 0.4; // font size of symbols, of a node's diameter
 const LEAST_LETTER = 11; // CSS pixels
-const INSIDE = 0.58; // of a node's diameter that its symbol takes at most: the rim is from 0.7
+const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
 const BARE = 0.75; // size of an atom without a symbol
 const PLACE = ["longitude [°]", "latitude [°]"]; // columns of a city
 let graph, chosen;

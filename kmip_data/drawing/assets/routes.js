@@ -3,6 +3,7 @@
 
 const CLEAR = 0.4; // of the least distance of nodes in a layer: what an edge keeps from them
 const STUB = 0.45; // of the distance of rows of a lattice
+let inRow = Infinity; // least distance of nodes in a layer
 const bends = { x: [], y: [] }; // places of the points of such edges, numbered behind the nodes
 
 const pointX = (point) => (point < x.length ? x[point] : bends.x[point - x.length]);
@@ -25,12 +26,11 @@ function addPoint(across, up) {
 function routesBetweenLayers() {
   const layers = new Map(); // x of the nodes of a layer by its y, both in order
   for (let node = 0; node < x.length; node++) layers.set(y[node], [...(layers.get(y[node]) || []), x[node]]);
-  let least = Infinity;
   for (const row of layers.values()) {
     row.sort((a, b) => a - b);
-    for (let i = 1; i < row.length; i++) least = Math.min(least, row[i] - row[i - 1]);
+    for (let i = 1; i < row.length; i++) inRow = Math.min(inRow, row[i] - row[i - 1]);
   }
-  const clear = CLEAR * (least < Infinity ? least : 1);
+  const clear = CLEAR * (inRow < Infinity ? inRow : 1);
   const heights = [...layers.keys()].sort((a, b) => b - a);
 
   const routes = new Map();
