@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
-MAX_TYPICAL_NODES = 100  #: of a record that is drawn or explored by default, if there are such
+MAX_TYPICAL_NODES = 50  #: of a record that is drawn or explored by default, if there are such
 MAX_RECORDS = 16  #: records in one picture
 #: Memory per intersection of a map: 500 to read a city, 1,200 to draw it (measured on 10⁶), and a margin.
 BYTES_PER_NODE = 2_300
@@ -77,8 +77,9 @@ def command(
 
     Graphs stand next to each other, with nodes in the colours of their class or target, or else of
     their number of edges; legends count classes, and labels of all graphs. Superpixels are drawn over
-    their picture, and molecules by RDKit. A city is drawn as maps: by class and by split. In any
-    other large graph, positions are node numbers, and a sampled neighbourhood of each is drawn.
+    their picture, and molecules by RDKit. A city is drawn as maps: by class, and by split
+    if it is spatial. In any other large graph, positions are node numbers, and a sampled
+    neighbourhood of each is drawn.
     """
     if output is not None:
         from kmip_data.saving.image_files import image_suffix
@@ -122,6 +123,7 @@ def draw_build(
     from kmip_data.manifest import up_axis_name
     from kmip_data.reading.numpy_records import Records
     from kmip_data.runtime.memory import require_memory
+    from kmip_data.text import range_of_sizes
 
     card = build.card
     if is_city(card):
@@ -137,8 +139,13 @@ def draw_build(
             "a build of a part: --set bbox=",
         )
         city = read_city_map(build)
-        # Classes are ranges of the eccentricity, whose own map would look the same.
-        layers = [layer for layer in city_layers(city) if isinstance(layer, Categories)]
+        # Classes are ranges of the eccentricity, whose own map would look the same, and the parts
+        # of a random split have no places.
+        layers = [
+            layer
+            for layer in city_layers(city)
+            if isinstance(layer, Categories) and not layer.note.startswith("random")
+        ]
         draw_map(city, layers, path, card.about)
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
@@ -158,12 +165,13 @@ def draw_build(
     for number, record in enumerate(plottable_records):
         if record.key in pictures:
             plottable_records[number] = replace(record, picture=pictures[record.key])
+    most_drawn = max(len(record.pos) for record in plottable_records)
     plot_records(
         plottable_records if len(dataset) > 1 else [replace(plottable_records[0], key="")],
         path,
-        title=card.heading,
+        title=f"{card.name}{card.coverage_suffix}".replace(") (", "; "),
         footer="" if card.sources else card.credit,
-        summary=f"{card.about}{_sizes_of(dataset)}",
+        summary=f"{card.about}{range_of_sizes(dataset.nodes, most_drawn)}",
         class_names=dataset.card.class_names,
         up=up_axis_name(card.dataset),
         labels=label_distribution(dataset),
@@ -206,12 +214,6 @@ def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
     return np.asarray(getattr(dataset, column.attribute).numpy())
 
 
-def _sizes_of(dataset: ShardedDataset | Records) -> str:
-    """Return the range of the graphs' nodes as a sentence, if there are several sizes."""
-    least, most = int(min(dataset.nodes)), int(max(dataset.nodes))
-    return f" Graphs have {least:,} to {most:,} nodes." if least < most else ""
-
-
 def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
     """Return for each position a near one of about the median size, and of a class not yet shown.
 
@@ -223,7 +225,7 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
         return positions
     nodes = np.maximum(np.asarray(dataset.nodes), 1)
     size = min(np.median(nodes), MAX_TYPICAL_NODES)
-    distances = np.abs(np.log2(nodes / size)).round()
+    distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_TYPICAL_NODES)
     column = dataset.schema.y_column
     classes = np.arange(len(nodes))
     if column is not None and column.level == "graph" and column.num_classes and not column.shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -28,19 +29,19 @@ POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
-MAX_ARROWS = 300  #: with more edges, the counts alone say that they are directed
+MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
+MAX_BENT_EDGES = 300  #: more are straight and have no arrowheads
 DARK_GROUND, LIGHT_GROUND = "#41464e", "#f0f0f0"  #: behind light and dark colours of points
 MAX_FADE = 0.4  #: of the farthest points into the ground
-EDGE_ON_PICTURE = 0.6  #: points of width
-EDGE_PIECES = 24  #: of an edge, each black or white
-DARK = 0.4  #: lightness below which edges on a picture are white
+EDGES_ON_PICTURE = {"#000000": 1.0, "#ffd83d": 0.55}  #: points of width: yellow over black
 CELL_PIXELS = 300  #: width and height of a picture of cells
-BORDER = 0.25  #: inches around the positions
+BORDER = 0.04  #: around the positions, relative to the width of a panel
 #: Right, left, above and below a point, then at its corners.
 NAME_SIDES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1], [-1, -1]])
 NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
-BENDS = (0.06, -0.06, 0.12, -0.12, 0.2, -0.2)  #: of arrows, relative to their length
+BENDS = (0.06, -0.06, 0.12, -0.12, 0.2, -0.2, 0.3, -0.3)  #: of edges, relative to their length
 HEAD_SIZE = 4  #: points from the middle of an arrowhead to its sides and to its node
+BEND_COST = 3.0  #: of a bend, relative to a node or name that an edge would cross
 CURVE_POINTS = 33  #: of an arrow, at which it may enter a box
 
 
@@ -63,7 +64,12 @@ def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
 def has_arrows(record: PlottableRecord) -> bool:
     """True if edges are drawn as arrows: they are directed and few."""
     edges = record.edge_index.shape[1]
-    return record.is_directed and edges <= MAX_ARROWS and not record.is_picture
+    return record.is_directed and edges <= MAX_BENT_EDGES and not record.is_picture
+
+
+def has_edges(record: PlottableRecord) -> bool:
+    """True if edges are drawn: they are not too many."""
+    return len(record.edge_index[0]) <= MAX_EDGES[record.pos.shape[1]]
 
 
 def draw_formula(axes: Axes, record: PlottableRecord, bonds_across: float, size: F64) -> None:
@@ -79,21 +85,27 @@ def draw_formula(axes: Axes, record: PlottableRecord, bonds_across: float, size:
         axes.axis((-right, right, -top, top))
 
 
-def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, size: F64) -> None:
+def draw_graph(
+    axes: Axes, number: int, sheet: Sequence[tuple[PlottableRecord, F64]], layer: Layer, size: F64
+) -> None:
     """Draw nodes in the colours of ``layer`` over edges, in a panel of a ``size`` (2,) in inches.
 
-    ``places`` (N, 3) are those of :func:`plane_positions`.
+    The record and its :func:`plane_positions` (N, 3) are the ``number``-th of the ``sheet``,
+    where panels have this size, and nodes one size.
     """
     from matplotlib.colors import to_rgb
 
+    record, places = sheet[number]
     style = current_style()
     is_own = layer is record.own_colors
     is_cloud = record.pos.shape[1] == 3
-    points_per_unit = set_limits(axes, places[:, :2], size)
+    set_limits(axes, places[:, :2], size)
     colors = node_colors(layer, len(places))
-    areas = _node_areas(record, points_per_unit, size)
-    is_plain = is_cloud | (areas < MIN_OUTLINED_AREA)
-    outlines = np.where(is_plain, "none", style.background_color)
+    areas = np.full(len(places), min(_node_area(*other, size) for other in sheet))
+    if record.position_source.startswith(SPRINGS):  # hubs are larger
+        degrees = np.sum(record.degrees(), axis=0)
+        areas *= (degrees / max(1, degrees.mean())).clip(*GROWTH)
+    outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
     if record.is_picture:
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
     if is_own and record.is_picture:
@@ -113,7 +125,7 @@ def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, s
     order = np.argsort(places[:, 2], kind="stable")
     pos = places[order, :2]
     boxes = _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
-    if record.edge_index.size and not (is_own and is_cloud):  # edges would hide a surface
+    if record.edge_index.size and has_edges(record):
         _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2, boxes)
     markers: dict[str, Any] = {"o": slice(None)}
     if record.flags is not None:
@@ -131,21 +143,20 @@ def draw_graph(axes: Axes, record: PlottableRecord, layer: Layer, places: F64, s
         )
 
 
-def set_limits(axes: Axes, pos: F64, size: F64) -> float:
-    """Fit positions (N, 2) into a panel of a ``size`` (2,) in inches; return the points of a unit."""
+def set_limits(axes: Axes, pos: F64, size: F64) -> None:
+    """Fit positions (N, 2) into a panel of a ``size`` (2,) in inches."""
     axes.set_axis_off()
     corners = pos if len(pos) else np.zeros((1, 2))
     low = corners.min(axis=0)
     high = corners.max(axis=0)
-    inches_per_unit = float(((size - 2 * BORDER) / np.maximum(high - low, 1e-6)).min())
+    inches_per_unit = ((size - 2 * BORDER * size[0]) / np.maximum(high - low, 1e-6)).min()
     left, bottom = (low + high - size / inches_per_unit) / 2
     right, top = (low + high + size / inches_per_unit) / 2
     axes.axis((left, right, bottom, top))
-    return 72 * inches_per_unit
 
 
-def _node_areas(record: PlottableRecord, points_per_unit: float, size: F64) -> F64:
-    """Return the square points of each node, (N,): hubs are larger where positions come from edges."""
+def _node_area(record: PlottableRecord, places: F64, size: F64) -> float:
+    """Return the square points of most nodes of a graph in a panel of a ``size`` (2,) in inches."""
     covered = COVERED
     if record.pos.shape[1] == 3:
         covered = COVERED_BY_CLOUD
@@ -154,11 +165,9 @@ def _node_areas(record: PlottableRecord, points_per_unit: float, size: F64) -> F
     nodes = len(record.pos)
     area = np.clip(covered * 72**2 * np.prod(size) / max(1, nodes), *POINT_AREAS)
     if record.position_source.startswith(LAYERS):  # nodes of a layer are one apart
-        area = min(area, (0.75 * points_per_unit) ** 2)
-    if not record.position_source.startswith(SPRINGS):
-        return np.full(nodes, area)
-    degrees = np.sum(record.degrees(), axis=0)
-    return np.asarray(area * (degrees / max(1, degrees.mean())).clip(*GROWTH))
+        points_per_unit = 72 * size[0] / (np.ptp(places[:, 0]) + 2)
+        area = min(area, (0.7 * points_per_unit) ** 2)
+    return float(area)
 
 
 def _add_edges(
@@ -172,7 +181,7 @@ def _add_edges(
 ) -> None:
     """Draw edges within a class in its colour and others grey; few directed ones are arrows.
 
-    Arrows bend around the ``boxes`` (B, 4) of nodes and names, in pixels.
+    Few edges bend around the ``boxes`` (B, 4) of nodes and names, in pixels.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
@@ -180,7 +189,7 @@ def _add_edges(
 
     edges = record.edge_index[:, record.edge_index[0] != record.edge_index[1]]
     if not has_arrows(record):
-        edges = record.sample_edges()[0]
+        edges = record.edge_index[:, record.first_edges()]
     count = edges.shape[1]
     strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
     width = min(strength, np.median(radius) / 2)
@@ -190,57 +199,54 @@ def _add_edges(
         shades[is_within, :3] = colors[edges[0, is_within], :3]
         shades[:, 3] *= 0.7
 
-    if not has_arrows(record):
+    is_lattice = record.position_source.startswith(LATTICE)
+    if not has_arrows(record) and (count > MAX_BENT_EDGES or is_lattice or record.is_picture):
         segments = pos[edges.T]
-        if record.position_source.startswith(LATTICE):
+        if is_lattice:
             segments = stubs_beyond_borders(segments)
+        lines: dict[Any, float] = {tuple(map(tuple, shades)): width}
         if layer is record.own_colors and record.is_picture:
-            segments, shades = _pieces_on_picture(record, segments)
-            width = EDGE_ON_PICTURE
-        axes.add_collection(
-            LineCollection([*segments], colors=shades, linewidths=width, clip_on=False)
-        )
+            lines = EDGES_ON_PICTURE
+        for colors_of_lines, line_width in lines.items():
+            axes.add_collection(
+                LineCollection(
+                    [*segments], colors=colors_of_lines, linewidths=line_width, clip_on=False
+                )
+            )
         return
+    bends: tuple[float, ...] = (0.0, *BENDS)
+    style = "-"
+    if has_arrows(record):
+        bends = bends[1:]
+        style = "-|>"
     pixels = axes.transData.transform(pos)
     for (source, target), shade in zip(edges.T, shades, strict=True):
         arrow = FancyArrowPatch(
             pos[source],
             pos[target],
-            arrowstyle="-|>",
-            connectionstyle=_free_bend(pixels[source], pixels[target], boxes),
+            arrowstyle=style,
+            connectionstyle=_free_bend(pixels[source], pixels[target], boxes, bends),
             mutation_scale=1.2 * radius[target] + 2,
             shrinkA=0,
-            shrinkB=radius[target],
+            shrinkB=radius[target] * has_arrows(record),
             linewidth=width,
             color=shade,
         )
         axes.add_patch(arrow)
 
 
-def _pieces_on_picture(record: PlottableRecord, segments: F64) -> tuple[F64, F64]:
-    """Cut edges (E, 2, 2) into pieces (P, 2, 2), black or, in dark cells, white (P, 3)."""
-    from scipy.spatial import KDTree
-
-    steps = np.linspace(0, 1, EDGE_PIECES + 1)[:, None]
-    points = segments[:, :1] + steps * (segments[:, 1:] - segments[:, :1])
-    pieces = np.stack([points[:, :-1], points[:, 1:]], axis=2).reshape(-1, 2, 2)
-    cells = KDTree(record.pos).query(pieces.mean(axis=1))[1]
-    lightness = node_colors(record.own_colors, len(record.pos))[cells, :3].mean(axis=1)
-    return pieces, np.tile((lightness < DARK)[:, None], 3).astype(np.float64)
-
-
-def _free_bend(start: F64, end: F64, boxes: Array) -> str:
-    """Return the slightest bend between two places (2,) that touches the fewest ``boxes`` (B, 4)."""
+def _free_bend(start: F64, end: F64, boxes: Array, bends: Sequence[float]) -> str:
+    """Return a slight bend between two places (2,) that touches few ``boxes`` (B, 4)."""
     from matplotlib.bezier import BezierSegment
 
     across, up = end - start
-    touched = []
-    for bend in BENDS:
+    costs = []
+    for bend in bends:
         corner = (start + end) / 2 + bend * np.array([up, -across])  # as matplotlib bends arrows
         curve = BezierSegment([start, corner, end])(np.linspace(0, 1, CURVE_POINTS))[:, None]
         is_inside = (curve >= boxes[:, :2]) & (curve <= boxes[:, 2:])
-        touched.append(is_inside.all(axis=2).any(axis=0).sum())
-    return f"arc3,rad={BENDS[np.argmin(touched)]}"
+        costs.append(is_inside.all(axis=2).any(axis=0).sum() + BEND_COST * abs(bend))
+    return f"arc3,rad={bends[int(np.argmin(costs))]}"
 
 
 def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
@@ -287,7 +293,7 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=NOTE_FONT_SIZE,
-            path_effects=[withStroke(linewidth=2, foreground=current_style().background_color)],
+            path_effects=[withStroke(linewidth=1, foreground=current_style().background_color)],
             ha="center",
             va="center",
             zorder=4,

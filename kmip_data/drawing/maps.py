@@ -179,7 +179,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
 
     def draw(axes: Axes, layer: Categories, size: F64) -> None:
         set_limits(axes, np.array([low, high]), size)
-        area = float(np.clip(0.08 * 72**2 * np.prod(size) / len(city.position), 0.5, 4))
+        area = float(np.clip(0.08 * 72**2 * np.prod(size) / len(city.position), 0.5, 9))
         for code, is_dashed in product(range(len(layer.labels)), (False, True)):
             shown = halves[:, (layer.codes[halves[0]] == code) & (is_bent == is_dashed)]
             line = edge_line_with_gaps(places, shown)
@@ -194,7 +194,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         Cell(
             layer.name,
             layer.note,
-            [partial(draw, layer=layer)],
+            {"": partial(draw, layer=layer)},
             [class_legend("intersections", layer)],
             (1.0, up / across),
         )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,11 @@ import numpy as np
 
 from kmip_data.arrays import F64
 from kmip_data.drawing.graph_panels import (
+    BORDER,
     draw_formula,
     draw_graph,
     has_arrows,
+    has_edges,
     plane_positions,
 )
 from kmip_data.drawing.layers import Layer, Scale
@@ -41,9 +42,8 @@ from kmip_data.drawing.style import (
 from kmip_data.saving.image_files import save_figure
 from kmip_data.text import class_name, count_with_noun, shorten_middle
 
-PAGE_WIDTH = 15.4  #: inches, at most
-PAGE_HEIGHT = 7.8  #: inches of graphs, at most
-MIN_CELL_WIDTH = 2.2  #: inches
+PAGE_SIZE = 9.6  #: inches of a page's width, and of the height of its graphs, at most
+MIN_CELL_WIDTH = 1.6  #: inches
 MIN_PAGE_WIDTH = 5.0  #: inches, for texts
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
@@ -89,14 +89,18 @@ def plot_records(
         sizes = extents / BOND_LENGTH + BOND_MARGINS
         max_unit = MAX_BOND
     else:
-        shape = np.clip((extents[:, 1] / np.maximum(extents[:, 0], 1e-6)).max(), *SHAPES)
+        shape = (extents[:, 1] / np.maximum(extents[:, 0], 1e-6)).max()
+        shape = np.clip(2 * BORDER + (1 - 2 * BORDER) * shape, *SHAPES)
         sizes = np.tile([1.0, shape], (len(records), 1))
     cells = []
     for number, record in enumerate(records):
-        panels = [partial(draw_formula, record=record, bonds_across=sizes[number, 0])]
+        panels = {"": partial(draw_formula, record=record, bonds_across=sizes[number, 0])}
         if not record.is_formula:
-            draw = partial(draw_graph, record=record, places=places[number])
-            panels = [partial(draw, layer=layer) for layer in layers[number]]
+            draw = partial(draw_graph, number=number, sheet=[*zip(records, places, strict=True)])
+            views = layers[number]
+            panels = {
+                f"by {layer.name}" * (len(views) > 1): partial(draw, layer=layer) for layer in views
+            }
         cells.append(Cell(*_texts_of(record), panels, legends[number], sizes[number]))
     draw_cells(
         cells,
@@ -158,7 +162,7 @@ def _legends_of(
 def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     """Return the label of a record as a headline, and its name and numbers of nodes and edges.
 
-    Without a label, or with several targets, which have a legend, its group is the headline.
+    Without a label, or with several targets, which have a legend, the name is the headline.
     """
     noun = "node" if record.bonds is None else "atom"
     counts = f"{count_with_noun(len(record.pos), noun)}, {record.edge_text}"
@@ -166,12 +170,11 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"
     label = record.label.replace("\n", ", ")
-    name = shorten_middle(record.key)
     if not label or "  " in label:
-        label, _, name = record.key.rpartition("/")
-    elif kind := record.label_name or "class" * label.isdigit():
+        return record.key.replace("_", " "), counts
+    if kind := record.label_name or "class" * label.isdigit():
         label = f"{kind}: {label}"
-    return (label.replace("_", " "), f"{name} · {counts}") if label else (name, counts)
+    return label.replace("_", " "), f"{shorten_middle(record.key)} · {counts}"
 
 
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:
@@ -182,39 +185,32 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     facts = [", or ".join(filter(None, origins))]
     if any(origin.startswith(SPRINGS) for origin in origins):
         facts.append("larger nodes have more edges")
-    if len(layers[0]) > 1:
-        facts.append("each graph in its own colours and by class")
-    ends = [record.y[record.edge_index] for record in records if record.y is not None]
+    with_edges = [record for record in records if has_edges(record)]
+    if not with_edges:
+        facts.append("edges are not drawn")
+    ends = [record.y[record.edge_index] for record in with_edges if record.y is not None]
     joining = [100 * np.mean(sources != targets) for sources, targets in ends if len(sources)]
     if joining and max(joining) > 0 and min(joining) < 100:
-        facts.append(f"{_span(joining)} % of edges join two classes and are grey")
+        ends_of_range = [f"{share:.3g}" for share in (min(joining), max(joining))]
+        share = " to ".join(dict.fromkeys(ends_of_range))
+        facts.append(f"{share} % of edges join two classes and are grey")
     if records[0].is_picture:
         facts.append("each cell is a node")
-    directed = [record for record in records if record.is_directed]
+    directed = [record for record in with_edges if record.is_directed]
     if directed:
-        headless = ", without heads where they are many" * (not all(map(has_arrows, directed)))
+        headless = ", arrowheads are not drawn" * (not all(map(has_arrows, directed)))
         facts.append(f"edges are directed{headless}")
     if records[0].flags is not None:
         facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
-    if records[0].ids:
-        facts.append("nodes have names where there is room")
-    steps = [record.sample_edges()[1] for record in records]
-    if max(steps) > 1:
-        facts.append(f"one of {_span(steps)} edges is drawn")
     layer = layers[0][-1]
     if isinstance(layer, Scale):
+        if layer.note:
+            facts.append(f"{layer.name}: {layer.note}")
         missing = layer.limits.missing
-        if layer.limits.open_ends != "neither":
-            facts.append("bars at the ends hold the values beyond")
         if missing:
             facts.append(f"{count_with_noun(missing, 'node')} without a target are grey")
     notes = "; ".join(filter(None, facts))
     return f"{notes[0].upper()}{notes[1:]}." if notes else ""
-
-
-def _span(values: Sequence[float]) -> str:
-    """Return the smallest and the largest value as text."""
-    return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
 
 
 # --- The page -------------------------------------------------------------------------------------
@@ -226,7 +222,7 @@ class Cell:
 
     name: str
     facts: str
-    panels: Sequence[Callable[..., None]]  #: draw into axes of a ``size`` (2,) in inches
+    panels: Mapping[str, Callable[..., None]]  #: draw into axes of a ``size`` (2,) in inches
     legends: Sequence[Legend]
     size: tuple[float, float] | F64  #: width and height of a panel, in a unit of all cells
 
@@ -256,7 +252,7 @@ def draw_cells(
         if not cells[0].name:
             summary = f"{summary} {cells[0].facts}.".lstrip()
             cells = [replace(cells[0], facts="")]
-    scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_WIDTH)
+    scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_SIZE)
     sizes = np.array([cell.size for cell in cells])
     views = len(cells[0].panels)
     columns, unit = _arrange(sizes * (views, 1), scale, max_unit)
@@ -273,10 +269,11 @@ def draw_cells(
     introduction = _wrap(summary, page_width, NOTE_LETTERS)
     foot = _wrap(footer, page_width, NOTE_LETTERS)
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
+    top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
     below = np.zeros(len(cells))
     for number, cell in enumerate(cells):
         below[number] = line * sum(legend.height(widths[number]) for legend in cell.legends)
-    heights = [above + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
+    heights = [top_of_panels + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     bottom = top + sum(heights)
@@ -304,11 +301,12 @@ def draw_cells(
             _write(page, left, top, name, fontweight="bold")
             _write(page, left, top + above - line * TITLE_LINES, facts, **note)
             start = left + (width - views * panels[number, 0]) / 2
-            for view, draw in enumerate(cell.panels):
+            for view, (name_of_view, draw) in enumerate(cell.panels.items()):
                 right = start + view * panels[number, 0]
                 size = panels[number] - VIEW_GAP
-                draw(_add_panel(page, right, top + above, *size), size=size)
-            legend_top = top + above + max(panels[row, 1])
+                _write(page, right, top + above, name_of_view, **note)
+                draw(_add_panel(page, right, top + top_of_panels, *size), size=size)
+            legend_top = top + top_of_panels + max(panels[row, 1])
             _add_legends(page, left, legend_top, width, line, cell.legends)
             left += width + GAP
         top += row_height
@@ -317,15 +315,14 @@ def draw_cells(
 
 def _arrange(sizes: F64, scale: float, max_unit: float) -> tuple[int, float]:
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
-    page_height = math.sqrt(scale) * PAGE_HEIGHT
     arranged = []
     for columns in range(1, len(sizes) + 1):
         rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
         width = max(row[:, 0].sum() for row in rows)
         height = sum(row[:, 1].max() for row in rows)
-        room = scale * PAGE_WIDTH - GAP * (columns - 1)
-        unit = min(room / width, page_height / height, max_unit)
-        worth = round(unit * sizes[:, 0].mean() / len(rows) ** 0.3, 1)  # one row is one glance
+        room = scale * PAGE_SIZE - GAP * (columns - 1)
+        unit = min(room / width, scale * PAGE_SIZE / height, max_unit)
+        worth = round(unit * sizes[:, 0].mean() / len(rows) ** 0.7, 1)  # one row is one glance
         arranged.append((worth, -len(rows) * columns, columns, unit))
     return max(arranged)[2:]
 

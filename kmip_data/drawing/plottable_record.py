@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-MAX_EDGES = 20_000  #: with more, only every second, third … is drawn
 BY_RDKIT = "drawn by RDKit"
 
 
@@ -123,12 +122,6 @@ class PlottableRecord:
         low, high = np.sort(self.edge_index, axis=0)
         first: I64 = np.unique(low * len(self.pos) + high, return_index=True)[1]
         return np.asarray(first[(low != high)[first]])
-
-    def sample_edges(self) -> tuple[I64, int]:
-        """Return one edge (2, E') of each pair of nodes, or of every second, third … pair, and the step."""
-        first = self.first_edges()
-        step = -(-len(first) // MAX_EDGES) or 1
-        return self.edge_index[:, first[::step]], step
 
 
 def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:

@@ -18,16 +18,16 @@ from kmip_data.drawing.style import (
     Axes,
     current_style,
     diverging_colors,
-    label_plain_ticks,
     sequential_colors,
 )
-from kmip_data.text import count_with_noun, number_text, shorten_middle
+from kmip_data.text import number_text, shorten_middle
 
 NOTE_LETTERS = 1.26  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
 BAR_LETTERS = 15  #: width of a bar and its number in letters
-VALUE_BINS = 20  #: bars of a histogram
+VALUE_BINS = 14  #: bars of a histogram
+WHOLE_BINS = 8  #: bars of whole numbers, at most
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
 
@@ -121,12 +121,14 @@ def _bar_legend(
             axes.text(left[number], row[number], shorten_middle(shown[number], letters), **style)
             for number in range(count)
         ]
-        longest_name = max(text.get_window_extent().width for text in texts)
-        start = left + longest_name / axes.get_window_extent().width * columns + 0.03
-        lengths = (0.8 - start[0]) * counts[:count] / longest
+        unit = columns / axes.get_window_extent().width
+        start = left + unit * max(text.get_window_extent().width for text in texts) + 0.03
+        ends = [axes.text(0, row[number], numbers[number], **style) for number in range(count)]
+        end = 0.9 - unit * max(text.get_window_extent().width for text in ends)
+        lengths = (end - start[0]) * counts[:count] / longest
         axes.barh(row, lengths, height=0.7, left=start, color=colors[:count])
-        for number, end in enumerate(start + lengths + 0.02):
-            axes.text(end, row[number], numbers[number], **style)
+        for number, place in enumerate(start + lengths + 0.02):
+            ends[number].set_x(place)
 
     return Legend(heading, draw, shown)
 
@@ -135,54 +137,48 @@ def value_legend(layer: Scale) -> Legend:
     """Return a histogram of the nodes' values in their colours."""
     own = limits_of_scale(layer.values)
     heading = f"nodes by {layer.label}, {_written(own.least)} to {_written(own.most)}"
-    heading += ", log scale" * layer.limits.is_log
     return Legend(heading, partial(_draw_histogram, layer=layer))
 
 
 def _written(value: float) -> str:
-    return f"{value:.3g}".replace("-", "−")
+    return (PLAIN_NUMBER if value % 1 == 0 else "{x:.3g}").format(x=value).replace("-", "−")
 
 
 def _draw_histogram(axes: Axes, layer: Scale) -> None:
-    """Draw the share of nodes by value over all colours; bars at open ends have what lies beyond."""
+    """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond."""
     limits = layer.limits
     mappable = _scalar_mappable(limits)
-    ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, VALUE_BINS + 1)))
-    finite = layer.values[np.isfinite(layer.values)].clip(limits.low, limits.high)
-    is_whole = limits.low == limits.high or not (finite % 1).any()
+    finite = layer.values[np.isfinite(layer.values)]
+    is_whole = limits.low == limits.high or bool((finite % 1 == 0).all())
+    bins = WHOLE_BINS if is_whole else VALUE_BINS
+    ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, bins + 1)))
     if is_whole:  # a bar for each number, or for several
-        ends = np.unique(np.rint(np.append(ends, limits.high + 1) - limits.low)) + limits.low
-    counts, _ = np.histogram(finite, ends)
-    strip = -0.12 * max(1, counts.max())
-    middles = ends[:-1] if is_whole else (ends[1:] + ends[:-1]) / 2
-    colors = mappable.to_rgba(middles.clip(limits.low, limits.high))
-    for heights, bottom in ((counts, 0), (strip, strip / 2)):
-        axes.bar(ends[:-1], heights, np.diff(ends), bottom, align="edge", color=colors)
-    most = counts.max()
-    top = middles[counts.argmax()]
-    side = "left" if mappable.norm(top) < 0.5 else "right"
-    axes.text(
-        top, most, count_with_noun(int(most), "node"), ha=side, va="bottom", fontsize=NOTE_FONT_SIZE
-    )
-    axes.set(
-        xlim=ends[[0, -1]],
-        ylim=(strip, 1.35 * max(1, most)),
-        yticks=[],
-        xscale="log" if limits.is_log else "linear",
-    )
+        ends = np.unique(np.rint(np.append(ends[:-1], limits.high + 1) - limits.low)) + limits.low
+    counts, _ = np.histogram(finite.clip(limits.low, limits.high), ends)
+
+    most = max(1, int(counts.max()))
+    colors = mappable.to_rgba((ends[1:] + ends[:-1] - is_whole) / 2)
+    bars = axes.bar(range(len(counts)), counts, 0.94, color=colors)
+    texts = [
+        f"{count:,}" * (count == most or (is_whole and count > 0)) for count in counts.tolist()
+    ]
+    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
+    axes.set(yticks=[], ylim=(0, 1.35 * most), xlim=(-0.5, max(4, len(counts)) - 0.5))
     axes.spines[:].set_visible(False)
-    label_plain_ticks(axes.xaxis)
-    # Open ends have ticks of their own; others keep away from them.
-    labels = {}
+    if is_whole:
+        numbers = np.column_stack([ends[:-1], ends[1:] - 1])
+        names = ["–".join(dict.fromkeys(map(_written, pair))) for pair in numbers]
+    else:
+        names = [_written(end) for end in ends[1:-1]]
     if limits.least < limits.low:
-        labels[ends[1]] = f"≤ {_written(ends[1])}"
+        names[0] = f"≤ {_written(ends[1] - is_whole)}"
     if limits.most > limits.high:
-        labels[ends[-2]] = f"≥ {_written(ends[-2])}"
-    taken = mappable.norm([*labels])
-    for tick in axes.get_xticks():
-        if ends[0] <= tick <= ends[-1] and (abs(taken - mappable.norm(tick)) > 0.12).all():
-            labels[tick] = PLAIN_NUMBER.format(x=tick).replace("-", "−")
-    axes.set_xticks([*labels], [*labels.values()])
+        names[-1] = f"≥ {_written(ends[-2])}"
+    bar_letters = axes.get_window_extent().width / axes.figure.dpi / np.ptp(axes.get_xlim())
+    bar_letters *= current_style().letters_per_inch * NOTE_LETTERS
+    step = -int(-(max(map(len, names)) + 2) // bar_letters)
+    ticks = np.arange(len(names)) + 0.5 * (not is_whole)
+    axes.set_xticks(ticks[::-step], names[::-step])
 
 
 def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch
 from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
-from kmip_data.drawing import pictures, plottable_record
+from kmip_data.drawing import pictures
 from kmip_data.drawing.graph_panels import MAX_NAMES
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.layouts import LEAF_DISTANCE, spring_layout
@@ -137,7 +137,7 @@ def test_columns_of_tables_are_positions_and_colours(tmp_path):
 
 
 def test_coloured_points_are_drawn_in_their_colours_and_by_class(monkeypatch, tmp_path):
-    cloud = random_record(1_000, edges=2_000)
+    cloud = random_record(1_000, edges=3_000)
     red = Categories("colour", np.zeros(1_000, np.uint8), ("red",), lambda: ["#ff0000"])
     page = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red)])
     classes, own, by_class = page.child_axes
@@ -146,9 +146,11 @@ def test_coloured_points_are_drawn_in_their_colours_and_by_class(monkeypatch, tm
     assert near.tolist() == [1, 0], "drawn last, over others"
     assert (reds[:-1] < 1).all()
     assert (greens <= far[1]).all(), "the farthest fades most into the ground"
-    assert len(own.collections) == 1, "edges would hide the points"
-    assert len(by_class.collections) == 2
-    assert "own colours and by class" in page.texts[1].get_text()
+    assert [len(own.collections), len(by_class.collections)] == [1, 1], (
+        "edges would hide the points"
+    )
+    assert {"by colour", "by class"} < set(texts_of(page))
+    assert page.texts[1].get_text() == "Edges are not drawn."
     assert len(classes.patches) == 3
 
 
@@ -161,17 +163,6 @@ def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_p
     assert picture.position_source == "layout computed from the edges"
     with pytest.raises(UsageError, match="30,000"):
         read_plottable_record(dataset, 1)
-
-
-def test_many_edges_are_drawn_as_a_fixed_subset(monkeypatch):
-    full = random_record(nodes=1_000, edges=10_000)
-    pairs = {frozenset((i, j)) for i, j in full.edge_index.T.tolist() if i != j}
-    for most, step in ((len(pairs), 1), (len(pairs) - 1, 2), (len(pairs) // 3, 4)):
-        monkeypatch.setattr(plottable_record, "MAX_EDGES", most)
-        some, drawn_step = full.sample_edges()
-        assert drawn_step == step
-        assert some.shape == (2, -(-len(pairs) // step))
-        assert {frozenset(pair) for pair in some.T.tolist()} <= pairs
 
 
 def test_every_kind_of_graph_gives_a_picture(tmp_path, subtests):
@@ -200,7 +191,7 @@ def test_few_records_stand_in_a_row_and_more_in_a_grid(monkeypatch, tmp_path):
         rows.append(len({round(box.y0) for box in boxes}))
         area = sum(np.prod(box.size) for box in boxes) / np.prod(page.get_window_extent().size)
         assert area > (0.45 if count > 6 else 0.55)
-    assert rows == [1, 1, 2, 3]
+    assert rows == [1, 1, 2, 4]
 
 
 def test_layout_is_reproducible_and_keeps_neighbours_near():
@@ -276,7 +267,7 @@ def molecule_record(smiles):
 
 def test_molecules_are_formulas_with_bonds_of_one_length(monkeypatch, tmp_path):
     """Bonds are equally long in all cells, and letters can be read; a chain lies across its cell."""
-    chain = molecule_record("N" + "CC(=O)N" * 30 + "C")
+    chain = molecule_record("N" + "CC(=O)N" * 15 + "C")
     width, height = np.ptp(chain.pos, axis=0)
     assert width > 3 * height
     page = page_of(monkeypatch, tmp_path, [chain, molecule_record("CCO")])
@@ -322,7 +313,8 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     is_grey = [tuple(color) == grey for color in dots.get_facecolors()]
     assert is_grey == (~np.isfinite(values[order])).tolist()
     assert "2 nodes without a target are grey" in page.texts[1].get_text()
-    assert histogram.get_xlim() == (1, 10), "of all records, with a bar for 9"
+    numbers = [label.get_text() for label in histogram.get_xticklabels()]
+    assert any(number.endswith("9") for number in numbers), "of all records"
     assert any(text.startswith("nodes by target [m], 1 to 3") for text in texts_of(page))
 
 
@@ -346,7 +338,8 @@ def test_few_directed_edges_are_arrows_and_degrees_have_a_legend_if_they_differ(
         one = PlottableRecord("a", np.eye(3)[:, :2], None, edges)
         page = page_of(monkeypatch, tmp_path, [one])
         graph = page.child_axes[-1]
-        heads = [each for each in graph.patches if isinstance(each, FancyArrowPatch)]
+        lines = [each for each in graph.patches if isinstance(each, FancyArrowPatch)]
+        heads = [line for line in lines if line.get_arrowstyle().fillend]
         assert len(heads) == arrows
         assert facts in texts_of(page)
         assert ("directed" in page.texts[1].get_text()) == bool(arrows)
@@ -358,10 +351,8 @@ def test_edges_within_a_class_have_its_colour(monkeypatch, tmp_path):
     record = PlottableRecord("a", np.eye(3)[:, :2], np.array([0, 0, 1]), np.array([[0, 1], [1, 2]]))
     both = replace(record, edge_index=np.hstack([record.edge_index, record.edge_index[::-1]]))
     page = page_of(monkeypatch, tmp_path, [both])
-    (lines,) = (
-        each for each in page.child_axes[-1].collections if isinstance(each, LineCollection)
-    )
-    blue, grey = (tuple(color[:3]) for color in lines.get_colors())
+    lines = [each for each in page.child_axes[-1].patches if isinstance(each, FancyArrowPatch)]
+    blue, grey = (line.get_edgecolor()[:3] for line in lines)
     assert blue == to_rgba(current_style().palette[0])[:3]
     assert grey == to_rgba(current_style().missing)[:3]
     assert "50 % of edges join two classes and are grey" in page.texts[1].get_text()
@@ -401,7 +392,8 @@ def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
         panel = page_of(monkeypatch, tmp_path, [record], labels=labels).child_axes[1]
         assert texts_of(panel) == texts
         lengths = np.array([bar.get_width() for bar in panel.patches])
-        np.testing.assert_allclose(lengths / (0.8 - panel.patches[0].get_x()), ranks)
+        longest = max(lengths[0] / ranks[0], 1e-6)
+        np.testing.assert_allclose(lengths / longest, ranks)
 
 
 def test_colours_of_degrees_are_equal_in_all_graphs_and_hubs_need_a_logarithm(
@@ -448,12 +440,10 @@ def test_superpixels_without_a_picture_are_cells_in_their_colours(monkeypatch, t
     picture = panel.images[0].get_array()
     shown = [picture[0, 0], picture[-1, 0], picture[0, -1], picture[-1, -1]]
     assert [to_hex(color) for color in shown] == hues, "rows go down"
-    lines, dots = panel.collections
+    casing, lines, dots = panel.collections
     assert {to_hex(color) for color in dots.get_facecolors()} == {"#ffffff"}
-    for piece, color in zip(lines.get_segments(), lines.get_colors(), strict=True):
-        cell = np.abs(corners - piece.mean(axis=0)).sum(axis=1).argmin()
-        is_dark = hues[cell] in {"#ff0000", "#00ff00", "#000080"}
-        assert to_hex(color) == ("#ffffff" if is_dark else "#000000"), "seen on its cell"
+    assert to_hex(casing.get_colors()[0]) == "#000000"
+    assert casing.get_linewidths() > lines.get_linewidths()
 
 
 @settings(max_examples=3, deadline=None)
