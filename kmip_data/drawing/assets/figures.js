@@ -10,7 +10,7 @@ function drawn(name, attributes, ...children) {
 }
 
 const named = (name) => layers.find((layer) => layer.name === name);
-const partsOf = (split) => layers.find(({ note, labels }) => note === split && labels && labels[0] === "train");
+const partsOf = (split) => split && layers.find(({ note, labels }) => note === split && labels && labels[0] === "train");
 
 // How often a run predicts each class for nodes of each true class, of the test part if the run was trained on this graph.
 function confusionOf(split, suffix) {
