@@ -56,6 +56,7 @@ LINE_HEIGHT = 1.4
 BASELINE = 0.75  #: distance from the top of a line
 HEADING_LINES = 1.7
 TITLE_LINES = 1.2
+KEY_LETTERS = 22  #: of a key next to counts, at most
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.78
 BOLD_LETTERS = 0.88
@@ -174,7 +175,7 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
         return record.key.replace("_", " "), counts
     if kind := record.label_name or "class" * label.isdigit():
         label = f"{kind}: {label}"
-    return label.replace("_", " "), f"{shorten_middle(record.key)} · {counts}"
+    return label.replace("_", " "), f"{shorten_middle(record.key, KEY_LETTERS)} · {counts}"
 
 
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:

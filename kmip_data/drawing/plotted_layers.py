@@ -124,7 +124,7 @@ def _bar_legend(
         unit = columns / axes.get_window_extent().width
         start = left + unit * max(text.get_window_extent().width for text in texts) + 0.03
         ends = [axes.text(0, row[number], numbers[number], **style) for number in range(count)]
-        end = 0.9 - unit * max(text.get_window_extent().width for text in ends)
+        end = 0.82 - unit * max(text.get_window_extent().width for text in ends)
         lengths = (end - start[0]) * counts[:count] / longest
         axes.barh(row, lengths, height=0.7, left=start, color=colors[:count])
         for number, place in enumerate(start + lengths + 0.02):
