@@ -45,6 +45,8 @@ from kmip_data.text import class_name, count_with_noun, shorten_middle
 PAGE_SIZE = 9.6  #: inches of a page's width, and of the height of its graphs, at most
 MIN_CELL_WIDTH = 1.6  #: inches
 MIN_PAGE_WIDTH = 5.0  #: inches, for texts
+TALL = 1.5  #: height of a single graph, in widths, from which its legend stands right of it
+SIDE_WIDTH = 2.6  #: inches of that legend
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
@@ -242,7 +244,7 @@ def draw_cells(
     """Draw graphs in rows of cells, as large as the page permits.
 
     The unit of their sizes has at most ``max_unit`` inches. The legends of all cells, ``band``, stand
-    next to each other above them; so do those of a single cell.
+    next to each other above them; so do those of a single cell, or right of it if it is tall.
     """
     # 1. Arrange them.
     style = current_style()
@@ -263,20 +265,28 @@ def draw_cells(
     page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
     page_width = max(page_width, scale * MIN_PAGE_WIDTH)
     band_width = (page_width + GAP) / max(1, len(band)) - GAP
+    is_tall = len(cells) == len(band) == 1 and panels[0, 1] > TALL * widths[0]
+    if is_tall:
+        band_width = scale * SIDE_WIDTH
+        page_width = widths[0] + GAP + band_width
 
     # 2. Create the page.
     heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
     heading_height = line * HEADING_LINES * len(heading)
     introduction = _wrap(summary, page_width, NOTE_LETTERS)
     foot = _wrap(footer, page_width, NOTE_LETTERS)
+    headlines = [_headline(cell.name, width) for cell, width in zip(cells, widths, strict=True)]
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
+    above += line * (max(map(len, headlines)) - 1)
     top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
     below = np.zeros(len(cells))
     for number, cell in enumerate(cells):
         below[number] = line * sum(legend.height(widths[number]) for legend in cell.legends)
     heights = [top_of_panels + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
-    top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
+    top = band_top
+    if not is_tall:
+        top += line * max((legend.height(band_width) for legend in band), default=0)
     bottom = top + sum(heights)
     height = bottom + line * len(foot)
     figure = new_figure(page_width + 2 * MARGIN, height + 2 * MARGIN)
@@ -290,16 +300,18 @@ def draw_cells(
     _write(page, 0, 0, *heading, step=HEADING_LINES, fontsize="x-large")
     _write(page, 0, heading_height, *introduction, **note)
     _write(page, 0, bottom, *foot, **note)
-    for number, legend in enumerate(band):
-        _add_legends(page, number * (band_width + GAP), band_top, band_width, line, [legend])
+    left = is_tall * (widths[0] + GAP)
+    for legend in band:
+        legend_top = band_top + is_tall * top_of_panels
+        _add_legends(page, left, legend_top, band_width, line, [legend])
+        left += band_width + GAP
     for row, row_height in zip(rows, heights, strict=True):
         left = 0.0
         for number in row:
             cell = cells[number]
             width = widths[number]
-            name = _shorten(cell.name, width, BOLD_LETTERS)
             facts = _shorten(cell.facts, width, NOTE_LETTERS)
-            _write(page, left, top, name, fontweight="bold")
+            _write(page, left, top, *headlines[number], fontweight="bold")
             _write(page, left, top + above - line * TITLE_LINES, facts, **note)
             start = left + (width - views * panels[number, 0]) / 2
             for view, (name_of_view, draw) in enumerate(cell.panels.items()):
@@ -360,3 +372,11 @@ def _wrap(text: str, inches: float, letters: float) -> list[str]:
 def _shorten(text: str, inches: float, letters: float) -> str:
     """Shorten a text in its middle to a line of the given width."""
     return shorten_middle(text, int(inches * current_style().letters_per_inch * letters))
+
+
+def _headline(name: str, inches: float) -> list[str]:
+    """Return one line, shortened in its middle, or up to two of a list of labels."""
+    if ", " not in name:
+        return [_shorten(name, inches, BOLD_LETTERS)]
+    letters = int(inches * current_style().letters_per_inch * BOLD_LETTERS)
+    return textwrap.wrap(name, letters, max_lines=2, placeholder=" …")
