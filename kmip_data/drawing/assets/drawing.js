@@ -5,7 +5,7 @@ const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, GLOW, ARROWS, PICTURE] = [0, 1, 2, 3, 4];
-const STEPS = 6; // straight pieces of a curve between two layers
+const STEPS = 8; // straight pieces of a curve between two layers, or around nodes
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
 // and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
@@ -101,7 +101,7 @@ const VERTEX = `#version 300 es
     float rim = radius(b, lb);
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
     float whole = length(along), high = 3.0 + min(1.5 + 0.7 * diameter, 5.0 * band);
-    bool bent = float(nodeOf(ends.x)) >= count; // its last piece is one of several between two layers
+    bool bent = float(nodeOf(ends.x)) >= count; // its last piece is one of several
     float free = whole * (bent ? ${STEPS}.0 : 1.0) - rim - 0.5 * diameter;
     // Heads are small on a short edge, and small and pale where many end: around a hub they would be a dark ring.
     high = min(high, max(0.5 * free, 2.5));

@@ -320,6 +320,12 @@ function updateLooks() {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DARK.matches ? DIMMED_DARK : DIMMED;
         looks.set([state.at[node], strength, sizeOf(node) * (node === state.node ? 1.5 : 1), Number(node === state.node)], 4 * node);
       }
+      // A curve looks like both of its ends, if these look alike.
+      for (const [edge, lines] of routes) {
+        const [from, to] = [4 * streets[2 * edge], 4 * streets[2 * edge + 1]];
+        const look = [looks[from] === looks[to] ? looks[from] : NONE, Math.min(looks[from + 1], looks[to + 1])];
+        for (const point of lines.flat()) if (point >= x.length) looks.set(look, 4 * point);
+      }
     }
     drawing.look(pane, looks);
   }

@@ -1,8 +1,12 @@
-// Edges that are no straight lines: those that pass layers of other nodes bend around them, and those between
+// Edges that are no straight lines: those that would pass behind other nodes bend around them, and those between
 // opposite borders of a lattice are stubs that leave it.
 
 const CLEAR = 0.4; // of the least distance of nodes in a layer: what an edge keeps from them
 const STUB = 0.45; // of the distance of rows of a lattice
+const [PASSED, FARTHEST] = [0.2, 16]; // of the usual distance of nodes, and in all: nearer edges seem to end at a third node
+const BENDS = [0, 0.04, -0.04, 0.08, -0.08, 0.12, -0.12, 0.16, -0.16, 0.2, -0.2, 0.3, -0.3]; // relative to the length of an edge
+const BEND_COST = 3; // relative to a node that an edge would pass behind
+const MAX_BENT = 1000; // edges; more are too close to each other to be followed
 let inRow = Infinity; // least distance of nodes in a layer
 const bends = { x: [], y: [] }; // places of the points of such edges, numbered behind the nodes
 
@@ -14,7 +18,8 @@ function findRoutes() {
   const origin = header.origin || "";
   if (origin.startsWith("in layers")) return routesBetweenLayers();
   if (origin.startsWith("drawn row by row")) return routesAcrossBorders();
-  return new Map();
+  const isStraight = header.metres || header.bonds || header.picture || z || streets.length > 2 * MAX_BENT;
+  return isStraight ? new Map() : routesAroundNodes();
 }
 
 function addPoint(across, up) {
@@ -73,6 +78,37 @@ function smooth(places) {
     }
   }
   return curve.slice(0, -1);
+}
+
+// Each edge bends as little as keeps it clear of other nodes, to the side where they are not.
+function routesAroundNodes() {
+  const routes = new Map();
+  const clear = Math.min(PASSED * usual, FARTHEST);
+  for (let edge = 0; edge < streets.length / 2; edge++) {
+    const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
+    const others = [...x.keys()].filter((node) => node !== from && node !== to);
+    let [best, least] = [0, Infinity];
+    for (const bend of BENDS) {
+      const curve = arcOf(from, to, bend, 32);
+      const isNear = (node) => curve.some(([across, up]) => (across - x[node]) ** 2 + (up - y[node]) ** 2 < clear ** 2);
+      const passed = others.filter(isNear).length;
+      const cost = passed + BEND_COST * Math.abs(bend);
+      if (cost < least) [best, least] = [bend, cost];
+      if (!passed) break;
+    }
+    if (best) routes.set(edge, [[from, ...arcOf(from, to, best, STEPS).map((place) => addPoint(...place)), to]]);
+  }
+  return routes;
+}
+
+// Return places of a curve between two nodes (a quadratic Bézier), without its ends.
+function arcOf(from, to, bend, steps) {
+  const [across, up] = [x[to] - x[from], y[to] - y[from]];
+  return Array.from({ length: steps - 1 }, (_, i) => {
+    const t = (i + 1) / steps;
+    const aside = 2 * t * (1 - t) * bend;
+    return [x[from] + t * across + aside * up, y[from] + t * up - aside * across];
+  });
 }
 
 function routesAcrossBorders() {

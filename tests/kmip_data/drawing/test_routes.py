@@ -62,6 +62,37 @@ def test_edges_keep_clear_of_nodes_of_other_layers(tmp_path):
     assert nearest > 0.39, "of the distance of neighbours"
 
 
+def test_edges_bend_around_third_nodes_and_keep_the_colour_of_their_class(tmp_path):
+    """In a community of each class some straight edges pass behind a third node."""
+    graph = nx.planted_partition_graph(4, 11, 0.25, 0.02, seed=5)
+    classes = torch.arange(len(graph)) // 11
+    straight, curved, colors = act(
+        page_of(graph, tmp_path, y=classes),
+        """
+        const passed = (line) => {
+          const rim = 14; // of a page 1,000 wide
+          return [...x.keys()].some((node) => node !== line[0] && node !== line.at(-1) && line.slice(1).some((b, i) => {
+            const [ax, ay, across, up] = [pointX(line[i]), pointY(line[i]), pointX(b) - pointX(line[i]), pointY(b) - pointY(line[i])];
+            const share = ((x[node] - ax) * across + (y[node] - ay) * up) / (across ** 2 + up ** 2);
+            const t = Math.min(Math.max(share, 0), 1);
+            return Math.hypot(ax + t * across - x[node], ay + t * up - y[node]) < rim;
+          }));
+        };
+        const edges = Array.from({ length: streets.length / 2 }, (_, edge) => [...streets.slice(2 * edge, 2 * edge + 2)]);
+        let looks;
+        drawing.look = (pane, values) => (looks = values);
+        colorBy(named("class"));
+        const colors = [...routes].map(([edge, [line]]) => [...edges[edge], line[3]].map((point) => looks[4 * point]));
+        return [edges.filter(passed).length, edges.filter((line, edge) => passed((routes.get(edge) || [line])[0])).length, colors];""",
+        tmp_path,
+    )
+    assert straight >= 5
+    assert curved <= straight / 5
+    assert any(source == target for source, target, _ in colors)
+    for source, target, between in colors:
+        assert between == (source if source == target else -1)
+
+
 def test_an_edge_that_bends_around_a_layer_ends_in_an_arrow(tmp_path):
     """Next to the line there is paint where its head is, and none in front of it; also if it is held."""
     paths = [(node, node + 1) for node in range(24) if node % 4 < 3]  # six, next to each other
