@@ -173,10 +173,8 @@ def graph_of_record(
         if column.shape and not column.fields
     }
     header["options"] = format_parameters(card.parameters)
-    code = -1
-    if record.label_value is not None and labels and labels.num_classes and not labels.shape:
-        code = int(record.label_value)
-    header["explore"] = {"hops": 1, "label": record.label, "code": code}
+    is_class = bool(labels and labels.num_classes and not labels.shape)
+    header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
     return PageGraph(
         title=card.name,
         credit=card.credit,

@@ -407,17 +407,17 @@ function readKeys(keys) {
   return { nodes, place, of, all: keys.all };
 }
 
-function showFigures({ runs = [], label, code, split, curves }) {
+function showFigures({ runs = [], label, is_class, split, curves }) {
   const line = (text) => (header.target ? text : text.replaceAll("_", " ")).replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
   const said = [];
   for (const { run, words, suffix } of runs) {
-    const verdict = label === words ? ", right" : code >= 0 ? ", wrong" : "";
+    const verdict = label === words ? ", right" : is_class ? ", wrong" : "";
     if (words) said.push(`\nPredicted${suffix} ${line(words)}${verdict}`);
   }
   $("label").hidden = !label;
   if (label) {
-    const name = element("span", { textContent: `${capital(titleOf(code >= 0 ? "class" : "label"))} ` });
-    $("label").replaceChildren(...(code >= 0 ? [swatch(hue(code))] : []), name, element("b", { textContent: line(label) }), ...said);
+    const name = element("span", { textContent: `${capital(titleOf(is_class ? "class" : "label"))} ` });
+    $("label").replaceChildren(name, element("b", { textContent: line(label) }), ...said);
   }
   $("words").hidden = !runs.length;
   $("words").textContent = runs.map(({ run }) => `Run ${run}`).join("\n");

@@ -212,7 +212,7 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
     curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
     graph = city_graph(build, [(HOSTILE, answer.classes)], answer.split)
     graph = replace(graph, title=HOSTILE)
-    graph.header["explore"] |= {"label": "yes", "code": 1}
+    graph.header["explore"] |= {"label": "yes", "is_class": True}
     for layer in graph.header["layers"]:
         layer["labels"] = [f"{name} {HOSTILE * 2}" for name in layer.get("labels", ())] or None
     page = tmp_path / "page.html"

@@ -69,21 +69,24 @@ def test_edges_bend_around_third_nodes_and_keep_the_colour_of_their_class(tmp_pa
     straight, curved, colors = act(
         page_of(graph, tmp_path, y=classes),
         """
-        const passed = (line) => {
-          const rim = 14; // of a page 1,000 wide
-          return [...x.keys()].some((node) => node !== line[0] && node !== line.at(-1) && line.slice(1).some((b, i) => {
-            const [ax, ay, across, up] = [pointX(line[i]), pointY(line[i]), pointX(b) - pointX(line[i]), pointY(b) - pointY(line[i])];
-            const share = ((x[node] - ax) * across + (y[node] - ay) * up) / (across ** 2 + up ** 2);
-            const t = Math.min(Math.max(share, 0), 1);
-            return Math.hypot(ax + t * across - x[node], ay + t * up - y[node]) < rim;
-          }));
+        const clear = 14; // of a page 1,000 wide
+        const isNear = (node, a, b) => {
+          const [across, up] = [pointX(b) - pointX(a), pointY(b) - pointY(a)];
+          const [right, above] = [x[node] - pointX(a), y[node] - pointY(a)];
+          const share = Math.min(Math.max((right * across + above * up) / (across ** 2 + up ** 2), 0), 1);
+          return Math.hypot(right - share * across, above - share * up) < clear;
         };
-        const edges = Array.from({ length: streets.length / 2 }, (_, edge) => [...streets.slice(2 * edge, 2 * edge + 2)]);
+        const passesNode = (line) => [...x.keys()].some((node) =>
+          node !== line[0] && node !== line.at(-1) && line.slice(1).some((b, i) => isNear(node, line[i], b)));
+        const ends = (edge) => [streets[2 * edge], streets[2 * edge + 1]];
+        const lines = Array.from({ length: streets.length / 2 }, (_, edge) => ends(edge));
+        const drawn = lines.map((line, edge) => (routes.get(edge) || [line])[0]);
         let looks;
         drawing.look = (pane, values) => (looks = values);
         colorBy(named("class"));
-        const colors = [...routes].map(([edge, [line]]) => [...edges[edge], line[3]].map((point) => looks[4 * point]));
-        return [edges.filter(passed).length, edges.filter((line, edge) => passed((routes.get(edge) || [line])[0])).length, colors];""",
+        const bent = drawn.filter((line) => line.length > 2);
+        const colors = bent.map((line) => [line[0], line.at(-1), line[3]].map((point) => looks[4 * point]));
+        return [lines.filter(passesNode).length, drawn.filter(passesNode).length, colors];""",
         tmp_path,
     )
     assert straight >= 5
