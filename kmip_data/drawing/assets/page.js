@@ -285,7 +285,7 @@ function drawNow() {
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
   const held = state.node >= 0;
   const pictured = Boolean(header.picture) && $("picture").checked;
-  const pale = Math.min(COVER / (cover * band), 1);
+  const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
   const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
   const isClassed = state.layer && state.layer.codes && !header.bonds && !header.metres;
   const darkest = isClassed ? 0.4 : 1; // edges between classes are paler than those inside

@@ -118,7 +118,13 @@ function listen(canvas, view, { hover, leave, pick }) {
 // Turn places in space: x and y become what is seen, in a mild perspective; returns how near each is, −1 to 1.
 function makeTurning(x, y, z, reach, onTurn) {
   const [across, deep, up, depth] = [x.slice(), y.slice(), z, new Float32Array(x.length)];
-  let [angle, tilt] = [0.5, 0.8]; // more from above than from the side: a floor is seen
+  // From 22° above, as in the preview, and from the side that hides least: walls are behind the room.
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const [sumX, sumY] = [x, y].map(sum);
+  const behind = (at) => Math.sin(at) * sumX + Math.cos(at) * sumY;
+  const quarters = [0, 1, 2, 3].map((turns) => -0.56 + (turns * Math.PI) / 2);
+  let angle = quarters.reduce((best, at) => (behind(at) > behind(best) ? at : best));
+  let tilt = 0.38;
   const turn = (dx, dy) => {
     angle += dx * 0.008;
     tilt = Math.min(Math.max(tilt + dy * 0.008, -Math.PI / 2), Math.PI / 2);
@@ -126,7 +132,7 @@ function makeTurning(x, y, z, reach, onTurn) {
     for (let i = 0; i < x.length; i++) {
       const back = sa * across[i] + ca * deep[i];
       depth[i] = (ct * back - st * up[i]) / reach;
-      const near = 1 / (1 + 0.2 * depth[i]);
+      const near = 1 / (1 + 0.1 * depth[i]);
       x[i] = near * (ca * across[i] - sa * deep[i]);
       y[i] = near * (ct * up[i] + st * back);
     }

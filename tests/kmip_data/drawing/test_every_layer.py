@@ -72,6 +72,14 @@ if (header.picture) { // edges that have a contrast of 2 near their middle, and 
   };
   shares.cells = [1, x.filter(isRight).length / x.length];
 }
+if (turning) { // of four sides it opens at the one that most nodes are far from
+  const [angle, tilt] = turning.angles();
+  const far = [0, 1, 2, 3].map((turns) => {
+    turning.turnTo(angle + (turns * Math.PI) / 2, tilt);
+    return turning.depth.reduce((sum, depth) => sum + depth, 0);
+  });
+  shares["side at first"] = [1, Number(far[0] === Math.max(...far))];
+}
 return shares;
 """
 
