@@ -44,7 +44,7 @@ const VERTEX = `#version 300 es
   uniform vec2 scale, offset, size;
   uniform float diameter, band, deep, tint, strength, inked, bonded, count, classed;
   uniform int mode, corners;
-  uniform bool weighted;
+  uniform bool weighted, pictured;
   uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
   out vec2 below; // place in the picture
@@ -76,6 +76,7 @@ const VERTEX = `#version 300 es
     vec4 a = texelFetch(places, first, 0), b = texelFetch(places, second, 0);
     vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
     wide = weighted ? band * (0.75 + float(ends.x >> 28) / 11.0) : band;
+    if (pictured) wide *= 2.4; // with its casing
     int lane = int(ends.y >> 28);
     bool far = corner == 2 || corner == 3 || corner == 5;
     float side = corner == 1 || corner > 3 ? 1.0 : -1.0;
@@ -155,8 +156,9 @@ const FRAGMENT = `#version 300 es
     vec4 cell = pictured ? texture(picture, vec2(below.x, 1.0 - below.y)) : vec4(0.0);
     vec3 base = mix(ground.rgb, cell.rgb, cell.a);
     if (mode == ${PICTURE}) color = vec4(base, 1.0);
-    else if (pictured && mode != ${NODES}) { // lines are black, and white on what is nearly black
-      color.rgb = vec3(dot(pow(base, vec3(2.2)), vec3(0.2126, 0.7152, 0.0722)) > 0.1 ? 0.0 : 1.0);
+    else if (pictured && mode != ${NODES}) { // yellow in a black casing is seen on all that is light or dark
+      float inside = mode == ${EDGES} && corners > 2 ? clamp(0.3 * wide + 0.4 - abs(across), 0.0, 1.0) : 1.0;
+      color.rgb = inside * vec3(1.0, 0.85, 0.24);
     }
     if (mode >= ${ARROWS}) return;
     if (mode == ${EDGES}) {

@@ -3,7 +3,7 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
-const OVER_PICTURE = 0.4; // strength of edges, black or white: their contrast with what is below them is 1.7 at least
+const OVER_PICTURE = 0.6; // strength of edges
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
