@@ -169,7 +169,7 @@ def draw_build(
     plot_records(
         plottable_records if len(dataset) > 1 else [replace(plottable_records[0], key="")],
         path,
-        title=f"{card.name}{card.coverage_suffix}".replace(") (", "; "),
+        title=card.caption_title,
         footer="" if card.sources else card.credit,
         summary=f"{card.about}{range_of_sizes(dataset.nodes, most_drawn)}",
         class_names=dataset.card.class_names,

@@ -85,7 +85,7 @@ def city_graph(
         header["explore"]["lengths"] = packer.add(city.lengths)
 
     return PageGraph(
-        title=build.card.name,
+        title=build.card.caption_title,
         credit=city.credit,
         header=header,
         packer=packer,
@@ -176,7 +176,7 @@ def graph_of_record(
     is_class = bool(labels and labels.num_classes and not labels.shape)
     header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
     return PageGraph(
-        title=card.name,
+        title=card.caption_title,
         credit=card.credit,
         header=header,
         packer=packer,

@@ -298,9 +298,10 @@ class Card(StrictModel, frozen=False):
         return f"{heading}{self.coverage_suffix}".replace(") (", "; ")
 
     @property
-    def name(self) -> str:
-        """Name of your own data, or the title of a published dataset."""
-        return self.dataset if self.sources else self.title
+    def caption_title(self) -> str:
+        """Name of your own data, or the title of a published dataset with the coverage suffix."""
+        title = self.dataset if self.sources else self.title
+        return f"{title}{self.coverage_suffix}".replace(") (", "; ")
 
     @property
     def about(self) -> str:

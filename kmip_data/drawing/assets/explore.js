@@ -324,9 +324,12 @@ function drawHeld(pen) {
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
   const wide = Math.min(Math.max(30 / state.edges.length, 1), 2);
-  const casing = header.picture ? ["#000", wide + 1.5] : [ink("ground"), wide + 3];
-  for (const [strokeStyle, lineWidth] of [casing, [color, wide]]) {
-    for (const [lines, isOneWay] of state.edges) {
+  const measures = widths(); // as in the shader of edges
+  const widthOf = (edge) => wide * (measured ? 0.75 + measures[edge] / 11 : 1);
+  const casing = header.picture ? ["#000", 1.5] : [ink("ground"), 3];
+  for (const [strokeStyle, more] of [casing, [color, 0]]) {
+    for (const [lines, isOneWay, edge] of state.edges) {
+      const lineWidth = widthOf(edge) + more;
       for (const line of lines) {
         const [first, last] = [line[0], line.at(-1)];
         const isClear = (point) => [first, last].every((end) => distanceOf(point, end) > 2 * ringRadius(end));

@@ -407,7 +407,7 @@ def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, city, ans
     )
     size = f"{(city.splits[answer.split] == 2).sum():,} intersections of split {answer.split}"
     score = f"gcn 9.3 %, gps-kmip 10.0 % accuracy on test, {size}"
-    assert shown == [build.card.name, f"{score} (constant answer 9.0\u00a0%)"]
+    assert shown == [build.card.caption_title, f"{score} (constant answer 9.0\u00a0%)"]
     header, _ = read_page(page)
     assert "Helsinki" in header["about"]
     (error,) = (layer for layer in header["layers"] if layer["name"] == "error")
