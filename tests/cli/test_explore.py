@@ -42,7 +42,7 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, monkey
     assert "z" in header, "a cloud can be turned"
     names = ["class", "colour", "edges of a node", "outgoing edges", "incoming edges"]
     assert [layer["name"] for layer in header["layers"]] == names
-    assert (header["explore"]["hops"], header["explore"]["code"]) == (1, -1), "of nodes"
+    assert (header["explore"]["hops"], header["explore"]["label"]) == (1, ""), "of nodes"
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["key"].startswith("Area_6")
     pairs = header["streets"]["count"] // 2
