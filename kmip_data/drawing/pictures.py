@@ -174,10 +174,10 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
         counts += f", {' × '.join(sides)} m"
     label = record.label.replace("\n", ", ")
     if not label or "  " in label:
-        return record.key.replace("_", " "), counts
+        return record.key, counts
     if kind := record.label_name or "class" * label.isdigit():
         label = f"{kind}: {label}"
-    return label.replace("_", " "), f"{shorten_middle(record.key, KEY_LETTERS)} · {counts}"
+    return label, f"{shorten_middle(record.key, KEY_LETTERS)} · {counts}"
 
 
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:

@@ -324,8 +324,7 @@ function drawHeld(pen) {
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
   const wide = Math.min(Math.max(30 / state.edges.length, 1), 2);
-  const measures = widths(); // as in the shader of edges
-  const widthOf = (edge) => wide * (measured ? 0.75 + measures[edge] / 11 : 1);
+  const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
   const casing = header.picture ? ["#000", 1.5] : [ink("ground"), 3];
   for (const [strokeStyle, more] of [casing, [color, 0]]) {
     for (const [lines, isOneWay, edge] of state.edges) {
@@ -411,7 +410,7 @@ function readKeys(keys) {
 }
 
 function showFigures({ runs = [], label, is_class, split, curves }) {
-  const line = (text) => (header.target ? text : text.replaceAll("_", " ")).replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
+  const line = (text) => text.replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
   const said = [];
   for (const { run, words, suffix } of runs) {
     const verdict = label === words ? ", right" : is_class ? ", wrong" : "";

@@ -13,7 +13,7 @@ const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
 let headers, header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
-let measured; // what edges are as wide as: name, limits, and a function from the edge to its value
+let measured; // what edges are as wide as: name, limits, a function from the edge to its value, and the widths
 // What the reader has chosen.
 const state = {
   layer: null, degree: null, mean: 1, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
@@ -51,9 +51,12 @@ async function startPage() {
   routes = findRoutes();
   box = [[...x, ...bends.x], [...y, ...bends.y]].map(extent); // stubs leave a lattice
   measured = header.picture ? undefined : (header.of_edges || []).find(({ limits }) => limits && limits.least < limits.most);
-  if (measured) measured.of = readColumn(measured, array);
+  if (measured) {
+    measured.of = readColumn(measured, array);
+    measured.widths = widths();
+  }
   let lines = streets;
-  if (routes.size || header.one_way || measured) lines = piecesOf(routes, header.one_way && array(header.one_way), widths());
+  if (routes.size || header.one_way || measured) lines = piecesOf(routes, header.one_way && array(header.one_way), measured ? measured.widths : new Uint8Array(streets.length / 2));
   if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
   drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
@@ -201,7 +204,6 @@ function inPage() {
 
 // The width of each edge, from 0 to 15, by the first of its columns that has numbers.
 function widths() {
-  if (!measured) return new Uint8Array(streets.length / 2);
   const { low, high } = measured.limits;
   return Uint8Array.from({ length: streets.length / 2 }, (_, edge) => 15 * Math.min(Math.max((measured.of(edge) - low) / (high - low), 0), 1));
 }
