@@ -144,7 +144,8 @@ def draw_build(
         layers = [
             layer
             for layer in city_layers(city)
-            if isinstance(layer, Categories) and not layer.note.startswith("random")
+            if isinstance(layer, Categories)
+            and (layer.name == "class" or card.splits[layer.note].rule != "random")
         ]
         draw_map(city, layers, path, card.about)
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
@@ -223,7 +224,7 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
 
     if len(dataset.nodes) < max(len(dataset), 2):  # one graph, or neighbourhoods of one
         return positions
-    nodes = np.maximum(np.asarray(dataset.nodes), 1)
+    nodes = np.maximum(dataset.nodes, 1)
     size = min(np.median(nodes), MAX_TYPICAL_NODES)
     distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_TYPICAL_NODES)
     column = dataset.schema.y_column
