@@ -8,6 +8,11 @@ import torch
 from support.builds.raw_graphs import records_of_folder, refused_folder, write_sample
 from support.cases import check_each
 
+from kmip_data.pipelines.datasets.benchmark_gnns.digits import (
+    divide_into_superpixels,
+    draw_digit,
+)
+
 FILE = "CIFAR10_v2.pt"
 
 
@@ -29,6 +34,25 @@ def test_a_limit_takes_evenly_spaced_records(raw, tmp_path):
     assert keys == [f"{part}/{i:06d}" for part, count in sizes.items() for i in range(count)]
     assert [record.key for record in some] == [keys[i * 40 // 8] for i in range(8)]
     assert pipeline.schema(pipeline.Params()).column("node/x").stored == "float32"
+
+
+def test_a_generated_digit_is_read_from_its_superpixels():
+    """Of ten digits of each class, the nearest mean of 16 × 16 greys tells the class."""
+    rng = np.random.default_rng(0)
+    places = (np.indices((16, 16)).reshape(2, -1).T + 0.5) / 16
+
+    def superpixels(digit: int) -> np.ndarray:
+        pos, grey = divide_into_superpixels(draw_digit(digit, rng), (8, 9), rng)
+        assert 60 < len(pos) <= 72
+        assert grey.min() == 0
+        assert grey.max() > 0.9
+        return grey[np.linalg.norm(places[:, None] - pos, axis=-1).argmin(axis=1)]
+
+    drawn = np.array([[superpixels(digit) for _ in range(10)] for digit in range(10)])
+    means = drawn[:, :6].mean(axis=1)
+    others = drawn[:, 6:].reshape(40, -1)
+    nearest = np.linalg.norm(others[:, None] - means, axis=-1).argmin(axis=1)
+    assert np.mean(nearest == np.arange(10).repeat(4)) > 0.9
 
 
 def test_other_dtypes_are_cast(lists, tmp_path):

@@ -1,16 +1,25 @@
 // Superpixels whose picture is not in the page, as cells: each pixel has the colour of the nearest node, if one is near.
 
-const CELL_PIXELS = 300; // of the longer side
+const CELL_PIXELS = 600; // of the longer side
 const NEAR = 2; // distances between nodes
+
+// The ends of the picture across and up: rows and columns such as "row / 28" are fractions of its sides; of others,
+// it ends half a distance of nodes behind the last ones.
+function frameOf() {
+  const [across, down] = ["column", "row"].map((side) => [...columns.keys()].find((name) => name.startsWith(`${side} / `)));
+  const [[west, east], [south, north]] = [x, y].map(extent);
+  if (!across || !down) return [[west - usual / 2, east + usual / 2], [south - usual / 2, north + usual / 2]];
+  const [[first, last], [top]] = [across, down].map((name) => extent(Array.from(x, (_, node) => columns.get(name)(node))));
+  const side = (east - west) / (last - first);
+  const [left, above] = [west - first * side, north + top * side];
+  return [[left, left + side], [above - side, above]];
+}
 
 // Return the cells and their box, or null for a graph whose nodes are no regions of a picture.
 function cellsOf() {
   const own = layers.find(({ name }) => name === "colour");
   if (!own || z || header.origin || !usual) return null;
-  const [[west, east], [south, north]] = [x, y].map((places) => {
-    const [low, high] = extent(places);
-    return [low - usual / 2, high + usual / 2];
-  });
+  const [[west, east], [south, north]] = frameOf();
   const scale = CELL_PIXELS / Math.max(east - west, north - south);
   const [width, height] = [east - west, north - south].map((side) => Math.ceil(side * scale));
   const nearest = new Float32Array(width * height).fill((NEAR * usual * scale) ** 2);

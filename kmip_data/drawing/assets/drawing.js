@@ -76,7 +76,6 @@ const VERTEX = `#version 300 es
     vec4 a = texelFetch(places, first, 0), b = texelFetch(places, second, 0);
     vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
     wide = weighted ? band * (0.75 + float(ends.x >> 28) / 11.0) : band;
-    if (pictured) wide *= 2.4; // with its casing
     int lane = int(ends.y >> 28);
     bool far = corner == 2 || corner == 3 || corner == 5;
     float side = corner == 1 || corner > 3 ? 1.0 : -1.0;
@@ -156,10 +155,7 @@ const FRAGMENT = `#version 300 es
     vec4 cell = pictured ? texture(picture, vec2(below.x, 1.0 - below.y)) : vec4(0.0);
     vec3 base = mix(ground.rgb, cell.rgb, cell.a);
     if (mode == ${PICTURE}) color = vec4(base, 1.0);
-    else if (pictured && mode != ${NODES}) { // yellow in a black casing is seen on all that is light or dark
-      float inside = mode == ${EDGES} && corners > 2 ? clamp(0.3 * wide + 0.4 - abs(across), 0.0, 1.0) : 1.0;
-      color.rgb = inside * vec3(1.0, 0.85, 0.24);
-    }
+    else if (pictured && mode != ${NODES}) color.rgb = vec3(dot(base, vec3(0.3, 0.59, 0.11)) < 0.65); // white on what is dark
     if (mode >= ${ARROWS}) return;
     if (mode == ${EDGES}) {
       if (corners > 2) color.a *= clamp(0.5 * wide + 0.5 - abs(across), 0.0, 1.0);
@@ -289,7 +285,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
       const all = [
         [PICTURE, gl.TRIANGLE_STRIP, pictured ? 4 : 0],
         [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
-        [ARROWS, gl.TRIANGLES, arrows && corners > 2 ? 3 * seen : 0],
+        [ARROWS, gl.TRIANGLES, arrows && !pictured && corners > 2 ? 3 * seen : 0],
         [GLOW, gl.POINTS, glow ? count : 0],
         [NODES, gl.POINTS, nodes ? count : 0],
       ];

@@ -57,7 +57,10 @@ function legendOfCategories(layer) {
   state.at = Float32Array.from(layer.codes, (code) => (code + 0.5) / layer.labels.length);
   state.binOf = (node) => layer.codes[node];
   drawing.paint(bytesOf(colors), false);
-  if (layer.labels[0] === layer.colors[0][0]) return []; // the colours of a picture need no legend
+  if (layer.labels[0] === layer.colors[0][0]) { // of a picture, whose colours need no legend but greys do
+    const isGrey = colors.every((color) => new Set(rgba(color).slice(0, 3)).size === 1);
+    return isGrey ? [bar(["#000", "#fff"]), between(["0, black", "grey", "1, white"])] : [];
+  }
   const most = Math.max(...layer.counts);
   const rows = layer.labels.map((label, i) => {
     const button = legendRow(label, colors[i], layer.counts[i], i);

@@ -3,7 +3,7 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
-const OVER_PICTURE = 0.6; // strength of edges
+const OVER_PICTURE = 0.25; // strength of edges: the picture comes first
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
@@ -237,7 +237,8 @@ async function startExtras() {
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
-  if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
+  if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
+  else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay && !isOneWay.every(Boolean)) hints.push("arrow: one way; no arrow: both ways");
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
@@ -276,7 +277,8 @@ function drawNow() {
   }));
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
-  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : 0.35) * usual, 0.75 * inRow) * view.metre;
+  const pictured = Boolean(header.picture) && $("picture").checked;
+  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : pictured ? 0.2 : 0.35) * usual, 0.75 * inRow) * view.metre;
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 20);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
@@ -286,7 +288,6 @@ function drawNow() {
   const wide = Math.min(Math.max(diameter / 9, 1.1), header.bonds ? 5 : 1.6, Math.max(COVER / cover, 1.1));
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
   const held = state.node >= 0;
-  const pictured = Boolean(header.picture) && $("picture").checked;
   const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
   const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
   const isClassed = state.layer && state.layer.codes && !header.bonds && !header.metres;

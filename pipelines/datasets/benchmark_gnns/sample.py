@@ -1,7 +1,8 @@
 """Generated graphs in the layouts of benchmarking-gnns.
 
-The cells of a jittered grid stand for the superpixels of a picture, and its class determines their
-colour. Like upstream's superpixels, each cell has eight edges to the cells with the nearest centres.
+A grey picture is a handwritten digit, divided into superpixels. In a coloured one, the cells of a
+jittered grid stand for superpixels, and the class determines their colour. Like upstream's
+superpixels, each has eight edges to those with the nearest centres.
 
 Stochastic block graphs have more edges within blocks than between them. In ``pattern`` the task is
 to find one block; in ``cluster`` one node of each block is labelled.
@@ -17,6 +18,10 @@ from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.benchmark_gnns.digits import (
+    divide_into_superpixels,
+    draw_digit,
+)
 from kmip_data.pipelines.sample_drawings import draw_superpixels
 from kmip_data.pipelines.sample_writers import part_sizes, write_torch_file
 
@@ -70,26 +75,32 @@ def _draw_block_graph(is_pattern: bool, rng: Generator) -> dict[str, Array]:
 
 
 def _draw_picture(label: int, is_grey: bool, rng: Generator) -> dict[str, Array]:
-    """Draw a picture in 5 to 8 rows and columns of cells, or 9 to 12 if coloured.
+    """Draw a digit in up to 8 × 9 superpixels, or a coloured picture in 9 to 12 rows and columns.
 
     The published pictures have at most 75 grey or 150 coloured superpixels.
     """
-    side = 5 if is_grey else 9
-    rows, columns = rng.integers(side, side + 4, 2).tolist()
-    picture = draw_superpixels(rows, columns, label / PICTURE_CLASSES, rng)
+    if is_grey:
+        grid = (8, int(rng.integers(8, 10)))
+        pos, grey = divide_into_superpixels(draw_digit(label, rng), grid, rng)
+        colour = grey[:, None]
+    else:
+        rows, columns = rng.integers(9, 13, 2).tolist()
+        picture = draw_superpixels(rows, columns, label / PICTURE_CLASSES, rng)
+        pos = picture.pos
+        colour = picture.colour
 
     # Drop one of the nine most similar cells, like upstream.
-    similarity = _cell_similarity(picture.pos)
+    similarity = _cell_similarity(pos)
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : DEGREE + 1]
     neighbours = np.delete(nearest, int(rng.integers(DEGREE + 1)), axis=1)
     source = np.repeat(np.arange(len(nearest)), DEGREE)
     target = np.sort(neighbours, axis=1).reshape(-1)
     return {
-        "x": _round_to_half(picture.colour[:, : 1 if is_grey else 3]),
+        "x": _round_to_half(colour),
         "edge_index": np.stack([source, target]).astype(np.int64),
         "edge_attr": _round_to_half(similarity[source, target]),
         "y": np.array([label], np.int64),
-        "pos": _round_to_half(picture.pos),
+        "pos": _round_to_half(pos),
     }
 
 

@@ -43,7 +43,7 @@ for (const option of [...select.options]) {
   select.dispatchEvent(new Event("change"));
   shares[option.textContent] = painted();
 }
-if (header.picture) { // edges that have a contrast of 2 near their middle, and nodes whose cell has their colour
+if (header.picture) { // faint edges, with a contrast of 1.1 near their middle, and nodes in cells of their colour
   document.getElementById("picture").checked = true;
   const hex = (bytes, i) => `#${[0, 1, 2].map((k) => bytes[i + k].toString(16).padStart(2, "0")).join("")}`;
   state.lines = false;
@@ -57,7 +57,7 @@ if (header.picture) { // edges that have a contrast of 2 near their middle, and 
     const isSeen = [-1, 0, 1].some((right) => [-1, 0, 1].some((below) => {
       const at = 4 * ((canvas.height - 1 - down - below) * canvas.width + across + right);
       const [low, high] = [without, lined].map((bytes) => luminance(hex(bytes, at))).sort((a, b) => a - b);
-      return (high + 0.05) / (low + 0.05) >= 2;
+      return (high + 0.05) / (low + 0.05) >= 1.1;
     }));
     lines += isSeen;
   }
@@ -156,3 +156,50 @@ def test_a_page_draws_a_record_of_every_dataset(dataset, tmp_path):
     if dataset == "pascalvoc-sp":
         expected += ["lines", "cells"]
     check(page_of([(graph, None)], tmp_path / "page.html"), tmp_path, *expected)
+
+
+def test_a_picture_of_a_digit_is_square_and_has_arrows_at_a_held_node_alone(tmp_path):
+    home = Home(tmp_path / "home")
+    few = {"limit": 10}
+    build = build_dataset("mnist", parameters=few, home=home, sample=True, jobs=1, quiet=True)
+    graph = graph_of_record(ShardedDataset(build), 3)
+    shown = act(
+        page_of([(graph, None)], tmp_path / "page.html"),
+        """
+        const gl = document.getElementById("canvas").getContext("webgl2");
+        const drawArrays = gl.drawArrays;
+        const kinds = [];
+        gl.drawArrays = (...call) => {
+          kinds.push(call[0]);
+          drawArrays.apply(gl, call);
+        };
+        cityMap.drawNow();
+        let arrows = 0;
+        CanvasRenderingContext2D.prototype.fill = () => (arrows += 1);
+        explorer.show(20);
+        cityMap.drawNow();
+        const { left, top, right, bottom } = header.picture;
+        const [note, hints] = ["note", "ways"].map((id) => document.getElementById(id).textContent);
+        return { kinds, arrows, left, top, note, hints,
+                 sides: [right - left, top - bottom], places: [x, y].map(extent),
+                 ends: [...document.querySelectorAll("#legend .ends span")].map((each) => each.textContent) };""",
+        tmp_path,
+    )
+    width, height = shown["sides"]
+    assert width == pytest.approx(height)
+    row, column = graph_fields(build, 3)
+    [[west, _], [_, north]] = shown["places"]
+    assert west - shown["left"] == pytest.approx(column.min() * width, abs=0.01 * width)
+    assert shown["top"] - north == pytest.approx(row.min() * height, abs=0.01 * width)
+    triangles, strip = 4, 5  # of WebGL: edges, and the picture
+    assert shown["kinds"].count(triangles) == shown["kinds"].count(strip), "edges, but no arrows"
+    assert shown["arrows"] > 0
+    assert "greys" in shown["note"]
+    assert "faint until a node is held" in shown["hints"]
+    assert [shown["ends"][0], shown["ends"][-1]] == ["0, black", "1, white"]
+
+
+def graph_fields(build, position):
+    """Row and column of the nodes of a digit, as fractions of its sides."""
+    _, row, column = ShardedDataset(build)[position].x.numpy().T
+    return row, column
