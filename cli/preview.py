@@ -195,8 +195,10 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
         return None
     if column.num_classes:
         facts = BuildFacts(dataset.card)
-        counts = np.array(facts.class_counts, np.int64)
-        return Labels(tuple(facts.class_names), counts) if counts.size else None
+        counts = np.array(facts.class_counts)
+        if not counts.size:
+            return None
+        return Labels(tuple(facts.class_names), counts, dataset.card.counts["graphs"])
     values = label_values(dataset, column).reshape(len(dataset), -1)
     names = column.fields
     if not names and values.shape[1] > 1:

@@ -41,12 +41,6 @@ class ColorLimits:
     center: float | None = None  #: value of the middle colour, if colours diverge
     is_log: bool = False
 
-    @property
-    def open_ends(self) -> str:
-        """Ends that some values exceed, in matplotlib's terms."""
-        below, above = self.least < self.low, self.most > self.high
-        return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
-
 
 def limits_of_scale(values: Array, center: float | None = None) -> ColorLimits:
     """Return the limits of a colour scale for values (n,).

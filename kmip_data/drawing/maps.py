@@ -14,10 +14,10 @@ import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
-from kmip_data.drawing.graph_panels import set_limits
+from kmip_data.drawing.graph_panels import BORDER, set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
 from kmip_data.drawing.pictures import Cell, draw_cells
-from kmip_data.drawing.plotted_layers import class_legend, node_colors
+from kmip_data.drawing.plotted_layers import Legend, class_legend, interval_legend, node_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
@@ -35,9 +35,10 @@ from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.text import count_with_noun, format_length, format_parameters, round_length
 
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
-OUTLIER_FRACTION = 0.002  #: fraction of the intersections on each side that may lie outside a map
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
-MAX_CROPPED_FRACTION = 0.8  #: a map is cropped if at most this fraction of its longest side remains
+SIMILAR = 0.9  #: smallest class relative to the largest from which classes have about equal size
+MIN_DOT, MAX_DOT = 0.7, 3.0  #: points across an intersection
+DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,33 +162,46 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
 
     Every map has a legend and a scale bar; north is up.
     """
-    low, high = dense_area(city.position)
-    across, up = np.maximum(high - low, 0.25 * (high - low).max())  # a village along one street
+    extent = np.ptp(city.position, axis=0)
+    across, up = np.maximum(extent, 0.25 * extent.max())  # a village along one street
     facts = [
         count_with_noun(len(city.position), "intersection"),
         count_with_noun(city.streets.shape[1], "street"),
+        "each half of a street has the colour of its end",
+        "short ones are thin",
     ]
-    outside = int(((city.position < low) | (city.position > high)).any(axis=1).sum())
-    if outside:
-        facts.append(f"{count_with_noun(outside, 'intersection')} outside the map")
+    is_bent = np.tile(streets_longer_than_drawn(city), 2)
+    if is_bent.any():
+        facts.append(f"dashed ones are over {MAX_DETOUR} times as long as their line")
+    # Halves begin at the middle of their street, so that the dashes of both are one pattern.
     middles = city.position[city.streets].mean(axis=0)
     places = np.vstack([city.position, middles])
-    middle_places = len(city.position) + np.tile(np.arange(len(middles)), 2)
-    halves = np.stack([city.streets.ravel(), middle_places])
-    is_bent = np.tile(streets_longer_than_drawn(city), 2)
-    facts.append("each half of a street has the colour of its end, and bent streets are dashed")
+    ends = city.streets.ravel()
+    halves = np.stack([len(city.position) + np.tile(np.arange(len(middles)), 2), ends])
+    lengths = np.tile(_drawn_lengths(city), 2)
+    shortest = np.full(len(city.position), np.inf)
+    np.minimum.at(shortest, ends, lengths)
 
     def draw(axes: Axes, layer: Categories, size: F64) -> None:
-        set_limits(axes, np.array([low, high]), size)
-        area = float(np.clip(0.08 * 72**2 * np.prod(size) / len(city.position), 0.5, 9))
-        for code, is_dashed in product(range(len(layer.labels)), (False, True)):
-            shown = halves[:, (layer.codes[halves[0]] == code) & (is_bent == is_dashed)]
-            line = edge_line_with_gaps(places, shown)
-            style = "--" if is_dashed else "-"
-            width = 0.5 * math.sqrt(area)
-            axes.plot(*line, linestyle=style, color=layer.colors[code], linewidth=width, zorder=1)
+        set_limits(axes, city.position, size)
+        points_per_metre = 72 * size[0] / np.ptp(axes.get_xlim())
+        widest = min(MAX_DOT, math.sqrt(0.08 * 72**2 * np.prod(size) / len(city.position)))
+        # Dots and lines are small where streets are short, so that these remain visible.
+        dots = np.clip(0.6 * points_per_metre * shortest, MIN_DOT, widest)
+        tenths = np.ceil(2 * points_per_metre * lengths / widest).clip(1, 4)
+        for code, tenth, is_dashed in product(
+            range(len(layer.labels)), np.unique(tenths), (False, True)
+        ):
+            is_shown = (layer.codes[ends] == code) & (tenths == tenth) & (is_bent == is_dashed)
+            axes.plot(
+                *edge_line_with_gaps(places, halves[:, is_shown]),
+                linestyle=DASHES if is_dashed else "-",
+                color=layer.colors[code],
+                linewidth=0.1 * tenth * widest,
+                zorder=1,
+            )
         colors = node_colors(layer, len(city.position))
-        axes.scatter(*city.position.T, c=colors, s=area, linewidths=0, zorder=2)
+        axes.scatter(*city.position.T, c=colors, s=dots**2, linewidths=0, zorder=2)
         _draw_scale_bar(axes, across)
 
     cells = [
@@ -195,8 +209,8 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
             layer.name,
             layer.note,
             {"": partial(draw, layer=layer)},
-            [class_legend("intersections", layer)],
-            (1.0, up / across),
+            [_legend(city, layer)],
+            (1.0, 2 * BORDER + (1 - 2 * BORDER) * up / across),
         )
         for layer in layers
     ]
@@ -219,25 +233,25 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     return line.reshape(-1, pos.shape[1]).T
 
 
-def dense_area(position: F64) -> tuple[F64, F64]:
-    """Return the corners (2,) of the positions' box, without outliers if they would shrink the map."""
-    low = position.min(axis=0)
-    high = position.max(axis=0)
-    fractions = [OUTLIER_FRACTION, 1 - OUTLIER_FRACTION]
-    inner_low, inner_high = np.quantile(position, fractions, axis=0)
-    margin = 0.05 * (inner_high - inner_low)
-    inner_low = np.maximum(low, inner_low - margin)
-    inner_high = np.minimum(high, inner_high + margin)
-    if (inner_high - inner_low).max() > MAX_CROPPED_FRACTION * (high - low).max():
-        return low, high
-    return inner_low, inner_high
+def _legend(city: CityMap, layer: Categories) -> Legend:
+    """Return the cut points of classes of about equal size, whose counts say little, or else the counts."""
+    least, most = min(layer.counts), max(layer.counts)
+    if not layer.is_ordered or least < SIMILAR * most:
+        return class_legend("intersections", layer)
+    starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
+    heading = f"{len(starts)} classes of {least:,} to {most:,} intersections; limits in {city.unit}"
+    return interval_legend(heading, layer, np.append(starts, city.eccentricity.max()))
+
+
+def _drawn_lengths(city: CityMap) -> F64:
+    """Return the length of the line of each street, (S,) metres."""
+    starts, ends = city.position[city.streets]
+    return np.asarray(np.linalg.norm(ends - starts, axis=1))
 
 
 def streets_longer_than_drawn(city: CityMap) -> Array:
     """Return a mask (S,) of streets that are clearly longer than the line that represents them."""
-    starts, ends = city.position[city.streets]
-    straight = np.linalg.norm(ends - starts, axis=1)
-    return np.asarray(city.lengths > MAX_DETOUR * straight + 1)
+    return np.asarray(city.lengths > MAX_DETOUR * _drawn_lengths(city) + 1)
 
 
 def _draw_scale_bar(axes: Axes, across: float) -> None:

@@ -15,7 +15,6 @@ from kmip_data.drawing.layers import Layer, part_layer
 from kmip_data.drawing.maps import (
     MAX_DETOUR,
     city_layers,
-    dense_area,
     read_city_map,
     streets_longer_than_drawn,
 )
@@ -76,8 +75,6 @@ def city_graph(
     header["options"] = city.options
     header["metres"] = True
     header["node_noun"] = "intersection"
-    # The page first shows the dense area; some intersections may lie outside.
-    header["mass"] = np.stack(dense_area(city.position), axis=1).tolist()
     header["max_detour"] = MAX_DETOUR
     header["longer"] = packer.add(streets_longer_than_drawn(city).astype(np.uint8))
     header["explore"] = {"hops": city.hops, "unit": city.unit}

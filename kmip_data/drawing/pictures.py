@@ -22,7 +22,7 @@ from kmip_data.drawing.graph_panels import (
 )
 from kmip_data.drawing.layers import Layer, Scale
 from kmip_data.drawing.molecules import BOND_LENGTH
-from kmip_data.drawing.ordered_layouts import LAYERS, SPRINGS
+from kmip_data.drawing.ordered_layouts import SPRINGS
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
@@ -45,8 +45,6 @@ from kmip_data.text import class_name, count_with_noun, shorten_middle
 PAGE_SIZE = 9.6  #: inches of a page's width, and of the height of its graphs, at most
 MIN_CELL_WIDTH = 1.6  #: inches
 MIN_PAGE_WIDTH = 5.0  #: inches, for texts
-TALL = 1.5  #: height of a single graph, in widths, from which its legend stands right of it
-SIDE_WIDTH = 2.6  #: inches of that legend
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
@@ -144,15 +142,15 @@ def _legends_of(
     records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
 ) -> list[list[Legend]]:
     """Return the legends of each record: of the colours of its nodes, and of its targets."""
+    scales = [layer for *_, layer in layers if isinstance(layer, Scale)]
     legends = []
     for record, (*_, layer) in zip(records, layers, strict=True):
         column: list[Legend] = []
-        heights = record.pos[:, 1] if record.position_source == LAYERS else None
         if isinstance(layer, Scale):
             if record.values is not None or layer.limits.least < layer.limits.most:
-                column.append(value_legend(layer))
+                column.append(value_legend(layer, scales))
         elif record.y is not None and record.y.size:
-            column.append(class_legend(record.label_name or "classes", layer, heights))
+            column.append(class_legend(record.label_name or "classes", layer))
         if labels is not None and labels.values is not None:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
@@ -183,8 +181,6 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:
     """Return what holds for all graphs, with ranges where they differ."""
     origins = dict.fromkeys(record.position_source for record in records)
-    if len(origins) > 1:  # without details
-        origins = dict.fromkeys(origin.partition(";")[0] for origin in origins)
     facts = [", or ".join(filter(None, origins))]
     if any(origin.startswith(SPRINGS) for origin in origins):
         facts.append("larger nodes have more edges")
@@ -244,7 +240,7 @@ def draw_cells(
     """Draw graphs in rows of cells, as large as the page permits.
 
     The unit of their sizes has at most ``max_unit`` inches. The legends of all cells, ``band``, stand
-    next to each other above them; so do those of a single cell, or right of it if it is tall.
+    next to each other above them; so do those of a single cell.
     """
     # 1. Arrange them.
     style = current_style()
@@ -265,10 +261,8 @@ def draw_cells(
     page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
     page_width = max(page_width, scale * MIN_PAGE_WIDTH)
     band_width = (page_width + GAP) / max(1, len(band)) - GAP
-    is_tall = len(cells) == len(band) == 1 and panels[0, 1] > TALL * widths[0]
-    if is_tall:
-        band_width = scale * SIDE_WIDTH
-        page_width = widths[0] + GAP + band_width
+    if len(cells) == 1:
+        widths[:] = page_width
 
     # 2. Create the page.
     heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
@@ -284,9 +278,7 @@ def draw_cells(
         below[number] = line * sum(legend.height(widths[number]) for legend in cell.legends)
     heights = [top_of_panels + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
-    top = band_top
-    if not is_tall:
-        top += line * max((legend.height(band_width) for legend in band), default=0)
+    top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     bottom = top + sum(heights)
     height = bottom + line * len(foot)
     figure = new_figure(page_width + 2 * MARGIN, height + 2 * MARGIN)
@@ -300,10 +292,9 @@ def draw_cells(
     _write(page, 0, 0, *heading, step=HEADING_LINES, fontsize="x-large")
     _write(page, 0, heading_height, *introduction, **note)
     _write(page, 0, bottom, *foot, **note)
-    left = is_tall * (widths[0] + GAP)
+    left = 0.0
     for legend in band:
-        legend_top = band_top + is_tall * top_of_panels
-        _add_legends(page, left, legend_top, band_width, line, [legend])
+        _add_legends(page, left, band_top, band_width, line, [legend])
         left += band_width + GAP
     for row, row_height in zip(rows, heights, strict=True):
         left = 0.0

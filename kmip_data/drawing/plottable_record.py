@@ -240,4 +240,5 @@ class Labels:
 
     names: tuple[str, ...]  #: names of the classes, or of the targets
     counts: I64 | None = None  #: (C,) number of graphs of each class
+    graphs: int = 0  #: number of all graphs, of which one may have several classes
     values: F32 | None = None  #: (G, T) targets of each graph

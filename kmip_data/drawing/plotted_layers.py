@@ -67,12 +67,13 @@ class Legend:
 
     heading: str
     draw: Callable[[Axes], None]  #: fills the panel
-    names: Sequence[str] = ()  #: of bars; none for a histogram
+    names: Sequence[str] = ()  #: of bars; none for a panel with numbers below
+    fixed_lines: float = HISTOGRAM_LINES  #: height of a panel with numbers below
 
     def lines(self, width: float) -> float:
         """Height of a panel of ``width`` inches in lines of text."""
         if not self.names:
-            return HISTOGRAM_LINES
+            return self.fixed_lines
         return BAR_LINES * -(-len(self.names) // _bar_columns(self.names, width))
 
     def height(self, width: float) -> float:
@@ -86,14 +87,27 @@ def _bar_columns(names: Sequence[str], width: float) -> int:
     return max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
 
 
-def class_legend(heading: str, layer: Categories, heights: Array | None = None) -> Legend:
-    """Return bars of the nodes of each class that has any; with ``heights`` (N,), high ones first."""
+def class_legend(heading: str, layer: Categories) -> Legend:
+    """Return bars of the nodes of each class that has any."""
     counts = np.array(layer.counts)
     shown = np.flatnonzero(counts)
-    if heights is not None:
-        shown = shown[np.argsort([-heights[layer.codes == code].mean() for code in shown])]
     names = np.array(layer.labels)[shown]
     return _bar_legend(heading, names, counts[shown], np.array(layer.colors)[shown])
+
+
+def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
+    """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below."""
+
+    def draw(axes: Axes) -> None:
+        axes.bar(range(len(layer.colors)), 1, 1, color=layer.colors)
+        axes.set(yticks=[], xlim=(-0.5, len(layer.colors) - 0.5), ylim=(0, 1))
+        axes.spines[:].set_visible(False)
+        _label_ticks(axes, np.arange(len(ends)) - 0.5, [f"{end:,.0f}" for end in ends])
+        labels = axes.get_xticklabels()  # the last is the first end
+        labels[0].set_ha("right")
+        labels[-1].set_ha("left")
+
+    return Legend(heading, draw, fixed_lines=BAR_LINES)
 
 
 def _bar_legend(
@@ -133,28 +147,29 @@ def _bar_legend(
     return Legend(heading, draw, shown)
 
 
-def value_legend(layer: Scale) -> Legend:
-    """Return a histogram of the nodes' values in their colours."""
+def value_legend(layer: Scale, sheet: Sequence[Scale]) -> Legend:
+    """Return a histogram of the nodes' values in their colours, with bars on one scale in a ``sheet``."""
     own = limits_of_scale(layer.values)
     heading = f"nodes by {layer.label}, {_written(own.least)} to {_written(own.most)}"
-    return Legend(heading, partial(_draw_histogram, layer=layer))
+    return Legend(heading, partial(_draw_histogram, layer=layer, sheet=sheet))
 
 
 def _written(value: float) -> str:
     return (PLAIN_NUMBER if value % 1 == 0 else "{x:.3g}").format(x=value).replace("-", "−")
 
 
-def _draw_histogram(axes: Axes, layer: Scale) -> None:
+def _draw_histogram(axes: Axes, layer: Scale, sheet: Sequence[Scale]) -> None:
     """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond."""
     limits = layer.limits
     mappable = _scalar_mappable(limits)
-    finite = layer.values[np.isfinite(layer.values)]
-    is_whole = limits.low == limits.high or bool((finite % 1 == 0).all())
+    finite = [scale.values[np.isfinite(scale.values)] for scale in [layer, *sheet]]
+    is_whole = limits.low == limits.high or bool((np.concatenate(finite) % 1 == 0).all())
     bins = WHOLE_BINS if is_whole else VALUE_BINS
     ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, bins + 1)))
     if is_whole:  # a bar for each number, or for several
         ends = np.unique(np.rint(np.append(ends[:-1], limits.high + 1) - limits.low)) + limits.low
-    counts, _ = np.histogram(finite.clip(limits.low, limits.high), ends)
+    clipped = [values.clip(limits.low, limits.high) for values in finite]
+    counts, *others = [np.histogram(values, ends)[0] for values in clipped]
 
     most = max(1, int(counts.max()))
     colors = mappable.to_rgba((ends[1:] + ends[:-1] - is_whole) / 2)
@@ -163,7 +178,11 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
         f"{count:,}" * (count == most or (is_whole and count > 0)) for count in counts.tolist()
     ]
     axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
-    axes.set(yticks=[], ylim=(0, 1.35 * most), xlim=(-0.5, max(4, len(counts)) - 0.5))
+    axes.set(
+        yticks=[],
+        ylim=(0, 1.35 * max(most, *map(max, others))),
+        xlim=(-0.5, max(4, len(counts)) - 0.5),
+    )
     axes.spines[:].set_visible(False)
     if is_whole:
         numbers = np.column_stack([ends[:-1], ends[1:] - 1])
@@ -174,10 +193,14 @@ def _draw_histogram(axes: Axes, layer: Scale) -> None:
         names[0] = f"≤ {_written(ends[1] - is_whole)}"
     if limits.most > limits.high:
         names[-1] = f"≥ {_written(ends[-2])}"
-    bar_letters = axes.get_window_extent().width / axes.figure.dpi / np.ptp(axes.get_xlim())
-    bar_letters *= current_style().letters_per_inch * NOTE_LETTERS
-    step = -int(-(max(map(len, names)) + 2) // bar_letters)
-    ticks = np.arange(len(names)) + 0.5 * (not is_whole)
+    _label_ticks(axes, np.arange(len(names)) + 0.5 * (not is_whole), names)
+
+
+def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
+    """Write the last of ``names`` and as many others as there is room for below a panel."""
+    letters = axes.get_window_extent().width / axes.figure.dpi / np.ptp(axes.get_xlim())
+    letters *= current_style().letters_per_inch * NOTE_LETTERS
+    step = -int(-(max(map(len, names)) + 2) // letters)
     axes.set_xticks(ticks[::-step], names[::-step])
 
 
@@ -189,12 +212,13 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     for record in records:
         value = np.asarray(record.label_value)
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
-    style = current_style()
-    colors = np.where(is_shown, style.palette[0], style.line_color)
-    heading = (
-        f"{records[0].label_name or 'label'}, all graphs{' (blue: shown)' * (not is_shown.all())}"
-    )
-    return [_bar_legend(heading, np.array(labels.names), labels.counts, colors)]
+    heading = f"{records[0].label_name or 'label'} of all {labels.graphs:,} graphs"
+    names = np.array(labels.names)
+    if not is_shown.all():
+        heading += "; ▸ shown below"
+        names = np.where(is_shown, [f"▸ {name}" for name in names], names)
+    colors = np.full(len(names), current_style().palette[0])
+    return [_bar_legend(heading, names, labels.counts, colors)]
 
 
 def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:

@@ -65,7 +65,6 @@ async function startPage() {
   const sides = [x, y, z || y].map(extent).map(([low, high]) => high - low); // before it is turned
   const side = 0.85 * (reach || 0);
   if (z) box = [[-side, side], [-side, side]];
-  if (header.mass) box = header.mass;
   if (header.picture) box = [[header.picture.left, header.picture.right], [header.picture.bottom, header.picture.top]];
   [[west, east], [south, north]] = box;
   state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];

@@ -121,7 +121,7 @@ def test_panels_of_records_are_apart(draw, style):
         cloud,
     ]
     records = [replace(record, label_value=np.array([1, 0])) for record in records]
-    labels = Labels(tuple(LONG_NAMES), counts=np.array([1_010, 1]))
+    labels = Labels(tuple(LONG_NAMES), np.array([1_010, 1]), 1_010)
     texts = {"title": LONG_NAMES[0], "footer": LONG_NAMES[0], "class_names": LONG_NAMES}
     assert_boxes_are_apart(draw(style, plot_records, records, labels=labels, **texts))
     assert_boxes_are_apart(draw(style, plot_records, records[:1], **texts))

@@ -17,7 +17,6 @@ from kmip_data.drawing.explorer_page import (
     Influence,
     write_explorer_page,
 )
-from kmip_data.drawing.maps import dense_area
 from kmip_data.drawing.page_graph import city_graph
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -54,7 +53,6 @@ def test_the_page_embeds_the_build_and_the_predictions(build, city, answer, tmp_
     np.testing.assert_array_equal(array(header["streets"]).reshape(2, -1), city.streets)
     np.testing.assert_array_equal(array(explore["lengths"]), city.lengths)
     assert explore["hops"] == 16
-    np.testing.assert_array_equal(np.transpose(header["mass"]), dense_area(city.position))
     np.testing.assert_array_equal(array(explore["keys"]["nodes"]), np.arange(count))
     for stored, layer in zip(explore["keys"]["layers"], answer.attention_layers, strict=True):
         indices = array(stored["indices"]).astype(np.int64).reshape(count, 2, 3).transpose(1, 0, 2)

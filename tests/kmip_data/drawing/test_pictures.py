@@ -26,7 +26,6 @@ from kmip_data.drawing.molecules import (
     PIXELS_PER_INCH,
     draw_molecule,
 )
-from kmip_data.drawing.ordered_layouts import arrange
 from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import (
     Labels,
@@ -318,6 +317,18 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     assert any(text.startswith("nodes by target [m], 1 to 3") for text in texts_of(page))
 
 
+def test_histograms_of_a_sheet_have_bars_on_one_scale(monkeypatch, tmp_path):
+    one, other = random_record(9, 2, classes=0), random_record(9, 2, classes=0)
+    values = np.float32([0.5, *[1.5] * 8])
+    spread = np.linspace(0.5, 1.5, 9, dtype=np.float32)
+    records = [replace(one, values=values), replace(other, values=spread)]
+    page = page_of(monkeypatch, tmp_path, records)
+    histograms = [panel for panel in page.child_axes if panel.axison]
+    assert len({panel.get_ylim() for panel in histograms}) == 1
+    highest = [max(bar.get_height() for bar in panel.patches) for panel in histograms]
+    assert highest == [8, 1]
+
+
 def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
     one = replace(random_record(4, 2, edges=3), y=np.array([0, -1, 1, -1]))
     classes = page_of(monkeypatch, tmp_path, [one], class_names=["a", "b"]).child_axes[0]
@@ -359,22 +370,23 @@ def test_edges_within_a_class_have_its_colour(monkeypatch, tmp_path):
 
 
 def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_path):
-    two = Labels(("a", "b", "c"), counts=np.array([5, 0, 2]))
+    two = Labels(("a", "b", "c"), np.array([5, 0, 2]), 7)
     one = replace(random_record(5, 2, classes=0), label="c", label_value=np.array(2))
 
     def marked(record, labels):
         page = page_of(monkeypatch, tmp_path, [record, record], labels=labels)
         panel = page.child_axes[0]
-        blue = to_rgba(current_style().palette[0])
-        return texts_of(panel), [bar.get_facecolor() == blue for bar in panel.patches], page
+        colors = {bar.get_facecolor() for bar in panel.patches}
+        assert len(colors) == 1, "no bar looks like a share"
+        return texts_of(panel)[:3], page
 
-    texts, blue, page = marked(one, two)
-    assert texts == ["a", "b", "c", "5", "0", "2"]
-    assert blue == [False, False, True]
+    texts, page = marked(one, two)
+    assert texts == ["a", "b", "▸ c"]
     assert texts_of(page).count("c") == 2, "headlines"
+    assert "label of all 7 graphs; ▸ shown below" in texts_of(page)
     assert any(text.startswith("room/1 · 5 nodes") for text in texts_of(page))
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
-    assert marked(some, two)[1] == [True, False, False]
+    assert marked(some, two)[0] == ["▸ a", "b", "c"]
     equal = page_of(monkeypatch, tmp_path, [one] * 2, labels=replace(two, counts=np.full(3, 4)))
     assert not any("all graphs" in text for text in texts_of(equal)), "equal bars say nothing"
 
@@ -483,19 +495,6 @@ def test_arrows_bend_around_other_nodes(between, shift):
     for dot in places_of_dots:
         radius = np.sqrt(axes.collections[0].get_sizes()[0]) / 2 * page.figure.dpi / 72
         assert np.hypot(*(line - dot).T).min() > radius
-
-
-def test_a_legend_of_layers_follows_the_edges(monkeypatch, tmp_path):
-    """Classes of an acyclic graph have the order of their layers, and others that of the names."""
-    edges = np.array([[0, 1, 2], [1, 2, 3]])
-    pos, origin = arrange(edges, 4)
-    record = PlottableRecord("a", pos, np.array([2, 0, 1, 1]), edges, position_source=origin)
-    for one, names in (
-        (record, ["c", "a", "b"]),
-        (replace(record, position_source=""), ["a", "b", "c"]),
-    ):
-        page = page_of(monkeypatch, tmp_path, [one], class_names=["a", "b", "c"])
-        assert texts_of(page.child_axes[0])[:3] == names
 
 
 def test_the_two_values_of_an_only_feature_are_triangles(monkeypatch, tmp_path):
