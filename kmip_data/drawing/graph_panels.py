@@ -191,7 +191,7 @@ def _add_edges(
     if not has_arrows(record):
         edges = record.edge_index[:, record.first_edges()]
     count = edges.shape[1]
-    strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
+    strength = np.clip(45 / np.sqrt(max(1, count)), 0.3, 0.9)
     width = min(strength, np.median(radius) / 2)
     shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
     if isinstance(layer, Categories) and record.y is not None:

@@ -14,25 +14,26 @@ from typing import Any, TypeAlias
 import numpy as np
 
 #: 24 hues for light backgrounds with a contrast of at least 3:1, chosen by search to maximise the minimum
-#: CIEDE2000 distance: 15 between any two. The first seven, which curves use, keep this distance also with
-#: deuteranopia and protanopia (Okabe and Ito's seven: 12). The first twelve have one blue.
+#: CIEDE2000 distance: 17 between any two. The first seven, which curves use, are 24 apart, and 15.6 with
+#: deuteranopia and protanopia (Okabe and Ito's seven: 22 and 12); none is dark, as small dots of dark
+#: colours look alike. The first twelve have one blue.
 PALETTE = (
-    "#0072b2", "#c94f00", "#0ba49f", "#73085d", "#e24a7a", "#10644d", "#5d3905", "#9a9552",
-    "#ab6ff5", "#92272f", "#6e05ee", "#108917", "#6b5d88", "#15373e", "#947165", "#0b3e8a",
-    "#c613ab", "#6f6633", "#4f3633", "#7e94bc", "#ff4a44", "#333415", "#5b7f83", "#855362",
+    "#0072b2", "#e1780f", "#00a3b2", "#873c69", "#f04b78", "#0f784b", "#c30000", "#79a042",
+    "#6b4328", "#d700bc", "#5e5e0d", "#4300bc", "#7951ff", "#285151", "#947165", "#00366b",
+    "#6b6b86", "#ae79a1", "#362828", "#1b2800", "#360d43", "#949385", "#7993d6", "#6b0d1b",
 )  # fmt: skip
 #: The same for dark backgrounds; the first seven are lighter tints of the light ones.
 DARK_PALETTE = (
-    "#3fa4ee", "#ff8a3d", "#72f2f0", "#9a4c91", "#fc8fac", "#499173", "#80602d", "#35f280",
+    "#3fa4ee", "#ff8a3d", "#72f2f0", "#9a4c91", "#fc8fac", "#499173", "#b0430f", "#35f280",
     "#98bb75", "#c82550", "#ffea0e", "#978f69", "#5f8f25", "#88655d", "#ff2899", "#c1b8ed",
-    "#ff4038", "#f3bc64", "#0098a7", "#b0430f", "#6d79a8", "#e9ffde", "#cb42f6", "#96bdbf",
+    "#ff4038", "#f3bc64", "#0098a7", "#80602d", "#6d79a8", "#e9ffde", "#cb42f6", "#96bdbf",
 )  # fmt: skip
-#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over blue,
-#: magenta and red to yellow. Lightness increases (L* 15 to 75), so that the order survives colour
-#: blindness and grey prints; steps were searched to maximise the CIEDE2000 distance of neighbours (13).
+#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over purple and
+#: red to green, of ten names. Lightness increases (L* 13 to 75), so that the order survives colour
+#: blindness and grey prints; the least CIEDE2000 distance of neighbours is 13, and 26 of the next but one.
 RAMP = (
-    "#142640", "#272d8f", "#451bee", "#a100ad", "#c3117c", "#db1f57", "#f12c34", "#ee5f14", "#ea8b10",
-    "#ddb500",
+    "#152235", "#001e96", "#820da0", "#a41d76", "#c80f38", "#dc2f00", "#cf6900", "#c98900", "#b9a900",
+    "#72cf38",
 )  # fmt: skip
 #: The same for dark backgrounds, L* 36 to 96.
 DARK_RAMP = (
@@ -218,13 +219,6 @@ MIX_STEPS = 32  #: steps of a mixture with the text colour
 GROUPED_NAME = re.compile(r"[^/]+/\d{1,4}")  #: class names of a group and a number
 #: Fractions of the text colour mixed into each hue: 96 distinct colours.
 SHADES = (0.0, 0.3, 0.55, 0.75)
-#: Conventional colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet. There, windows
-#: are nearly as blue as floors.
-S3DIS_COLORS = {
-    "ceiling": "#00ff00", "floor": "#0000ff", "wall": "#00ffff", "beam": "#ffff00", "column": "#ff00ff",
-    "window": "#ff8c00", "door": "#c8c864", "table": "#aa78c8", "chair": "#ff0000", "sofa": "#c86464",
-    "bookcase": "#0ac864", "board": "#c8c8c8", "clutter": "#323232",
-}  # fmt: skip
 #: Colours of elements by Corey, Pauling and Koltun, as in Jmol, with a darker grey for carbon.
 CPK_COLORS = {
     1: "#ffffff", 5: "#ffb5b5", 6: "#808080", 7: "#3050f8", 8: "#ff0d0d", 9: "#90e050", 11: "#ab5cf2",
@@ -277,11 +271,9 @@ def readable_color(color: str, contrast: float = MIN_CONTRAST) -> str:
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     """Return the hex colour of each class: the palette, then shades of it.
 
-    The classes of S3DIS have their conventional colours. Classes in groups, such as
-    ``Motorbike/0``, restart the palette in each group, because a record has classes of one group.
+    Classes in groups, such as ``Motorbike/0``, restart the palette in each group, because a record
+    has classes of one group.
     """
-    if 0 < count <= len(names) and set(names) <= S3DIS_COLORS.keys():
-        return [readable_color(S3DIS_COLORS[name]) for name in names]
     colors = []
     for fraction in SHADES:
         colors += [

@@ -14,7 +14,6 @@ from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     CPK_COLORS,
     CURVE_HUES,
-    S3DIS_COLORS,
     STYLES,
     TEXT_CONTRAST,
     class_colors,
@@ -71,7 +70,6 @@ def test_colours_contrast_with_their_background(name):
     with using_style(name):
         schemes = {
             "classes": class_colors(24 * 4),
-            "rooms": class_colors(13, [*S3DIS_COLORS]),
             "elements": element_colors([*CPK_COLORS, 99]),
             "right and wrong": right_wrong_colors(4),
         }
