@@ -100,7 +100,8 @@ def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
 
     def draw(axes: Axes) -> None:
         axes.bar(range(len(layer.colors)), 1, 1, color=layer.colors)
-        axes.set(yticks=[], xlim=(-0.5, len(layer.colors) - 0.5), ylim=(0, 1))
+        axes.margins(0)
+        axes.set_yticks([])
         axes.spines[:].set_visible(False)
         _label_ticks(axes, np.arange(len(ends)) - 0.5, [f"{end:,.0f}" for end in ends])
         labels = axes.get_xticklabels()  # the last is the first end
@@ -212,11 +213,9 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     for record in records:
         value = np.asarray(record.label_value)
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
-    heading = f"{records[0].label_name or 'label'} of all {labels.graphs:,} graphs"
-    names = np.array(labels.names)
-    if not is_shown.all():
-        heading += "; ▸ shown below"
-        names = np.where(is_shown, [f"▸ {name}" for name in names], names)
+    heading = f"{records[0].label_name or 'label'} of all {labels.graphs:,} graphs; ▸ shown below"
+    marked = [f"▸ {name}" for name in labels.names]
+    names = np.where(is_shown, marked, labels.names)
     colors = np.full(len(names), current_style().palette[0])
     return [_bar_legend(heading, names, labels.counts, colors)]
 
