@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
+CANDIDATES = 20  #: near records of typical size; that with most classes of nodes is shown
+NEAR = 0.2  #: of all records: how much farther than the nearest one they may be
 MAX_TYPICAL_NODES = 50  #: of a record that is drawn or explored by default, if there are such
 MAX_RECORDS = 16  #: records in one picture
 #: Memory per intersection of a map: 500 to read a city, 1,200 to draw it (measured on 10⁶), and a margin.
@@ -220,7 +223,8 @@ def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
 def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
     """Return for each position a near one of about the median size, and of a class not yet shown.
 
-    Of large graphs, smaller ones than the median show more: their edges can be told apart.
+    Of large graphs, smaller ones than the median show more: their edges can be told apart. Where nodes
+    have classes, the record with most of them shows most.
     """
     import numpy as np
 
@@ -239,8 +243,18 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
         away = np.abs(np.arange(len(nodes)) - position) / len(nodes)
         cost = distances + away + 100.0 * is_shown
         cost[chosen] = np.inf
-        chosen.append(int(cost.argmin()))
+        nearest = np.argsort(cost, kind="stable")[:CANDIDATES]
+        nearest = nearest[cost[nearest] < cost.min() + NEAR]
+        chosen.append(max(nearest.tolist(), key=partial(count_classes, dataset)))
     return sorted(chosen)
+
+
+def count_classes(dataset: ShardedDataset | Records, position: int) -> int:
+    """Return the number of classes of a record's nodes; 0 if they have none."""
+    column = dataset.schema.y_column
+    if column is None or column.level != "node" or not column.num_classes:
+        return 0
+    return len(set(dataset[position][column.attribute].reshape(-1).tolist()))
 
 
 def add_picture_to_page(build: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,12 +119,13 @@ def write_explorer_page(
     records = [
         {"header": _graph_header(shown), "data": shown.packer.to_base64()} for shown, *_ in graphs
     ]
+    script = "\n".join(asset_text(ASSETS, name) for name in SCRIPTS)
     page = page_template(ASSETS, "page.html").render(
         title=graph.title,
         credit=graph.credit,
         style=page_style(),
         records=records,
-        script="\n".join(asset_text(ASSETS, name) for name in SCRIPTS),
+        script=re.sub(r"(?m)(^| )// .*", "", script),  # without comments
     )
     write_output(path, page.encode())
 

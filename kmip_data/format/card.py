@@ -308,8 +308,8 @@ class Card(StrictModel, frozen=False):
         """Sentence for a caption: what the data are, from the manifest, or about your files."""
         if self.sources:
             labels = self.schema_.y_column
-            target = f"; predict {labels.doc}" if labels and labels.doc else ""
-            return f"Built {self.sources}{target}."
+            target = f"; the target is {labels.doc}" if labels and labels.doc else ""
+            return f"Your data {self.sources}{target}."
         if self.manifest not in dataset_names():
             return ""
         summary = load_manifest(self.manifest).summary

@@ -110,7 +110,15 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
         const places = () => [...x.slice(0, 50), ...y.slice(0, 50)];
         const inView = () => x.every((_, i) => view.toScreen(x[i], y[i]).every((at, side) =>
           at >= 0 && at <= [canvas.clientWidth, canvas.clientHeight][side]));
-        const seen = [inView()];
+        const seen = [inView()], lengths = [], write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+          lengths.push(text), write.call(this, text, ...at);
+        };
+        cityMap.drawNow();
+        CanvasRenderingContext2D.prototype.fillText = write;
+        const facts = document.getElementById("facts").textContent;
+        const present = document.querySelector("#legend p").textContent;
+        const counted = document.querySelectorAll("#legend button").length;
         const before = places();
         drag(0, 1000);
         const above = places();
@@ -134,7 +142,8 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
         by.dispatchEvent(new Event("change"));
         const bars = [...document.querySelectorAll(".histogram button")].map(({ title }) => title);
         const ticks = [...document.querySelectorAll("#legend .ends span")].map((each) => each.textContent);
-        return { bars, ticks, seen, before, above, turned, kept, moved: view.center, inside, pinch,
+        return { bars, lengths, facts, present, counted,
+                 ticks, seen, before, above, turned, kept, moved: view.center, inside, pinch,
                  off: Math.hypot(at[0] - near[0], at[1] - near[1]),
                  lines: explorer.state.lines, story: document.getElementById("story").textContent };""",
         tmp_path,
@@ -142,6 +151,9 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
     assert view["before"] != view["above"] != view["turned"] != view["before"]
     assert all(view["seen"]), "no side is cut, however it is turned"
     assert view["moved"] != view["kept"], "Shift moves it"
+    *_, sides = view["facts"].replace("\u00a0", " ").removesuffix(" m").split("; ")
+    assert view["lengths"] == [f"{side} m" for side in sides.split(" × ")]
+    assert view["present"] == f"{view['counted']} of the 13 classes are in this graph."
     assert view["inside"]
     assert view["pinch"] == pytest.approx(2.0)
     assert view["off"] < 24, "the node pointed at, or one in front of it"

@@ -22,7 +22,7 @@ def build(tmp_path):
 
 def test_three_records_of_a_part_are_drawn_by_their_index_in_the_build(build, tmp_path):
     home = Home(tmp_path / "home")
-    for part, records in (("test", [7, 8]), (None, [0, 3, 6])):
+    for part, records in (("test", [7, 8]), (None, [0, 5, 6])):
         facts = draw_build(build, tmp_path / "p", home, part=part)
         assert [record["position"] for record in facts["records"]] == records
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
@@ -36,6 +36,19 @@ def test_records_have_different_classes_if_there_are(tmp_path):
     facts = draw_build(build, tmp_path / "p.png", Home(tmp_path / "home"))
     drawn = [record["position"] for record in facts["records"]]
     assert sorted(classes[position] for position in drawn) == [0, 1, 2]
+
+
+def test_of_records_whose_nodes_have_classes_those_with_most_are_drawn(tmp_path):
+    """Twelve graphs of six nodes, of which three have more classes than two."""
+    count = [2, 2, 4, 2, 2, 2, 3, 2, 2, 2, 2, 5]
+    edges = torch.zeros(2, 0, dtype=torch.long)
+    graphs = [
+        Data(x=torch.zeros(6, 1), edge_index=edges, y=torch.arange(6) % classes)
+        for classes in count
+    ]
+    build = kmip_data.save(graphs, tmp_path / "b")
+    facts = draw_build(build, tmp_path / "p.png", Home(tmp_path / "home"))
+    assert [record["position"] for record in facts["records"]] == [2, 6, 11]
 
 
 def test_records_have_a_typical_size_and_few_nodes_if_there_are_any(tmp_path):

@@ -5,7 +5,9 @@ const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, GLOW, ARROWS, PICTURE] = [0, 1, 2, 3, 4];
-const STEPS = 8; // straight pieces of a curve between two layers, or around nodes
+const FOG = [0.36, 0.12]; // of half the depth, the share of the ground's colour; less where paleness means something
+const DEEP = 0.9; // farthest depth: edges, which are behind their nodes, still lie before 1
+const STEPS = 16; // straight pieces of a curve between two layers, or around nodes
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
 // and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
@@ -42,7 +44,7 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint, strength, inked, bonded, count, classed;
+  uniform float diameter, band, deep, tint, strength, inked, bonded, count, classed, fog;
   uniform int mode, corners;
   uniform bool weighted, pictured;
   uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
@@ -51,7 +53,7 @@ const VERTEX = `#version 300 es
   out float across, dash, solid, wide;
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
   vec4 colorOf(float at) { return at < 0.0 ? missing : textureLod(palette, vec2(at, 0.5), 0.0); }
-  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.16 * (1.0 + z)), color.a); }
+  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, fog * (1.0 + z)), color.a); }
   // A node's number has 28 bits; above them stand how wide an edge is, and the side that a line of several lies on.
   uint nodeOf(uint end) { return end & 0x0fffffffu; }
   uint other(uvec4 ends) { return nodeOf(ends.y); }
@@ -213,9 +215,11 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   gl.enable(gl.DEPTH_TEST);
   gl.depthFunc(gl.LEQUAL);
 
-  // Take places, and depths from −1 (near) to 1 of what is in space.
+  // Take places, and of what is in space depths, which become −DEEP (near) to DEEP.
   function move(x, y, depth) {
-    for (let i = 0; i < points; i++) places.set([x[i], y[i], depth ? depth[i] : 0, heads[i]], 4 * i);
+    const [near, far] = depth ? extent(depth) : [0, 0];
+    const scale = (2 * DEEP) / (far - near || 1);
+    for (let i = 0; i < points; i++) places.set([x[i], y[i], depth ? (depth[i] - near) * scale - DEEP : 0, heads[i]], 4 * i);
     fill("places", places, ROW, rows(points), floats);
   }
 
@@ -266,6 +270,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
     const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
+    numbers.fog = deep ? FOG[Number(glow)] : 0;
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;

@@ -3,19 +3,19 @@
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
-const LETTER = 0.4; // font size of symbols, of a node's diameter
+const [LETTER, LETTER_IN_NODE] = [0.4, 0.65]; // font size of symbols of atoms and of other nodes, of their diameter
 const LEAST_LETTER = 11; // CSS pixels
 const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
 const BARE = 0.75; // size of an atom without a symbol
 const PLACE = ["longitude [°]", "latitude [°]"]; // columns of a city
 let graph, chosen;
-let symbols = []; // text and size of each atom
+let symbols = []; // text of each node, and the size of an atom
+let symbolText = ""; // what they mean, but for atoms
 const nounWithArticle = () => `${"aeiou".includes(header.node_noun[0]) ? "an" : "a"} ${header.node_noun}`;
 
 function startExplorer() {
   const { explore } = header;
   graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
-  symbols = readSymbols();
   chosen = explore.keys && readKeys(explore.keys);
   if (chosen) {
     const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => String(i));
@@ -203,9 +203,10 @@ function drawMarks() {
     pen.rect(left, top, width, height);
     pen.clip();
     pen.translate(left, top);
+    if (turning && header.metre) drawBox(pen);
     if (state.layer.levels) drawKnown(pen);
     else drawHeld(pen);
-    const marked = state.node >= 0 ? state.node : state.hovered;
+    const marked = [state.node, state.hovered, ranked[0]].find((node) => node >= 0) ?? NONE; // the one described
     if (marked >= 0) cased(pen, marked, markRadius(marked), ["#fff", 5], ["#000", 2]);
     drawSymbols(pen);
     drawLabels(pen);
@@ -248,6 +249,49 @@ function drawKnown(pen) {
   for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 3.2], [ink("ink"), 1.2]);
 }
 
+// The box around a cloud, without the three edges behind it, and the lengths of its sides, with ticks.
+function drawBox(pen) {
+  const { sides, project } = turning;
+  const corner = (number) => sides.map((ends, axis) => ends[(number >> axis) & 1]);
+  const place = (at) => view.toScreen(...project(...at));
+  const corners = Array.from({ length: 8 }, (_, number) => corner(number));
+  const depths = corners.map((at) => project(...at)[2]);
+  const farthest = depths.indexOf(Math.max(...depths));
+  Object.assign(pen, { strokeStyle: ink("pale"), fillStyle: ink("ink"), lineWidth: 1, globalAlpha: 1 });
+  Object.assign(pen, { font: `12px ${ink("font")}, sans-serif`, textBaseline: "middle" });
+  sides.forEach(([low, high], axis) => {
+    const isEdge = (number) => !((number >> axis) & 1) && ![number, number | (1 << axis)].includes(farthest);
+    const edges = [...corners.keys()].filter(isEdge).map((number) => [number, number | (1 << axis)].map(corner));
+    pen.beginPath();
+    for (const [from, to] of edges) {
+      pen.moveTo(...place(from));
+      pen.lineTo(...place(to));
+    }
+    // The lowest edge, and of upright ones the leftmost, has the length.
+    const isOutside = ([from, to]) => {
+      const [[ax, ay], [bx, by]] = [place(from), place(to)];
+      return 2 * (ay + by) - (ax + bx);
+    };
+    const [start, end] = edges.reduce((best, edge) => (isOutside(edge) > isOutside(best) ? edge : best));
+    const [[ax, ay], [bx, by]] = [place(start), place(end)];
+    const [middle_x, middle_y] = place(sides.map((ends) => (ends[0] + ends[1]) / 2));
+    const normal = [by - ay, ax - bx].map((side) => side / Math.max(Math.hypot(bx - ax, by - ay), 1));
+    const outward = Math.sign(normal[0] * (ax + bx - 2 * middle_x) + normal[1] * (ay + by - 2 * middle_y)) || 1;
+    const [right, down] = normal.map((side) => side * outward);
+    const metres = (high - low) / header.metre;
+    const step = [5, 2, 1, 0.5, 0.2, 0.1].find((step) => step <= metres / 2) ?? metres;
+    for (let far = 0; far <= metres; far += step) {
+      const at = start.map((value, i) => (i === axis ? low + far * header.metre : value));
+      const [tick_x, tick_y] = place(at);
+      pen.moveTo(tick_x, tick_y);
+      pen.lineTo(tick_x + 6 * right, tick_y + 6 * down);
+    }
+    pen.stroke();
+    pen.textAlign = right < -0.3 ? "right" : right > 0.3 ? "left" : "center";
+    pen.fillText(`${written(Number(metres.toFixed(2)))} m`, (ax + bx) / 2 + 12 * right, (ay + by) / 2 + 12 * down);
+  });
+}
+
 // A ring in a casing.
 function cased(pen, node, radius, ...strokes) {
   for (const [strokeStyle, lineWidth] of strokes) {
@@ -268,8 +312,9 @@ function colorOf(node) {
 // in structural formulas.
 function readSymbols() {
   const layer = layers.find(({ name }) => name === "element");
-  if (!layer) return [];
+  if (!layer) return readValues().map((text) => ({ text }));
   const hydrogens = columns.get("hydrogens");
+  const hasBond = new Set(streets);
   const pen = $("overlay").getContext("2d");
   pen.font = "600 100px sans-serif";
   const texts = Array.from(layer.codes, (code, node) => {
@@ -278,22 +323,42 @@ function readSymbols() {
     const attached = hydrogens ? hydrogens(node) : 0;
     const group = attached ? `H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}` : "";
     // As chemists write single molecules: HCl and H₂O, but NH₃.
-    return !degreeOf(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
+    return !hasBond.has(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
   });
   const widest = Math.max(...texts.map((text) => pen.measureText(text).width / 100));
   const size = Math.max(1, (LETTER * Math.hypot(widest, 0.73)) / INSIDE); // capitals are 0.73 of a font's size high
   return texts.map((text) => ({ text, size: text ? size : BARE }));
 }
 
-// Symbols inside the discs of atoms, whatever they are coloured by.
+// What else nodes can show in a letter: the sign of their only feature, or the number in the name of the one flag
+// that each of them has.
+function readValues() {
+  const [only] = header.columns;
+  if (header.columns.length === 1 && only.limits && only.codes && only.values.count === 2 && only.limits.least < 0 && only.limits.most > 0) {
+    const name = titleOf(only.name);
+    symbolText = `▲ ${name} ${written(only.limits.most)}, ▼ ${name} ${written(only.limits.least)}`;
+    return Array.from(x, (_, node) => (columns.get(only.name)(node) > 0 ? "▲" : "▼"));
+  }
+  const flags = header.columns.filter(({ labels, codes }) => labels && codes && labels[0] === `not ${labels[1]}`);
+  const counted = flags.map(({ name }) => name.match(/^(\d+)( or more)? (.*)/));
+  const isHot = flags.map(({ name }) => columns.get(name));
+  if (!counted.some(Boolean) || !x.every((_, node) => isHot.filter((flag) => flag(node) === 1).length === 1)) return [];
+  const others = flags.filter((_, i) => !counted[i]).map(({ name }) => name);
+  symbolText = [`zoomed in, nodes show the number of ${counted.findLast(Boolean)[3]}`, ...(others.length ? [`?: ${others.join(", ")}`] : [])].join("; ");
+  const texts = counted.map((match) => (match ? match[1] + (match[2] ? "+" : "") : "?"));
+  return Array.from(x, (_, node) => texts[isHot.findIndex((flag) => flag(node) === 1)]);
+}
+
+// Symbols inside the discs of nodes, whatever they are coloured by.
 function drawSymbols(pen) {
   const { diameter, node: held, ball } = state;
-  const size = LETTER * diameter;
+  const size = (header.bonds ? LETTER : LETTER_IN_NODE) * diameter;
   if (size < LEAST_LETTER) return;
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
   symbols.forEach(({ text }, node) => {
     if (!text || !passes(node)) return;
     const [across, down] = placeOf(node);
+    if (!header.bonds) pen.font = `600 ${text.length > 1 ? 0.7 * size : size}px sans-serif`;
     pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : lettersOn(colorOf(node));
     pen.fillText(text, across, down + 0.05 * size);
   });
@@ -306,6 +371,7 @@ const heldColor = () => (header.picture ? "#ffa033" : ink("ink"));
 // where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
   const { node, ball, path, links } = state;
+  state.numbers = [];
   const stroke = (style, places) => {
     pen.beginPath();
     places.forEach((place, i) => pen[i ? "lineTo" : "moveTo"](...place));
@@ -348,6 +414,7 @@ function drawHeld(pen) {
       const place = from.map((at, i) => (at + to[i]) / 2);
       pen.strokeText(written(measured.of(edge)), ...place);
       pen.fillText(written(measured.of(edge)), ...place);
+      state.numbers.push(place);
     }
   }
   if (header.metres || (wide === 2 && !header.bonds)) {

@@ -86,6 +86,8 @@ function drawLabels(pen) {
     take(squaresOf(offsetLeft, offsetTop, offsetLeft + offsetWidth, offsetTop + offsetHeight));
   }
 
+  for (const [across, down] of state.numbers) take(squaresOf(across - 10, down - 7, across + 10, down + 7));
+
   // 3. Each label is right or left of its node, aslant, above or below: the first place that few edges cross.
   const around = state.node < 0 ? null : new Set([state.node, ...state.ball.keys()]);
   Object.assign(pen, { font: `${LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle" });

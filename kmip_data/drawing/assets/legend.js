@@ -1,6 +1,7 @@
 // The legend of what the graph is coloured by. Its rows and bars are buttons: those that are pressed are shown alone.
 
 const BINS = 24; // of a histogram, at most
+const BAR = 84; // per cent of a row: right of it stands the number
 let rangeText, wholeText; // of a scale: the values between two edges of bars, and all of them
 
 // RGBA bytes of hex colours.
@@ -64,12 +65,16 @@ function legendOfCategories(layer) {
   const most = Math.max(...layer.counts);
   const rows = layer.labels.map((label, i) => {
     const button = legendRow(label, colors[i], layer.counts[i], i);
-    const share = (100 * layer.counts[i]) / most;
+    const share = (BAR * layer.counts[i]) / most;
     button.style.backgroundImage = `linear-gradient(to right, color-mix(in srgb, ${colors[i]} 22%, transparent) ${share}%, transparent 0)`;
     return button;
   });
   const order = labelsByLayer(layer).filter((i) => header.metres || layer.counts[i]);
-  return order.map((i) => rows[i]);
+  const known = layer.labels.flatMap((label, i) => (label === "no class" ? [] : [layer.counts[i] > 0]));
+  const present = known.filter(Boolean).length;
+  const text = `${present} of the ${known.length} classes ${present === 1 ? "is" : "are"} in this graph.`;
+  const isPart = present < known.length && layer.name.endsWith("class") && !header.metres;
+  return [...order.map((i) => rows[i]), ...(isPart ? [element("p", { className: "count", textContent: text })] : [])];
 }
 
 // Labels in the order of the layers of the graph, from above, if it is drawn in layers.

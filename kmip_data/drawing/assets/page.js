@@ -17,7 +17,7 @@ let measured; // what edges are as wide as: name, limits, a function from the ed
 // What the reader has chosen.
 const state = {
   layer: null, degree: null, mean: 1, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
-  hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], path: null, links: [], due: false,
+  hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], numbers: [], path: null, links: [], due: false,
 };
 
 async function startPage() {
@@ -59,6 +59,7 @@ async function startPage() {
   if (routes.size || header.one_way || measured) lines = piecesOf(routes, header.one_way && array(header.one_way), measured ? measured.widths : new Uint8Array(streets.length / 2));
   if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
+  symbols = readSymbols();
   drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
@@ -239,6 +240,7 @@ async function startExtras() {
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay && !isOneWay.every(Boolean)) hints.push("arrow: one way; no arrow: both ways");
+  if (symbolText) hints.push(symbolText);
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
   $("picture").parentElement.hidden = !header.picture;
@@ -277,8 +279,8 @@ function drawNow() {
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
   const pictured = Boolean(header.picture) && $("picture").checked;
-  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : pictured ? 0.2 : 0.35) * usual, 0.75 * inRow) * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : 20);
+  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : pictured ? 0.2 : symbols.length ? 0.5 : 0.35) * usual, 0.75 * inRow) * view.metre;
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
   // A street is two fifths of a node wide, an edge or a bond, whose atoms are larger, a ninth. Edges that together
@@ -306,7 +308,7 @@ function drawNow() {
 // the same edges as the colours, or all of them.
 const isSized = () => /^(in layers|layout computed)/.test(header.origin);
 function sizeOf(node) {
-  if (symbols.length) return symbols[node].size;
+  if (header.bonds && symbols.length) return symbols[node].size;
   if (!isSized()) return 1;
   return Math.min(Math.max(Math.sqrt(state.degree(node) / state.mean), 1), 2);
 }

@@ -118,6 +118,7 @@ function listen(canvas, view, { hover, leave, pick }) {
 // Turn places in space: x and y become what is seen, in a mild perspective; returns how near each is, −1 to 1.
 function makeTurning(x, y, z, reach, onTurn) {
   const [across, deep, up, depth] = [x.slice(), y.slice(), z, new Float32Array(x.length)];
+  const sides = [across, deep, up].map(extent);
   // From 22° above, as in the preview, and from the side that hides least: walls are behind the room.
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const [sumX, sumY] = [x, y].map(sum);
@@ -125,20 +126,21 @@ function makeTurning(x, y, z, reach, onTurn) {
   const quarters = [0, 1, 2, 3].map((turns) => -0.56 + (turns * Math.PI) / 2);
   let angle = quarters.reduce((best, at) => (behind(at) > behind(best) ? at : best));
   let tilt = 0.38;
+  // Where a place in space is seen, and how far it is.
+  const project = (across, deep, up) => {
+    const [sa, ca, st, ct] = [Math.sin(angle), Math.cos(angle), Math.sin(tilt), Math.cos(tilt)];
+    const back = sa * across + ca * deep;
+    const far = (ct * back - st * up) / reach;
+    const near = 1 / (1 + 0.1 * far);
+    return [near * (ca * across - sa * deep), near * (ct * up + st * back), far];
+  };
   const turn = (dx, dy) => {
     angle += dx * 0.008;
     tilt = Math.min(Math.max(tilt + dy * 0.008, -Math.PI / 2), Math.PI / 2);
-    const [sa, ca, st, ct] = [Math.sin(angle), Math.cos(angle), Math.sin(tilt), Math.cos(tilt)];
-    for (let i = 0; i < x.length; i++) {
-      const back = sa * across[i] + ca * deep[i];
-      depth[i] = (ct * back - st * up[i]) / reach;
-      const near = 1 / (1 + 0.1 * depth[i]);
-      x[i] = near * (ca * across[i] - sa * deep[i]);
-      y[i] = near * (ct * up[i] + st * back);
-    }
+    for (let i = 0; i < x.length; i++) [x[i], y[i], depth[i]] = project(across[i], deep[i], up[i]);
     onTurn(depth);
   };
   const angles = () => [angle, tilt];
   const turnTo = (to_angle, to_tilt) => turn((to_angle - angle) / 0.008, (to_tilt - tilt) / 0.008);
-  return { turn, depth, angles, turnTo };
+  return { turn, depth, angles, turnTo, project, sides };
 }

@@ -203,3 +203,28 @@ def graph_fields(build, position):
     """Row and column of the nodes of a digit, as fractions of its sides."""
     _, row, column = ShardedDataset(build)[position].x.numpy().T
     return row, column
+
+
+def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path):
+    home = Home(tmp_path / "home")
+    build = build_dataset("minesweeper", home=home, sample=True, jobs=1, quiet=True)
+    dataset = ShardedDataset(build)
+    page = page_of([(graph_of_record(dataset, 0), None)], tmp_path / "page.html")
+    shown = act(page, "return { symbolText, texts: symbols.map(({ text }) => text) };", tmp_path)
+    assert shown["symbolText"].endswith("number of mines beside; ?: number hidden")
+    texts = np.array(["?", "0", "1", "2", "3", "4", "5+"])
+    assert shown["texts"] == texts[dataset[0].x.numpy().argmax(axis=1)].tolist()
+
+
+def test_a_node_shows_the_sign_of_its_only_feature(tmp_path):
+    few = {"limit": 3}
+    home = Home(tmp_path / "home")
+    build = build_dataset(
+        "lrim-16-hard", parameters=few, home=home, sample=True, jobs=1, quiet=True
+    )
+    dataset = ShardedDataset(build)
+    page = page_of([(graph_of_record(dataset, 0), None)], tmp_path / "page.html")
+    shown = act(page, "return { symbolText, texts: symbols.map(({ text }) => text) };", tmp_path)
+    assert shown["symbolText"] == "▲ spin 1, ▼ spin −1"
+    spins = dataset[0].x.numpy().reshape(-1)
+    assert shown["texts"] == ["▲" if spin > 0 else "▼" for spin in spins]
