@@ -19,9 +19,7 @@ from kmip_data.drawing.maps import (
     streets_longer_than_drawn,
 )
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
-from kmip_data.drawing.plottable_record import (
-    read_plottable_record,
-)
+from kmip_data.drawing.plottable_record import read_plottable_record
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import NODE_ID, node_id_texts

@@ -279,7 +279,7 @@ function drawNow() {
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
   const pictured = Boolean(header.picture) && $("picture").checked;
-  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : pictured ? 0.2 : symbols.length ? 0.5 : 0.35) * usual, 0.75 * inRow) * view.metre;
+  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : pictured ? 0.15 : symbols.length ? 0.5 : 0.35) * usual, 0.75 * inRow) * view.metre;
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
