@@ -33,7 +33,7 @@ MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide t
 MAX_BENT_EDGES = 300  #: more are straight and have no arrowheads
 DARK_GROUND, LIGHT_GROUND = "#41464e", "#f0f0f0"  #: behind light and dark colours of points
 MAX_FADE = 0.4  #: of the farthest points into the ground
-EDGES_ON_PICTURE = {"#000000": 1.0, "#ffd83d": 0.55}  #: points of width: yellow over black
+EDGES_ON_PICTURE = {"#00000080": 0.8, "#ffd83d": 0.35}  #: points of width: yellow over black
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
 #: Right, left, above and below a point, then at its corners.

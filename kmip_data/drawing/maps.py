@@ -204,15 +204,18 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         axes.scatter(*city.position.T, c=colors, s=dots**2, linewidths=0, zorder=2)
         _draw_scale_bar(axes, across)
 
+    # Above a single map, its key comes last, so the introduction says what the colours mean.
+    titles = [("", f"Colour: {layer.name} {layer.note}") for layer in layers]
+    if len(layers) > 1:
+        titles = [(layer.name, layer.note) for layer in layers]
     cells = [
         Cell(
-            layer.name,
-            layer.note,
+            *title,
             {"": partial(draw, layer=layer)},
             [_legend(city, layer)],
             (1.0, 2 * BORDER + (1 - 2 * BORDER) * up / across),
         )
-        for layer in layers
+        for layer, title in zip(layers, titles, strict=True)
     ]
     draw_cells(
         cells,
