@@ -207,7 +207,6 @@ def element_layer(fields: Sequence[str], x: Array) -> Layer | None:
         codes.astype(np.uint8),
         symbols,
         lambda: element_colors(numbers),
-        "of the atoms, with their charges",
     )
 
 

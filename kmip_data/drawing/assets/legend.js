@@ -14,10 +14,16 @@ function startLegend(layer) {
   const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
   const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
   const note = layer.note !== header.target && !isNamed && layer.note;
-  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`).replace(/(\d)%/g, "$1\u00a0%"), sizes].filter(Boolean).join("; ");
+  const greyEdges = joinsClasses(layer) && `grey edges: the ${titleOf(layer.name)} of their ends differs`;
+  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`).replace(/(\d)%/g, "$1\u00a0%"), sizes, greyEdges].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);
   showPressed();
+}
+
+// True if edges have the colours of categories, and some join two of them.
+function joinsClasses({ codes }) {
+  return coloursEdges(codes) && !header.picture && streets.some((to, i) => i % 2 && codes[streets[i - 1]] !== codes[to]);
 }
 
 // A node passes if nothing is pressed, or its row or bar is.

@@ -267,6 +267,9 @@ function redraw() {
   requestAnimationFrame(drawNow);
 }
 
+// An edge inside a category has its colour.
+const coloursEdges = (codes) => Boolean(codes && !header.bonds && !header.metres);
+
 function drawNow() {
   state.due = false;
   const ratio = window.devicePixelRatio || 1;
@@ -291,7 +294,7 @@ function drawNow() {
   const held = state.node >= 0;
   const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
   const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
-  const isClassed = state.layer && state.layer.codes && !header.bonds && !header.metres;
+  const isClassed = state.layer && coloursEdges(state.layer.codes);
   const darkest = isClassed ? 0.4 : 1; // edges between classes are paler than those inside
   const dark = header.metres || held ? 0 : darkest * Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
@@ -416,7 +419,7 @@ function describe(node) {
   const isFirst = node < 0 && ranked.length > 0;
   if (isFirst) node = ranked[0];
   const noun = capital(header.node_noun);
-  const why = isFirst ? " (most neighbours)" : node === state.node ? " (held)" : "";
+  const why = isFirst ? " (no node has more neighbours)" : node === state.node ? " (held)" : "";
   $("chosen").textContent = node < 0 ? "" : `${noun} ${numberOf(node)}${why}`;
   const isWide = columns.size > MANY;
   $("within").hidden = node < 0 || !isWide;

@@ -34,6 +34,7 @@ def test_colours_match_the_features():
 def test_atoms_are_coloured_by_element():
     layer = element_layer(ATOM_FIELDS[:1], np.array([[5, 5, 33, 7, 5]], np.float32).T)
     assert [layer.labels[code] for code in layer.codes] == ["C", "C", "Se", "O", "C"]
+    assert not layer.note, "a charge stands in its label, and there is none here"
     salt = np.zeros((3, len(ATOM_FIELDS)))
     salt[:, 0] = (10, 7, 7)
     salt[:, 3] = (6, 4, 5)

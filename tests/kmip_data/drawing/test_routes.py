@@ -199,3 +199,19 @@ def test_labels_are_nearest_to_their_own_node_and_sizes_follow_the_colours(tmp_p
     for node, away in shown:
         others = np.delete(away, node)
         assert away[node] < min(9, others.min()), node
+
+
+def test_texts_hold_for_ties_and_name_grey_edges(tmp_path):
+    """In a ring, all nodes have two neighbours; two of its edges join both classes."""
+    names = torch.tensor([list(f"{node}".encode()) for node in range(6)], dtype=torch.uint8)
+    classes = torch.tensor([0, 0, 0, 1, 1, 1])
+    page = page_of(nx.cycle_graph(6), tmp_path, node_id=names, y=classes)
+    ways = """
+        colorBy(named("class"));
+        const grey = $("note").textContent;
+        colorBy(named("edges of a node"));
+        return [$("chosen").textContent, grey, $("note").textContent];"""
+    chosen, grey, none = act(page, ways, tmp_path)
+    assert chosen == "Node 0 (no node has more neighbours)"
+    assert "grey edges: the class of their ends differs" in grey
+    assert "grey" not in none
