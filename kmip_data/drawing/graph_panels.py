@@ -24,6 +24,7 @@ from kmip_data.text import shorten_middle
 VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
 COVERED = 0.1  #: fraction of a panel that its nodes cover
 COVERED_BY_LATTICE = 0.3
+COVERED_BY_CELLS = 0.65  #: nodes of a lattice without edges
 COVERED_BY_CLOUD = 1.8  #: points of a surface overlap
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
@@ -33,7 +34,7 @@ MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide t
 MAX_BENT_EDGES = 300  #: more are straight and have no arrowheads
 DARK_GROUND, LIGHT_GROUND = "#41464e", "#f0f0f0"  #: behind light and dark colours of points
 MAX_FADE = 0.4  #: of the farthest points into the ground
-EDGES_ON_PICTURE = {"#00000080": 0.8, "#ffd83d": 0.35}  #: points of width: yellow over black
+EDGES_ON_PICTURE = {"#00000060": 0.7, "#ffffffb0": 0.3}  #: points of width: white over black
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
 #: Right, left, above and below a point, then at its corners.
@@ -70,6 +71,11 @@ def has_arrows(record: PlottableRecord) -> bool:
 def has_edges(record: PlottableRecord) -> bool:
     """True if edges are drawn: they are not too many."""
     return len(record.edge_index[0]) <= MAX_EDGES[record.pos.shape[1]]
+
+
+def is_field(record: PlottableRecord) -> bool:
+    """True for a lattice whose nodes are drawn as the cells of a field, without edges."""
+    return record.position_source.startswith(LATTICE) and not has_edges(record)
 
 
 def draw_formula(axes: Axes, record: PlottableRecord, bonds_across: float, size: F64) -> None:
@@ -127,7 +133,7 @@ def draw_graph(
     boxes = _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
     if record.edge_index.size and has_edges(record):
         _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2, boxes)
-    markers: dict[str, Any] = {"o": slice(None)}
+    markers: dict[str, Any] = {"s" if is_field(record) else "o": slice(None)}
     if record.flags is not None:
         markers = dict(zip("^v", (flag[order] for flag in record.flags.values()), strict=True))
     for marker, drawn in markers.items():
@@ -161,7 +167,7 @@ def _node_area(record: PlottableRecord, places: F64, size: F64) -> float:
     if record.pos.shape[1] == 3:
         covered = COVERED_BY_CLOUD
     elif record.position_source.startswith(LATTICE):
-        covered = COVERED_BY_LATTICE
+        covered = COVERED_BY_CELLS if is_field(record) else COVERED_BY_LATTICE
     nodes = len(record.pos)
     area = np.clip(covered * 72**2 * np.prod(size) / max(1, nodes), *POINT_AREAS)
     if record.position_source.startswith(LAYERS):  # nodes of a layer are one apart
@@ -202,8 +208,9 @@ def _add_edges(
     is_lattice = record.position_source.startswith(LATTICE)
     if not has_arrows(record) and (count > MAX_BENT_EDGES or is_lattice or record.is_picture):
         segments = pos[edges.T]
-        if is_lattice:
-            segments = stubs_beyond_borders(segments)
+        if is_lattice:  # an edge across the border leaves it at both ends
+            segments = stubs_beyond_borders(np.concatenate([segments, segments[:, ::-1]]))
+            shades = np.tile(shades, (2, 1))
         lines: dict[Any, float] = {tuple(map(tuple, shades)): width}
         if layer is record.own_colors and record.is_picture:
             lines = EDGES_ON_PICTURE

@@ -28,12 +28,12 @@ DARK_PALETTE = (
     "#98bb75", "#c82550", "#ffea0e", "#978f69", "#5f8f25", "#88655d", "#ff2899", "#c1b8ed",
     "#ff4038", "#f3bc64", "#0098a7", "#80602d", "#6d79a8", "#e9ffde", "#cb42f6", "#96bdbf",
 )  # fmt: skip
-#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over purple and
-#: red to green, of ten names. Lightness increases (L* 13 to 75), so that the order survives colour
-#: blindness and grey prints; the least CIEDE2000 distance of neighbours is 13, and 26 of the next but one.
+#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over blue,
+#: magenta and red to yellow. Lightness increases (L* 15 to 75), so that the order survives colour
+#: blindness and grey prints; steps were searched to maximise the CIEDE2000 distance of neighbours (13).
 RAMP = (
-    "#152235", "#001e96", "#820da0", "#a41d76", "#c80f38", "#dc2f00", "#cf6900", "#c98900", "#b9a900",
-    "#72cf38",
+    "#142640", "#272d8f", "#451bee", "#a100ad", "#c3117c", "#db1f57", "#f12c34", "#ee5f14", "#ea8b10",
+    "#ddb500",
 )  # fmt: skip
 #: The same for dark backgrounds, L* 36 to 96.
 DARK_RAMP = (

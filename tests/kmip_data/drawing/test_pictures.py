@@ -6,18 +6,19 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.collections import PathCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch
 from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
-from kmip_data.drawing import pictures
+from kmip_data.drawing import graph_panels, pictures
 from kmip_data.drawing.graph_panels import MAX_NAMES
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.layouts import LEAF_DISTANCE, spring_layout
@@ -26,6 +27,7 @@ from kmip_data.drawing.molecules import (
     PIXELS_PER_INCH,
     draw_molecule,
 )
+from kmip_data.drawing.ordered_layouts import arrange
 from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import (
     Labels,
@@ -291,6 +293,36 @@ def page_of(monkeypatch, tmp_path, records, **texts):
     plot_records(records, tmp_path / "p.png", title="t", footer="f", **texts)
     (page,) = figures[0].axes
     return page
+
+
+def lattice_record(side, *, periodic):
+    """Return a square lattice, with edges both ways."""
+    graph = nx.grid_2d_graph(side, side, periodic=periodic)
+    ends = np.array([[row * side + column for row, column in edge] for edge in graph.edges])
+    edges = np.concatenate([ends, ends[:, ::-1]]).T
+    pos, origin = arrange(edges, side**2)
+    return PlottableRecord("a", pos, np.arange(side**2) % 2, edges, position_source=origin)
+
+
+def test_a_periodic_lattice_has_stubs_at_all_four_borders(monkeypatch, tmp_path):
+    record = lattice_record(5, periodic=True)
+    page = page_of(monkeypatch, tmp_path, [record])
+    (lines,) = page.child_axes[-1].findobj(LineCollection)
+    ends = np.concatenate(lines.get_segments())
+    assert (ends.min(axis=0) < record.pos.min(axis=0)).all()
+    assert (ends.max(axis=0) > record.pos.max(axis=0)).all()
+
+
+def test_nodes_of_a_lattice_without_edges_are_cells_that_nearly_touch(monkeypatch, tmp_path):
+    record = lattice_record(100, periodic=False)
+    monkeypatch.setattr(graph_panels, "MAX_EDGES", {2: 100, 3: 100})
+    panel = page_of(monkeypatch, tmp_path, [record]).child_axes[-1]
+    (nodes,) = panel.findobj(PathCollection)
+    corners = nodes.get_paths()[0].vertices
+    assert len(np.unique(corners, axis=0)) == 4, "squares"
+    side = np.sqrt(nodes.get_sizes()[0])
+    first, second = panel.transData.transform([(0, 0), (1, 0)]) * 72 / panel.figure.dpi
+    assert 0.7 < side / (second - first)[0] < 1
 
 
 def texts_of(axes):
