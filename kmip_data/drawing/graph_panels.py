@@ -31,6 +31,7 @@ GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
+LEAST_WIDTH = 0.6  #: of edges that are as wide as their numbers, relative to others
 MAX_BENT_EDGES = 300  #: more are straight and have no arrowheads
 DARK_GROUND, LIGHT_GROUND = "#41464e", "#f0f0f0"  #: behind light and dark colours of points
 MAX_FADE = 0.4  #: of the farthest points into the ground
@@ -193,12 +194,16 @@ def _add_edges(
     from matplotlib.colors import to_rgba
     from matplotlib.patches import FancyArrowPatch
 
-    edges = record.edge_index[:, record.edge_index[0] != record.edge_index[1]]
+    drawn = np.flatnonzero(record.edge_index[0] != record.edge_index[1])
     if not has_arrows(record):
-        edges = record.edge_index[:, record.first_edges()]
+        drawn = record.first_edges()
+    edges = record.edge_index[:, drawn]
     count = edges.shape[1]
     strength = np.clip(45 / np.sqrt(max(1, count)), 0.3, 0.9)
-    width = min(strength, np.median(radius) / 2)
+    widths = np.full(count, min(strength, np.median(radius) / 2))
+    if record.edge_widths is not None:
+        _, values = record.edge_widths
+        widths *= LEAST_WIDTH + 2 * ((values - values.min()) / np.ptp(values))[drawn]
     shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
     if isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
@@ -211,7 +216,8 @@ def _add_edges(
         if is_lattice:  # an edge across the border leaves it at both ends
             segments = stubs_beyond_borders(np.concatenate([segments, segments[:, ::-1]]))
             shades = np.tile(shades, (2, 1))
-        lines: dict[Any, float] = {tuple(map(tuple, shades)): width}
+            widths = np.tile(widths, 2)
+        lines: dict[Any, Any] = {tuple(map(tuple, shades)): widths}
         if layer is record.own_colors and record.is_picture:
             lines = EDGES_ON_PICTURE
         for colors_of_lines, line_width in lines.items():
@@ -227,7 +233,7 @@ def _add_edges(
         bends = bends[1:]
         style = "-|>"
     pixels = axes.transData.transform(pos)
-    for (source, target), shade in zip(edges.T, shades, strict=True):
+    for (source, target), shade, width in zip(edges.T, shades, widths, strict=True):
         arrow = FancyArrowPatch(
             pos[source],
             pos[target],

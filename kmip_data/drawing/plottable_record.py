@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +56,8 @@ class PlottableRecord:
     ids: Sequence[str] = ()  #: (N,) names of the nodes in the user's files, if there are any
     #: the two values of the only feature, and where nodes have them, bool (N,)
     flags: Values | None = None
+    #: name and values (E,) of a number of the edges, which are as wide, if there is one
+    edge_widths: tuple[str, Array] | None = None
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -173,7 +175,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
             name = fields[0].partition(" [")[0]
             texts = [f"{name} {value:+g}".replace("-", "−") for value in distinct.tolist()]
             flags = {texts[side]: values["x"][:, 0] == distinct[side] for side in (1, 0)}
-    return PlottableRecord(
+    record = PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
         y=y,
@@ -192,6 +194,25 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         flags=flags,
         ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
     )
+    if record.is_picture or bonds is not None:
+        return record
+    return replace(record, edge_widths=_first_number_of_edges(dataset, values))
+
+
+def _first_number_of_edges(
+    dataset: ShardedDataset | Records, values: Values
+) -> tuple[str, Array] | None:
+    """Return the name and values (E,) of the first number in which edges differ."""
+    for column in dataset.schema.columns:
+        if column.level != "edge" or column.attribute not in values:
+            continue
+        stored = values[column.attribute]
+        kinds = dict(enumerate(dataset.card.field_kinds(column.key)))
+        rows = stored.reshape(len(stored), -1).T
+        for number, name in enumerate(column.fields or [column.attribute]):
+            if kinds.get(number, "number") == "number" and np.ptp(rows[number]) > 0:
+                return name, rows[number]
+    return None
 
 
 def element_layer(fields: Sequence[str], x: Array) -> Layer | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from matplotlib.patches import FancyArrowPatch
 from support.builds.records import column_of
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
+import kmip_data
 from kmip_data.drawing import graph_panels, pictures
 from kmip_data.drawing.graph_panels import MAX_NAMES
 from kmip_data.drawing.layers import Categories
@@ -293,6 +295,21 @@ def page_of(monkeypatch, tmp_path, records, **texts):
     plot_records(records, tmp_path / "p.png", title="t", footer="f", **texts)
     (page,) = figures[0].axes
     return page
+
+
+def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
+    nodes = pd.DataFrame({"node": list("abcdef"), "label": ["x", "y"] * 3})
+    edges = pd.DataFrame({"source": list("abcde"), "target": list("bcdef")})
+    edges["kind"] = ["road", "path", "road", "path", "road"]
+    edges["pallets"] = [1.0, 5.0, 3.0, 2.0, 4.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no edge has its reverse
+        folder = kmip_data.save({"nodes": nodes, "edges": edges}, tmp_path / "own")
+    record = read_plottable_record(ShardedDataset(folder), 0)
+    page = page_of(monkeypatch, tmp_path, [record])
+    arrows = [arrow for panel in page.child_axes for arrow in panel.findobj(FancyArrowPatch)]
+    assert np.argsort([arrow.get_linewidth() for arrow in arrows]).tolist() == [0, 3, 2, 4, 1]
+    assert any("more pallets" in text for text in texts_of(page))
 
 
 def lattice_record(side, *, periodic):
