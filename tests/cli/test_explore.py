@@ -232,7 +232,12 @@ def test_a_key_shows_the_next_record(home, tmp_path):
         }
         const text = (id) => document.getElementById(id).textContent;
         const atoms = layers.find(({ name }) => name === "element");
-        return { key: text("key"), records: text("records"), count: x.length, label: text("label"),
+        const isInside = (_, node) => placeOf(node).every((at, i) => {
+          const [rim, side] = [(sizeOf(node) * state.diameter) / 2, [canvas.clientWidth, canvas.clientHeight][i]];
+          return at - rim > 9 && at + rim < side - 9;
+        });
+        const fits = [x.every(isInside), view.metre * usual];
+        return { fits, key: text("key"), records: text("records"), count: x.length, label: text("label"),
                  layer: explorer.state.layer === layers[1],
                  last: document.getElementById("next").disabled, symbols: atoms.labels };""",
         tmp_path,
@@ -245,6 +250,9 @@ def test_a_key_shows_the_next_record(home, tmp_path):
     assert shown["layer"], "what it is coloured by stays"
     assert not shown["last"]
     assert "C" in shown["symbols"], "atoms have letters"
+    inside, bond = shown["fits"]
+    assert inside, "discs of all atoms"
+    assert bond < 90.1
     assert shown["label"] == f"Label {dataset[1].y.item():.3g}".replace("-", "−")
 
 

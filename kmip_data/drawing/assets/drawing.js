@@ -145,7 +145,7 @@ const FRAGMENT = `#version 300 es
   precision highp float;
   uniform float band, rim, deep;
   uniform int mode, corners;
-  uniform bool pictured;
+  uniform bool pictured, filled;
   uniform sampler2D picture;
   uniform vec4 ground, letters; // of pale nodes a rim in the direction of the letters
   in vec4 paint;
@@ -162,6 +162,10 @@ const FRAGMENT = `#version 300 es
     if (mode == ${EDGES}) {
       if (corners > 2) color.a *= clamp(0.5 * wide + 0.5 - abs(across), 0.0, 1.0);
       if (dash >= 0.0 && mod(dash, 3.5 * band) > 2.0 * band) color.a = 0.0;
+      return;
+    }
+    if (filled && mode == ${NODES}) {
+      color.rgb = mix(base, color.rgb, solid);
       return;
     }
     float radius = length(gl_PointCoord * 2.0 - 1.0);
@@ -261,7 +265,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, glow, dark, held, bonds, pictured, weighted }) {
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, glow, dark, held, bonds, pictured, weighted, filled }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -278,6 +282,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.uniform1i(at("corners"), corners);
     gl.uniform1i(at("pictured"), pictured);
     gl.uniform1i(at("weighted"), weighted);
+    gl.uniform1i(at("filled"), filled);
     panes.forEach(({ left, bottom, width, height }, pane) => {
       const scale = [(2 * metre) / width, (2 * metre) / height];
       gl.viewport(left, bottom, width, height);

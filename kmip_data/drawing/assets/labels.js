@@ -1,18 +1,23 @@
-// The nodes' own ids next to them, those of large nodes first: where no other node is nearly as near, no other
-// label or arrow is, and few edges cross them.
+// The nodes' own ids next to them, those of large nodes first: where every other node is clearly farther, no other
+// label or arrow is, and few edges cross them. A label without such a place is left out until the reader zooms in.
 
 const LETTERS = 20; // of an id at most
 const LETTER_SIZE = 12; // CSS pixels
 const HALF_LINE = 5; // CSS pixels from the middle of a label to its top
-const LABEL_ROOM = 24; // CSS pixels right of the last node
 const GAP = 3; // CSS pixels between a node and its label
 const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
 const FAR_FROM_OTHERS = 24; // CSS pixels at which it cannot be taken for that of another node
+const CLEARLY = 12; // CSS pixels that its own node is nearer than any other
 const COST = { crossed: 4, close: 12, away: 1 }; // of a square with an edge, of a node that is nearly as near, of a pixel
 const AWAY = [0, 5]; // CSS pixels that a label may be away from its usual place
 const CELL = 4; // CSS pixels: what lies where is remembered in squares
 const MANY_IN_SIGHT = 2000; // nodes of which no label would have room
-const SIDES = [[1, 0], [-1, 0], [1, 1], [1, -1], [-1, 1], [-1, -1], [0, 1], [0, -1]]; // right and up
+const BETWEEN_LABELS = 5; // CSS pixels
+// Right and up, in the order of preference; halves lie between the others.
+const SIDES = [
+  [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1], [-1, -1],
+  [1, 0.5], [1, -0.5], [-1, 0.5], [-1, -0.5], [0.5, 1], [0.5, -1], [-0.5, 1], [-0.5, -1],
+];
 const [FREE, TAKEN] = [-1, -2]; // squares near a node alone have its number
 let ranked = []; // nodes by number of neighbours
 
@@ -45,6 +50,12 @@ function drawLabels(pen) {
   };
   const take = (squares) => squares.forEach((square) => (owners[square] = TAKEN));
   const radiusOf = (node) => (sizeOf(node) * state.diameter) / 2;
+  const distanceTo = (node, left, middle, long) => {
+    const [across, down] = at(node);
+    const aside = Math.max(left - across, across - left - long, 0);
+    const above = Math.max(Math.abs(down - middle) - HALF_LINE, 0);
+    return Math.hypot(aside, above) - radiusOf(node);
+  };
 
   // 1. Around each node, squares are its own; those near two nodes are nobody's.
   for (const node of seen) {
@@ -88,7 +99,7 @@ function drawLabels(pen) {
 
   for (const [across, down] of state.numbers) take(squaresOf(across - 10, down - 7, across + 10, down + 7));
 
-  // 3. Each label is right or left of its node, aslant, above or below: the first place that few edges cross.
+  // 3. Each label is right or left of its node, aslant, above or below: the first clear place that few edges cross.
   const around = state.node < 0 ? null : new Set([state.node, ...state.ball.keys()]);
   Object.assign(pen, { font: `${LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle" });
   Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), globalAlpha: 1, lineJoin: "round", lineWidth: 4 });
@@ -102,17 +113,21 @@ function drawLabels(pen) {
     const [far, near] = [radius + GAP, 0.7 * radius + GAP];
     let [best, least, covered] = [null, Infinity, []];
     SIDES.flatMap((side, order) => AWAY.map((away) => [...side, away, order])).forEach(([right, up, away, order]) => {
-      const beside = (up ? near : far) + (right ? away : 0);
-      const centred = Math.min(Math.max(across - long / 2, 2), width - long - 2);
-      const left = right ? across + (right > 0 ? beside : -beside - long) : centred;
-      const middle = down - up * ((right ? near : far) + HALF_LINE + away);
-      if (left < 6 || left + long > width) return;
+      const beside = (Math.abs(up) === 1 ? near : far) + away;
+      const above = (Math.abs(right) === 1 ? near : far) + away;
+      const left = across - long / 2 + right * (beside + long / 2);
+      const middle = down - up * (above + HALF_LINE);
+      if (left < 2 || left + long > width - 2) return;
       const squares = squaresOf(left, middle - HALF_LINE, left + long, middle + HALF_LINE);
       if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
       const isClose = squares.some((square) => vicinity[square] !== FREE && vicinity[square] !== node);
       const edges = squares.reduce((sum, square) => sum + crossed[square], 0);
       const cost = order + COST.crossed * edges + COST.close * isClose + COST.away * away;
-      if (cost < least) [best, least, covered] = [[left, middle], cost, squares];
+      if (cost >= least) return;
+      const nearest = distanceTo(node, left, middle, long) + CLEARLY;
+      if (isClose && seen.some((other) => other !== node && distanceTo(other, left, middle, long) < nearest)) return;
+      [best, least] = [[left, middle], cost];
+      covered = squaresOf(left - BETWEEN_LABELS, middle - HALF_LINE, left + long + BETWEEN_LABELS, middle + HALF_LINE);
     });
     if (!best) continue;
     take(covered);

@@ -1,9 +1,11 @@
 // The page around the graph: what it is coloured by, and the columns of a node.
 
 const REACH = 24; // CSS pixels from which a node is pointed at
-const BOND = 200; // CSS pixels of a bond at most, where all of a molecule is seen
+const BOND = 90; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
 const OVER_PICTURE = 0.25; // strength of edges: the picture comes first
+const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; nearer ones fill their cells
+const OF_BOND = 0.55; // diameter of an atom
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
@@ -80,18 +82,22 @@ async function startPage() {
   // What titles, buttons and credit take from a pane, right, above and below, and the margin around the graph.
   const covered = () => {
     const [buttons, phone] = [$("buttons"), matchMedia("(max-width: 720px)").matches];
-    const margin = phone ? 10 : 30;
+    const margin = phone ? 10 : header.ids ? 60 : 30; // labels stand beside the first and the last node
     const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) + 10 : 0;
     const above = Math.max(titles, phone ? buttons.offsetTop + buttons.offsetHeight : 0) - margin;
     const isColumn = buttons.offsetHeight > buttons.offsetWidth; // a row of buttons lies next to titles
-    const right = phone || state.panes > 1 || !isColumn ? 0 : buttons.offsetWidth + (header.ids ? LABEL_ROOM : 0);
+    const right = phone || state.panes > 1 || !isColumn ? 0 : buttons.offsetWidth;
     return [right, Math.max(above, 0), Math.max($("credit").offsetHeight + 20 - margin, 0), margin];
   };
   const closest = () => (header.bonds ? BOND / usual : Infinity);
   view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered, closest });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
   state.length = totalLength();
-  if (header.bonds) usual = state.length / Math.max(streets.length / 2, 1); // a chain leaves most of its box empty
+  if (header.bonds) {
+    usual = state.length / Math.max(streets.length / 2, 1); // a chain leaves most of its box empty
+    const rim = (OF_BOND / 2) * usual * Math.max(...symbols.map(({ size = 1 }) => size), 1);
+    box = box.map(([low, high]) => [low - rim, high + rim]); // discs, too, are inside
+  }
   if (turning) turning.turn(0, 0);
   else if (routes.size) drawing.move([...x, ...bends.x], [...y, ...bends.y]);
   else drawing.move(x, y);
@@ -180,6 +186,7 @@ function listWays(ways) {
 function startRecords(record, count) {
   const turn = (to) => {
     if (to < 0 || to >= count) return;
+    recordShown = to; // what is remembered until then is of the same record
     location.hash = new URLSearchParams({ record: to, by: state.layer.name }); // read when the page loads again
   };
   const [previous, next] = [$("previous"), $("next")];
@@ -282,9 +289,15 @@ function drawNow() {
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
   const pictured = Boolean(header.picture) && $("picture").checked;
-  const apart = Math.min((z ? 1.1 : header.bonds ? 0.55 : pictured ? 0.15 : symbols.length ? 0.5 : 0.35) * usual, 0.75 * inRow) * view.metre;
-  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
+  // In a layer, two nodes of the largest size, which is twice the usual one, do not touch; of a radius, 0.7 is colour.
+  const apart = Math.min((z ? 1.1 : header.bonds ? OF_BOND : pictured ? 0.15 : symbols.length ? 0.5 : 0.35) * usual, 0.58 * inRow) * view.metre;
+  const round = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
+  const pitch = inLattice * view.metre;
+  const filled = pitch < LEAST_PITCH; // between round nodes, edges would be too short to be seen
+  const diameter = filled ? pitch : round;
   state.diameter = diameter;
+  $("lines").disabled = filled;
+  if (inLattice < Infinity) $("lines").nextSibling.textContent = filled ? " Edges (seen when zoomed in)" : " Edges";
   const levels = Boolean(state.layer && state.layer.levels);
   // A street is two fifths of a node wide, an edge or a bond, whose atoms are larger, a ninth. Edges that together
   // would cover more than COVER of the graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
@@ -300,7 +313,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured) };
+  const look = { tint: header.metres ? 0.8 : 0, classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (!$("scale").hidden) drawScale();
   drawMarks();

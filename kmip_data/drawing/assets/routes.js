@@ -8,6 +8,7 @@ const BENDS = [0, 0.04, -0.04, 0.08, -0.08, 0.12, -0.12, 0.16, -0.16, 0.2, -0.2,
 const BEND_COST = 3; // relative to a node that an edge would pass behind
 const MAX_BENT = 1000; // edges; more are too close to each other to be followed
 let inRow = Infinity; // least distance of nodes in a layer
+let inLattice = Infinity; // distance of nodes next to each other in a lattice
 const bends = { x: [], y: [] }; // places of the points of such edges, numbered behind the nodes
 
 const pointX = (point) => (point < x.length ? x[point] : bends.x[point - x.length]);
@@ -113,7 +114,8 @@ function arcOf(from, to, bend, steps) {
 
 function routesAcrossBorders() {
   const routes = new Map();
-  const row = usual * 1.5; // nodes of a lattice next to each other are nearer
+  inLattice = Math.hypot(x[1] - x[0], y[1] - y[0]);
+  const row = inLattice * 1.5;
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
     const along = [x[to] - x[from], y[to] - y[from]];

@@ -210,7 +210,31 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
     build = build_dataset("minesweeper", home=home, sample=True, jobs=1, quiet=True)
     dataset = ShardedDataset(build)
     page = page_of([(graph_of_record(dataset, 0), None)], tmp_path / "page.html")
-    shown = act(page, "return { symbolText, texts: symbols.map(({ text }) => text) };", tmp_path)
+    shown = act(
+        page,
+        """
+        const isFilled = () => {
+          drawNow();
+          const copy = element("canvas", { width: canvas.width, height: canvas.height });
+          const pen = copy.getContext("2d"), aside = 0.35 * inLattice * view.metre;
+          pen.drawImage(canvas, 0, 0);
+          const ratio = canvas.width / canvas.clientWidth, colors = onGround(named("class").colors).map(rgba);
+          return x.every((_, node) => {
+            const [across, down] = placeOf(node).map((at) => Math.round((at + aside) * ratio));
+            const color = colors[named("class").codes[node]];
+            return pen.getImageData(across, down, 1, 1).data.every((byte, i) => Math.abs(byte - color[i]) < 3);
+          });
+        };
+        const states = [12, 30].map((apart) => {
+          view.lookAt([0, 0], (view.zoomed() * apart) / (inLattice * view.metre));
+          return [isFilled(), $("lines").disabled];
+        });
+        return { symbolText, states, texts: symbols.map(({ text }) => text) };""",
+        tmp_path,
+    )
+    assert shown["states"] == [[True, True], [False, False]], (
+        "cells are filled where they are small"
+    )
     assert shown["symbolText"].endswith("number of mines beside; ?: number hidden")
     texts = np.array(["?", "0", "1", "2", "3", "4", "5+"])
     assert shown["texts"] == texts[dataset[0].x.numpy().argmax(axis=1)].tolist()
