@@ -246,7 +246,7 @@ async function startExtras() {
   const hints = turning ? ["drag turns it"] : [];
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
-  else if (isOneWay && !isOneWay.every(Boolean)) hints.push("arrow: one way; no arrow: both ways");
+  else if (isOneWay) hints.push(`arrow: from source to target${isOneWay.every(Boolean) ? "" : "; no arrow: both ways"}`);
   if (symbolText) hints.push(symbolText);
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");

@@ -232,3 +232,16 @@ def test_the_largest_nodes_of_a_layer_do_not_touch(tmp_path):
     )
     assert size == 2
     assert gap > 0
+
+
+def test_a_page_says_what_an_arrow_means(tmp_path):
+    hints = []
+    for name, more in [("one way", []), ("some both ways", [(1, 0)])]:
+        folder = tmp_path / name
+        folder.mkdir()
+        page = page_of(nx.DiGraph([(0, 1), (1, 2), (2, 3), *more]), folder)
+        hints.append(act(page, 'return $("ways").textContent;', folder))
+    assert hints == [
+        "arrow: from source to target",
+        "arrow: from source to target; no arrow: both ways",
+    ]
