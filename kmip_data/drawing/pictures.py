@@ -194,7 +194,7 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
         share = " to ".join(dict.fromkeys(ends_of_range))
         facts.append(f"{share} % of edges join two classes and are grey")
     if records[0].is_picture:
-        facts.append("each cell is a node")
+        facts.append("each node lies in its region of the picture")
     directed = [record for record in with_edges if record.is_directed]
     if directed:
         headless = ", arrowheads are not drawn" * (not all(map(has_arrows, directed)))

@@ -213,7 +213,7 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     for record in records:
         value = np.asarray(record.label_value)
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
-    heading = f"{records[0].label_name or 'label'} in all {labels.graphs:,} graphs (▸ shown below)"
+    heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ shown below)"
     marked = [f"▸ {name}" for name in labels.names]
     names = np.where(is_shown, marked, labels.names)
     colors = np.full(len(names), current_style().palette[0])

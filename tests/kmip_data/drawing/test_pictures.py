@@ -432,7 +432,7 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     texts, page = marked(one, two)
     assert texts == ["a", "b", "▸ c"]
     assert texts_of(page).count("c") == 2, "headlines"
-    assert "label in all 7 graphs (▸ shown below)" in texts_of(page)
+    assert "label: all 7 graphs (▸ shown below)" in texts_of(page)
     assert any(text.startswith("room/1 · 5 nodes") for text in texts_of(page))
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
     assert marked(some, two)[0] == ["▸ a", "b", "c"]
