@@ -149,7 +149,9 @@ class Figure:
                 if f'{of}="{light}"' in shapes:
                     rules += f'[{of}="{light}"]{{{of}:{dark}}}'
         for light, dark in DARK_LETTERS.items():
-            if re.search(f'<text[^>]*fill="{light}"', shapes) and dark != DARK.get(light):
+            if light not in DARK and f'fill="{light}"' in shapes:
+                rules += f'[fill="{light}"]{{fill:{dark}}}'
+            elif re.search(f'<text[^>]*fill="{light}"', shapes) and dark != DARK.get(light):
                 rules += f'text[fill="{light}"]{{fill:{dark}}}'
         style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
         path.write_text(f"{shapes}\n{style}\n</svg>\n", encoding="utf-8")
@@ -162,7 +164,10 @@ def gps_layer(path: Path) -> None:
     )
 
     def block(x: float, y: float, width: float, text: str, colour: str = PANEL) -> None:
-        figure.box(x, y, width, 40, fill=colour, radius=5, stroke=QUIET, stroke_width=1)
+        shade = LETTER_SHADES.get(
+            colour, colour
+        )  # contrasts with letters in the colour of the ground
+        figure.box(x, y, width, 40, fill=shade, radius=5, stroke=QUIET, stroke_width=1)
         figure.text(
             x + width / 2,
             y + 25,
