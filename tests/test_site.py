@@ -103,7 +103,7 @@ def test_pictures_are_few_and_each_is_shown():
     pictures = {path.name: path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()}
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))
     assert set(pictures) == set(re.findall(r"""[("]pictures/([^)"]+)[)"]""", pages))
-    assert sum(pictures.values()) <= 692_000, "a third of them for dark pages"
+    assert sum(pictures.values()) <= 690_000, "a third of them for dark pages"
 
 
 def test_figures_are_drawn_by_their_code(monkeypatch, tmp_path):

@@ -164,9 +164,8 @@ def gps_layer(path: Path) -> None:
     )
 
     def block(x: float, y: float, width: float, text: str, colour: str = PANEL) -> None:
-        shade = LETTER_SHADES.get(
-            colour, colour
-        )  # contrasts with letters in the colour of the ground
+        # A hue is so dark that letters in the colour of the ground can be read on it.
+        shade = LETTER_SHADES.get(colour, colour)
         figure.box(x, y, width, 40, fill=shade, radius=5, stroke=QUIET, stroke_width=1)
         figure.text(
             x + width / 2,

@@ -199,10 +199,9 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     if directed:
         headless = ", arrowheads are not drawn" * (not all(map(has_arrows, directed)))
         facts.append(f"edges are directed{headless}")
-    widths = [record.edge_widths for record in with_edges if record.edge_widths]
-    if widths:
-        name, _ = widths[0]
-        facts.append(f"the wider an edge of a graph, the more {name}")
+    names = dict.fromkeys(record.edge_widths[0] for record in with_edges if record.edge_widths)
+    if names:
+        facts.append(f"the wider an edge of a graph, the more {' or '.join(names)}")
     if records[0].flags is not None:
         facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
     layer = layers[0][-1]

@@ -104,7 +104,7 @@ def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
         _label_ticks(axes, np.arange(len(ends)) - 0.5, [f"{end:,.0f}" for end in ends])
-        labels = axes.get_xticklabels()  # the last is the first end
+        labels = axes.get_xticklabels()  # from the last end to the first
         labels[0].set_ha("right")
         labels[-1].set_ha("left")
 

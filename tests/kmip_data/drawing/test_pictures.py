@@ -310,6 +310,9 @@ def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
     arrows = [arrow for panel in page.child_axes for arrow in panel.findobj(FancyArrowPatch)]
     assert np.argsort([arrow.get_linewidth() for arrow in arrows]).tolist() == [0, 3, 2, 4, 1]
     assert any("more pallets" in text for text in texts_of(page))
+    other = replace(record, edge_widths=("tolls", np.arange(5)))
+    page = page_of(monkeypatch, tmp_path, [record, other])
+    assert any("more pallets or tolls" in text for text in texts_of(page))
 
 
 def lattice_record(side, *, periodic):
@@ -437,7 +440,7 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
     assert marked(some, two)[0] == ["▸ a", "b", "c"]
     equal = page_of(monkeypatch, tmp_path, [one] * 2, labels=replace(two, counts=np.full(3, 4)))
-    assert not any("all graphs" in text for text in texts_of(equal)), "equal bars say nothing"
+    assert not any("shown below" in text for text in texts_of(equal)), "equal bars say nothing"
 
 
 def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
