@@ -13,6 +13,12 @@ const onGround = (colors) => colors[DARK.matches ? colors.length - 1 : 0];
 // Four bytes of #rrggbb or #rrggbbaa.
 const rgba = (color) => [1, 3, 5, 7].map((at) => parseInt(color.slice(at, at + 2) || "ff", 16));
 
+// A share of one colour in another.
+function mixed(color, other, share) {
+  const channels = rgba(color).map((byte, i) => Math.round(byte + share * (rgba(other)[i] - byte)));
+  return `#${channels.slice(0, 3).map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
 // The relative luminance of a colour (WCAG 2.1), and the colour of letters on it: that of the ground, or of other
 // letters where that is too pale.
 function luminance(color) {

@@ -3,7 +3,9 @@
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incoming edges"]; // layers with the number of edges
 const LISTED = 60; // keys in the table: the heaviest ones
-const [LETTER, LETTER_IN_NODE] = [0.4, 0.65]; // font size of symbols of atoms and of other nodes, of their diameter
+// Font size of symbols of atoms, of other nodes and of cells, of their diameter.
+const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
+const UNKNOWN = 0.4; // strength of a symbol that stands for no value
 const LEAST_LETTER = 11; // CSS pixels
 const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
 const BARE = 0.75; // size of an atom without a symbol
@@ -53,7 +55,7 @@ function hold(node) {
   if (node >= 0 && state.layer.levels) node = knownNear(node);
   node = node === state.node ? -1 : node;
   Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null, edges: [] });
-  if (node >= 0 && hops === 1 && !header.bonds) {
+  if (node >= 0 && hops === 1 && !header.bonds && !isField) {
     const isOneWay = header.one_way && array(header.one_way);
     for (let i = 0; i < streets.length; i += 2) {
       const [from, to] = [streets[i], streets[i + 1]];
@@ -78,7 +80,7 @@ function tell() {
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
-    lines.push(header.metres ? heldKey("ring", within) : heldKey("", neighbourText(node), heldColor()));
+    lines.push(header.metres ? heldKey("ring", within) : isField ? neighbourText(node) : heldKey("", neighbourText(node), heldColor()));
   }
   if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
@@ -223,7 +225,7 @@ function drawMarks() {
 const placeOf = (point) => view.toScreen(pointX(point), pointY(point));
 
 // The mark around the node that is pointed at, or is held and therefore larger, leaves the node free.
-const markRadius = (node) => Math.max(9, (node === state.node ? 0.53 : 0.35) * sizeOf(node) * state.diameter + 3);
+const markRadius = (node) => isField ? state.diameter / 2 : Math.max(9, (node === state.node ? 0.53 : 0.35) * sizeOf(node) * state.diameter + 3);
 const ringRadius = (node) => (node === state.node ? markRadius(node) : 0.35 * sizeOf(node) * state.diameter + 2);
 
 function distanceOf(point, other) {
@@ -238,9 +240,12 @@ function rimOf(node, other) {
   return [ax + share * (bx - ax), ay + share * (by - ay)];
 }
 
+// The outline of a node, which is round, or a cell.
 function disc(pen, node, radius) {
+  const [across, down] = placeOf(node);
   pen.beginPath();
-  pen.arc(...placeOf(node), radius, 0, 2 * Math.PI);
+  if (isField) pen.rect(across - radius, down - radius, 2 * radius, 2 * radius);
+  else pen.arc(across, down, radius, 0, 2 * Math.PI);
   return pen;
 }
 
@@ -344,7 +349,7 @@ function readValues() {
   const isHot = flags.map(({ name }) => columns.get(name));
   if (!counted.some(Boolean) || !x.every((_, node) => isHot.filter((flag) => flag(node) === 1).length === 1)) return [];
   const others = flags.filter((_, i) => !counted[i]).map(({ name }) => name);
-  symbolText = [`zoomed in, nodes show the number of ${counted.findLast(Boolean)[3]}`, ...(others.length ? [`?: ${others.join(", ")}`] : [])].join("; ");
+  symbolText = [`numbers: ${counted.findLast(Boolean)[3]}`, ...(others.length ? [`?: ${others.join(", ")}`] : [])].join("; ");
   const texts = counted.map((match) => (match ? match[1] + (match[2] ? "+" : "") : "?"));
   return Array.from(x, (_, node) => texts[isHot.findIndex((flag) => flag(node) === 1)]);
 }
@@ -352,7 +357,7 @@ function readValues() {
 // Symbols inside the discs of nodes, whatever they are coloured by.
 function drawSymbols(pen) {
   const { diameter, node: held, ball } = state;
-  const size = (header.bonds ? LETTER : LETTER_IN_NODE) * diameter;
+  const size = (header.bonds ? LETTER : isField ? LETTER_IN_CELL : LETTER_IN_NODE) * diameter;
   if (size < LEAST_LETTER) return;
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
   symbols.forEach(({ text }, node) => {
@@ -360,8 +365,10 @@ function drawSymbols(pen) {
     const [across, down] = placeOf(node);
     if (!header.bonds) pen.font = `600 ${text.length > 1 ? 0.7 * size : size}px sans-serif`;
     pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : lettersOn(colorOf(node));
+    pen.globalAlpha = text === "?" ? UNKNOWN : 1;
     pen.fillText(text, across, down + 0.05 * size);
   });
+  pen.globalAlpha = 1;
 }
 
 // Over a picture, letters may be as light or dark as it is.
@@ -417,7 +424,7 @@ function drawHeld(pen) {
       state.numbers.push(place);
     }
   }
-  if (header.metres || (wide === 2 && !header.bonds)) {
+  if (header.metres || (wide === 2 && !header.bonds && !isField)) {
     for (const [each, hop] of ball) if (hop === header.explore.hops) ring(each);
   }
 

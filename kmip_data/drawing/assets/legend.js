@@ -22,8 +22,9 @@ function startLegend(layer) {
 }
 
 // True if edges have the colours of categories, and some join two of them.
-function joinsClasses({ codes }) {
-  return coloursEdges(codes) && !header.picture && streets.some((to, i) => i % 2 && codes[streets[i - 1]] !== codes[to]);
+function joinsClasses(layer) {
+  const { codes } = layer;
+  return coloursEdges(layer) && !header.picture && streets.some((to, i) => i % 2 && codes[streets[i - 1]] !== codes[to]);
 }
 
 // A node passes if nothing is pressed, or its row or bar is.

@@ -4,7 +4,8 @@ const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 90; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
 const OVER_PICTURE = 0.25; // strength of edges: the picture comes first
-const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; nearer ones fill their cells
+const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; where it would have less, nodes are cells of a field
+const [READ_PITCH, GAP_FROM] = [32, 8]; // CSS pixels of a cell with a text, and of one with a line around it
 const OF_BOND = 0.55; // diameter of an atom
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
@@ -15,6 +16,7 @@ const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
 let headers, header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
+let isField = false; // nodes are cells: edges would be too short to be seen
 let measured; // what edges are as wide as: name, limits, a function from the edge to its value, and the widths
 // What the reader has chosen.
 const state = {
@@ -92,6 +94,7 @@ async function startPage() {
   const closest = () => (header.bonds ? BOND / usual : Infinity);
   view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered, closest });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
+  isField = inLattice * view.whole() < LEAST_PITCH;
   state.length = totalLength();
   if (header.bonds) {
     usual = state.length / Math.max(streets.length / 2, 1); // a chain leaves most of its box empty
@@ -134,7 +137,8 @@ async function startPage() {
   const opening = header.metres || influence.length !== 1 ? ways[0] : ways[1];
   colorBy(ways.find(({ name }) => name === shared.get("by")) || opening);
   listWays.again();
-  view.fit();
+  if (isField) view.lookAt([0, 0], READ_PITCH / (inLattice * view.whole()));
+  else view.fit();
   startSharing(shared, record);
   drawNow();
   $("message").hidden = true;
@@ -241,6 +245,7 @@ async function startExtras() {
     redraw();
   });
   $("extras").hidden = Boolean(header.metres);
+  $("lines").parentElement.hidden = isField;
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
@@ -248,6 +253,7 @@ async function startExtras() {
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay) hints.push(`arrow: from source to target${isOneWay.every(Boolean) ? "" : "; no arrow: both ways"}`);
   if (symbolText) hints.push(symbolText);
+  if (isField) hints.push("opens on a part of the grid; ⤢ shows all");
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
   $("picture").parentElement.hidden = !header.picture;
@@ -275,7 +281,7 @@ function redraw() {
 }
 
 // An edge inside a category has its colour.
-const coloursEdges = (codes) => Boolean(codes && !header.bonds && !header.metres);
+const coloursEdges = ({ codes }) => Boolean(codes && !header.bonds && !header.metres && !isField);
 
 function drawNow() {
   state.due = false;
@@ -293,11 +299,8 @@ function drawNow() {
   const apart = Math.min((z ? 1.1 : header.bonds ? OF_BOND : pictured ? 0.15 : symbols.length ? 0.5 : 0.35) * usual, 0.58 * inRow) * view.metre;
   const round = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
   const pitch = inLattice * view.metre;
-  const filled = pitch < LEAST_PITCH; // between round nodes, edges would be too short to be seen
-  const diameter = filled ? pitch : round;
+  const diameter = isField ? pitch - Number(pitch >= GAP_FROM) : round;
   state.diameter = diameter;
-  $("lines").disabled = filled;
-  if (inLattice < Infinity) $("lines").nextSibling.textContent = filled ? " Edges (seen when zoomed in)" : " Edges";
   const levels = Boolean(state.layer && state.layer.levels);
   // A street is two fifths of a node wide, an edge or a bond, whose atoms are larger, a ninth. Edges that together
   // would cover more than COVER of the graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
@@ -307,13 +310,13 @@ function drawNow() {
   const held = state.node >= 0;
   const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
   const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
-  const isClassed = state.layer && coloursEdges(state.layer.codes);
+  const isClassed = state.layer && coloursEdges(state.layer);
   const darkest = isClassed ? 0.4 : 1; // edges between classes are paler than those inside
   const dark = header.metres || held ? 0 : darkest * Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled };
+  const look = { tint: header.metres ? 0.8 : 0, classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (!$("scale").hidden) drawScale();
   drawMarks();
@@ -338,7 +341,7 @@ function updateLooks() {
     else {
       for (let node = 0; node < x.length; node++) {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DARK.matches ? DIMMED_DARK : DIMMED;
-        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node ? 1.5 : 1), Number(node === state.node)], 4 * node);
+        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node && !isField ? 1.5 : 1), Number(node === state.node)], 4 * node);
       }
       // A curve looks like both of its ends, if these look alike.
       for (const [edge, lines] of routes) {
@@ -394,13 +397,24 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 // Of categories the codes; those of values stand for no categories.
 function readLayer(layer) {
-  if (layer.labels) return { ...layer, codes: array(layer.codes), labels: layer.labels.map((label) => inWords(layer.name, label)) };
+  if (layer.labels) {
+    const labels = layer.labels.map((label) => inWords(layer.name, label));
+    return { ...layer, codes: array(layer.codes), labels, get colors() { return quietMajority(layer); } };
+  }
   if (!layer.codes || layer.values.count > 2) return { ...layer, codes: undefined };
   // Two numbers, such as −1 and 1, are categories.
   const codes = array(layer.codes);
   const labels = Array.from(array(layer.values), (value) => `${written(value)}${layer.unit ? ` ${layer.unit}` : ""}`);
   const counts = labels.map((_, code) => codes.filter((each) => each === code).length);
   return { ...layer, codes, labels, counts, get colors() { return [labels.map((_, i) => hueNow(i))]; } };
+}
+
+// In a field, the class of most cells is a pale ground, on which the others are marks.
+function quietMajority({ colors, counts }) {
+  const majority = counts.findIndex((count) => 2 * count > x.length);
+  if (!isField || majority < 0) return colors;
+  const pale = mixed(ink("ground"), ink("line"), 0.75);
+  return [onGround(colors).map((color, i) => (i === majority ? pale : color))];
 }
 
 // The word for a code of a molecule's features.

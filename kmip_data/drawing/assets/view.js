@@ -17,6 +17,7 @@ function makeView(size, bounds, onChange, { turn, covered, closest }) {
     onChange();
   };
 
+  view.whole = whole; // pixels of a metre where all is seen
   view.zoomed = () => view.metre / whole();
   view.toScreen = (x, y) => {
     const [across, down] = middle();

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from support.browser import act
@@ -207,7 +209,10 @@ def graph_fields(build, position):
 
 def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path):
     home = Home(tmp_path / "home")
-    build = build_dataset("minesweeper", home=home, sample=True, jobs=1, quiet=True)
+    many = {"limit": 2500}
+    build = build_dataset(
+        "minesweeper", parameters=many, home=home, sample=True, jobs=1, quiet=True
+    )
     dataset = ShardedDataset(build)
     page = page_of([(graph_of_record(dataset, 0), None)], tmp_path / "page.html")
     shown = act(
@@ -216,26 +221,39 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
         const isFilled = () => {
           drawNow();
           const copy = element("canvas", { width: canvas.width, height: canvas.height });
-          const pen = copy.getContext("2d"), aside = 0.35 * inLattice * view.metre;
+          const pen = copy.getContext("2d", { willReadFrequently: true }), aside = 0.35 * inLattice * view.metre;
           pen.drawImage(canvas, 0, 0);
           const ratio = canvas.width / canvas.clientWidth, colors = onGround(named("class").colors).map(rgba);
           return x.every((_, node) => {
             const [across, down] = placeOf(node).map((at) => Math.round((at + aside) * ratio));
+            if ([across, down].some((at, i) => at < 0 || at >= [canvas.width, canvas.height][i])) return true;
             const color = colors[named("class").codes[node]];
             return pen.getImageData(across, down, 1, 1).data.every((byte, i) => Math.abs(byte - color[i]) < 3);
           });
         };
+        const opened = inLattice * view.metre, hints = $("ways").textContent;
+        const swatches = [...document.querySelectorAll("#legend button i")].map((each) => each.style.background);
         const states = [12, 30].map((apart) => {
           view.lookAt([0, 0], (view.zoomed() * apart) / (inLattice * view.metre));
-          return [isFilled(), $("lines").disabled];
+          return isFilled();
         });
-        return { symbolText, states, texts: symbols.map(({ text }) => text) };""",
+        hold(0);
+        const held = state.edges.length;
+        return { symbolText, states, opened, hints, swatches, held, note: $("note").textContent,
+                 offered: !$("lines").parentElement.hidden,
+                 texts: symbols.map(({ text }) => text) };""",
         tmp_path,
     )
-    assert shown["states"] == [[True, True], [False, False]], (
-        "cells are filled where they are small"
-    )
-    assert shown["symbolText"].endswith("number of mines beside; ?: number hidden")
+    assert shown["states"] == [True, True], "cells are filled, small or large"
+    assert shown["opened"] == pytest.approx(32), "large enough to be read"
+    assert "opens on a part of the grid" in shown["hints"]
+    assert not shown["note"], "edges are not named"
+    assert not shown["offered"], "nor a choice"
+    assert not shown["held"], "nor drawn at a held node"
+    swatches = [[int(byte) for byte in re.findall(r"\d+", text)] for text in shown["swatches"]]
+    empty, mine = (max(color) - min(color) for color in swatches)
+    assert empty < 10 < 100 < mine, "most cells are grey, the others have their colour"
+    assert shown["symbolText"] == "numbers: mines beside; ?: number hidden"
     texts = np.array(["?", "0", "1", "2", "3", "4", "5+"])
     assert shown["texts"] == texts[dataset[0].x.numpy().argmax(axis=1)].tolist()
 
