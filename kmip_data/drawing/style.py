@@ -74,8 +74,8 @@ class Style:
     letters_per_inch: float = 11.5  #: of the body, on average
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
-    #: right and wrong test nodes, right and wrong nodes seen in training, and, pale, nodes in no part
-    outcome_colors: tuple[str, ...] = ("#005a9c", "#a84300", "#489ac8", "#d67b40", "#bcbcbc")
+    #: right and, strong, wrong test nodes; right and wrong nodes seen in training; and nodes in no part
+    outcome_colors: tuple[str, ...] = ("#5f86a6", "#c8320a", "#8896a3", "#b98a78", "#bcbcbc")
 
 
 STYLES = {
@@ -87,7 +87,7 @@ STYLES = {
         line_color="#50545d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
-        outcome_colors=("#78b5e2", "#f08c50", "#2e6997", "#a05326", "#62666f"),
+        outcome_colors=("#6f8ba3", "#ff7a45", "#65717c", "#8f6e60", "#62666f"),
     ),
     "paper": Style(
         text_color="#000000",

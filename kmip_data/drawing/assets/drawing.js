@@ -126,6 +126,7 @@ const VERTEX = `#version 300 es
       solid = 1.0;
     }
     float z = look.x < 0.0 || look.y < 0.5 ? mix(at.z, 1.0, 0.9) : at.z; // what is grey or faint hides nothing
+    if (deep == 0.0) z -= 0.5 * look.w; // what stands out is on top
     gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, z, 1.0);
     gl_PointSize = 2.0 * radius(at, look) * (mode == ${GLOW} ? 5.0 : 1.0);
     across = gl_PointSize;

@@ -211,6 +211,7 @@ function drawMarks() {
     const marked = [state.node, state.hovered, ranked[0]].find((node) => node >= 0) ?? NONE; // the one described
     if (marked >= 0) cased(pen, marked, markRadius(marked), ["#fff", 5], ["#000", 2]);
     drawSymbols(pen);
+    drawClassNames(pen);
     drawLabels(pen);
     pen.restore();
   }
@@ -484,7 +485,7 @@ function readKeys(keys) {
 }
 
 function showFigures({ runs = [], label, is_class, split, curves }) {
-  const line = (text) => text.replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
+  const line = (text) => spaced(text).replaceAll("\n", ", ").replace(/(^|[ (])-(?=[\d.])/g, "$1−");
   const said = [];
   for (const { run, words, suffix } of runs) {
     const verdict = label === words ? ", right" : is_class ? ", wrong" : "";

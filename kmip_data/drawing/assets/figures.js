@@ -195,9 +195,10 @@ function scoresOf(curves, parts) {
   const text = (value) => `${unit === "%" ? Number(value.split(" ")[0]).toFixed(1) : value.split(" ")[0]}${unit ? ` ${unit}` : ""}`;
   const of = ({ answers }, wanted) => answers.filter(([row]) => row === wanted).map(([, value]) => text(value));
   const [constant] = of(judged[0], "constant answer");
+  const always = metric === "accuracy" ? "always the most frequent class" : "the same answer for all";
   return [
     judged.map((run) => `${shortName(run.name, judged)} ${of(run, run.name)}`).join(", "),
-    `${metric} on test${parts ? `, ${parts.counts[2].toLocaleString("en")} ${header.node_noun}s of split ${parts.note}${isMade(parts.name) ? ", made at build" : ""}` : ""}${constant ? ` (constant answer ${constant.replace(" ", "\u00a0")})` : ""}`,
+    `${metric} on ${parts ? `the ${parts.counts[2].toLocaleString("en")} test ${header.node_noun}s` : "test"}${constant ? ` (${always}: ${constant.replace(" ", "\u00a0")})` : ""}`,
   ];
 }
 

@@ -23,7 +23,42 @@ let ranked = []; // nodes by number of neighbours
 
 const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
 
+// Names of classes at their communities, the largest first: at the middle node of each, where no other name is. Where
+// nodes have names of their own, these are drawn.
+const CLASS_LETTER_SIZE = 14; // CSS pixels
+let middles = []; // nodes of classes that have names, and these
+
+function findMiddles() {
+  const layer = named("class");
+  const isComputed = header.origin && header.origin.startsWith("layout computed");
+  if (!layer || header.ids || !isComputed || /^(class )?\d/.test(layer.labels[0])) return;
+  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const order = [...layer.labels.keys()].sort((a, b) => layer.counts[b] - layer.counts[a]);
+  for (const code of order.filter((code) => layer.counts[code] && layer.labels[code] !== "no class")) {
+    const isMember = (node) => layer.codes[node] === code;
+    const members = [...x.keys()].filter(isMember);
+    const [across, up] = [x, y].map((at) => median(members.map((node) => at[node])));
+    middles.push([nearestNode(x, y, across, up, 1e8, isMember), layer.labels[code]]);
+  }
+}
+
+function drawClassNames(pen) {
+  if (state.node >= 0 || state.layer.levels) return;
+  Object.assign(pen, { font: `600 ${CLASS_LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "center", textBaseline: "middle" });
+  Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), lineJoin: "round", lineWidth: 5 });
+  const taken = [];
+  for (const [node, name] of middles) {
+    const [across, down] = placeOf(node);
+    const half = pen.measureText(name).width / 2 + GAP;
+    if (taken.some((other) => Math.abs(other.down - down) < 1.5 * CLASS_LETTER_SIZE && Math.abs(other.across - across) < other.half + half)) continue;
+    taken.push({ across, down, half });
+    pen.strokeText(name, across, down);
+    pen.fillText(name, across, down);
+  }
+}
+
 function startLabels() {
+  findMiddles();
   if (header.ids) ranked = Array.from(x.keys()).sort((a, b) => degreeOf(b) - degreeOf(a));
 }
 

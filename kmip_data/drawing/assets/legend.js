@@ -11,7 +11,8 @@ const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
 function startLegend(layer) {
   state.only.clear();
   [rangeText, wholeText] = [null, ""];
-  const sizes = isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
+  const verdict = isVerdict(layer) && `larger: ${layer.labels[WRONG]}`;
+  const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
   const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
   const note = layer.note !== header.target && !isNamed && layer.note;
   const greyEdges = joinsClasses(layer) && `grey edges: ends differ in ${titleOf(layer.name)}`;

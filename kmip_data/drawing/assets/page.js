@@ -10,6 +10,7 @@ const OF_BOND = 0.55; // diameter of an atom
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
+const [WRONG, WRONG_SIZE] = [1, 1.7]; // code of test nodes that are wrong, and their size relative to others
 // Codes of the atoms' features by the Open Graph Benchmark.
 const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality: ["none", "clockwise", "anticlockwise"] };
 const canvas = $("canvas");
@@ -281,7 +282,11 @@ function redraw() {
 }
 
 // An edge inside a category has its colour.
-const coloursEdges = ({ codes }) => Boolean(codes && !header.bonds && !header.metres && !isField);
+const coloursEdges = (layer) => Boolean(layer.codes && !header.bonds && !header.metres && !isField && !isVerdict(layer));
+
+// Of what is right or wrong, what is wrong stands out: it is larger, on top, and in the one strong colour.
+const isVerdict = ({ name }) => /^right or wrong/.test(name);
+const standsOut = (node) => isVerdict(state.layer) && state.layer.codes[node] === WRONG;
 
 function drawNow() {
   state.due = false;
@@ -296,7 +301,7 @@ function drawNow() {
   const least = header.metres ? 3.4 : 4;
   const pictured = Boolean(header.picture) && $("picture").checked;
   // In a layer, two nodes of the largest size, which is twice the usual one, do not touch; of a radius, 0.7 is colour.
-  const apart = Math.min((z ? 1.1 : header.bonds ? OF_BOND : pictured ? 0.15 : symbols.length ? 0.5 : 0.35) * usual, 0.58 * inRow) * view.metre;
+  const apart = Math.min((z ? 1.1 : header.bonds ? OF_BOND : pictured ? 0.15 : symbols.length || isSized() ? 0.5 : 0.35) * usual, 0.58 * inRow) * view.metre;
   const round = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
   const pitch = inLattice * view.metre;
   const diameter = isField ? pitch - Number(pitch >= GAP_FROM) : round;
@@ -311,7 +316,8 @@ function drawNow() {
   const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
   const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
   const isClassed = state.layer && coloursEdges(state.layer);
-  const darkest = isClassed ? 0.4 : 1; // edges between classes are paler than those inside
+  const isPale = isClassed || (state.layer && isVerdict(state.layer)); // edges between classes are paler than those inside
+  const darkest = isPale ? 0.4 : 1;
   const dark = header.metres || held ? 0 : darkest * Math.min(Math.max((band - 1.1) / 1.9, 1 - strength), 1);
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
@@ -328,6 +334,7 @@ function drawNow() {
 const isSized = () => /^(in layers|layout computed)/.test(header.origin);
 function sizeOf(node) {
   if (header.bonds && symbols.length) return symbols[node].size;
+  if (isVerdict(state.layer)) return standsOut(node) ? WRONG_SIZE : 1;
   if (!isSized()) return 1;
   return Math.min(Math.max(Math.sqrt(state.degree(node) / state.mean), 1), 2);
 }
@@ -341,7 +348,7 @@ function updateLooks() {
     else {
       for (let node = 0; node < x.length; node++) {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DARK.matches ? DIMMED_DARK : DIMMED;
-        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node && !isField ? 1.5 : 1), Number(node === state.node)], 4 * node);
+        looks.set([state.at[node], strength, sizeOf(node) * (node === state.node && !isField ? 1.5 : 1), Number(node === state.node || standsOut(node))], 4 * node);
       }
       // A curve looks like both of its ends, if these look alike.
       for (const [edge, lines] of routes) {
@@ -417,8 +424,11 @@ function quietMajority({ colors, counts }) {
   return [onGround(colors).map((color, i) => (i === majority ? pale : color))];
 }
 
-// The word for a code of a molecule's features.
-const inWords = (name, code) => (header.bonds && WORDS[name] ? WORDS[name][code] ?? "other" : code);
+// The word for a code of a molecule's features, and the name of a class.
+const inWords = (name, code) => (header.bonds && WORDS[name] ? WORDS[name][code] ?? "other" : /class$/.test(name) ? spaced(code) : code);
+
+// Names of a published set are no identifiers; those of the reader's own files stay as they are.
+const spaced = (name) => (header.target ? name : name.replaceAll("_", " "));
 
 // What a layer says of a node.
 function shown(layer, node) {

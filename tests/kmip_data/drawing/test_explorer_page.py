@@ -403,9 +403,10 @@ def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, city, ans
         """return ["h1", "#score"].map((name) => document.querySelector(name).textContent);""",
         tmp_path,
     )
-    size = f"{(city.splits[answer.split] == 2).sum():,} intersections of split {answer.split}"
-    score = f"gcn 9.3 %, gps-kmip 10.0 % accuracy on test, {size}"
-    assert shown == [build.card.caption_title, f"{score} (constant answer 9.0\u00a0%)"]
+    size = f"{(city.splits[answer.split] == 2).sum():,} test intersections"
+    score = f"gcn 9.3 %, gps-kmip 10.0 % accuracy on the {size}"
+    constant = "always the most frequent class: 9.0\u00a0%"
+    assert shown == [build.card.caption_title, f"{score} ({constant})"]
     header, _ = read_page(page)
     assert "Helsinki" in header["about"]
     (error,) = (layer for layer in header["layers"] if layer["name"] == "error")

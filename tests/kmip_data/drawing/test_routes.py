@@ -245,3 +245,48 @@ def test_a_page_says_what_an_arrow_means(tmp_path):
         "arrow: from source to target",
         "arrow: from source to target; no arrow: both ways",
     ]
+
+
+def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(tmp_path):
+    """Two communities, joined by one edge, and a run that is wrong for one test node."""
+    graph = nx.disjoint_union(nx.complete_graph(12), nx.complete_graph(12))
+    graph.add_edge(0, 12)
+    truth = np.repeat([0, 1], 12)
+    data = Data(
+        edge_index=torch.tensor(list(graph.edges), dtype=torch.int64).T,
+        num_nodes=len(graph),
+        y=torch.tensor(truth),
+    )
+    names = ("green", "two words")
+    build = kmip_data.save([data], tmp_path / "build", name="own", class_names=names)
+    dataset = ShardedDataset(build)
+    wrong = int(np.flatnonzero(dataset[0].test_mask.numpy())[0])
+    runs = [("own/gcn/a", np.where(np.arange(24) == wrong, 1 - truth, truth))]
+    page = tmp_path / "page.html"
+    write_explorer_page([(graph_of_record(dataset, 0, runs), None)], (), page)
+    shown = act(
+        page,
+        """
+        const pen = CanvasRenderingContext2D.prototype, { fillText } = pen, texts = [];
+        pen.fillText = function (...call) {
+          texts.push(call);
+          fillText.apply(this, call);
+        };
+        drawNow();
+        const codes = named("class").codes;
+        const mean = (at, code) => at.reduce((sum, value, node) => sum + (codes[node] === code) * value, 0) / 12;
+        const middles = [0, 1].map((code) => view.toScreen(mean(x, code), mean(y, code)));
+        const sizes = Array.from(x, (_, node) => sizeOf(node));
+        return { layer: state.layer.name, texts, middles, sizes, colored: coloursEdges(state.layer),
+                 note: $("note").textContent };""",
+        tmp_path,
+    )
+    assert shown["layer"] == "right or wrong"
+    expected = np.where(np.arange(24) == wrong, 1.7, 1)
+    np.testing.assert_allclose(shown["sizes"], expected)
+    assert not shown["colored"], "edges say nothing of what is right"
+    assert "larger: wrong (test)" in shown["note"]
+    assert {text for text, *_ in shown["texts"]} == set(names)
+    for text, *place in shown["texts"]:
+        away = [np.hypot(*np.subtract(place, middle)) for middle in shown["middles"]]
+        assert np.argmin(away) == names.index(text)
