@@ -193,9 +193,23 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
         const fit = symbols.some(({ text }) => text.length > 1) && symbols.every(({ text, size }) =>
           !text || Math.hypot(pen.measureText(text).width, 33) < 70 * size);
         const facts = document.getElementById("facts").textContent;
+        const proto = CanvasRenderingContext2D.prototype, { fillText } = proto;
+        const formula = [];
+        proto.fillText = function (text, ...place) {
+          formula.push([text, this.fillStyle, place]);
+          fillText.call(this, text, ...place);
+        };
+        drawNow();
+        proto.fillText = fillText;
+        const { codes, labels, colors } = named("element");
+        const letters = Array.from(codes, (code, node) =>
+          [labels[code].match(/^[A-Z][a-z]?/)[0], onGround(colors)[code], placeOf(node)]);
+        const ways = [isFormula()];
+        colorBy(named("bonds of an atom"));
+        ways.push(isFormula());
         const shifted = ["atomic number", "formal charge"].map((name) => columns.get(name)(0));
-        return { shifted, closest: small.metre, bond, sides, kinds, lanes: [...lanes], fit,
-                 edges: streets.length / 2, facts };""",
+        return { formula, letters, ways, shifted, closest: small.metre, bond, sides, kinds, lanes: [...lanes],
+                 fit, edges: streets.length / 2, facts };""",
         tmp_path,
     )
     build = next((home / "built").glob("peptides-func-sample*"))
@@ -206,7 +220,17 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     assert expected[1] > 0, "peptides have double bonds"
     assert Counter(shown["kinds"]) == expected
     assert shown["closest"] == 5, "a small molecule does not fill the window"
-    assert 0 < shown["bond"] < 91
+    assert 0 < shown["bond"] < 131
+    expected_letters = [atom for atom in shown["letters"] if atom[0] != "C"]
+    hydrogens = [text for text, *_ in shown["formula"] if re.fullmatch("H[₂₃]?", text)]
+    drawn = [atom for atom in shown["formula"] if atom[0] not in hydrogens]
+    assert hydrogens, "next to the letters of their atoms"
+    for (text, color, place), (letter, own, atom_place) in zip(
+        drawn, expected_letters, strict=True
+    ):
+        assert (text, color) == (letter, own), "a letter at its atom, in the element's colour"
+        assert place == pytest.approx(atom_place)
+    assert shown["ways"] == [True, False], "a formula shows elements; other layers have discs"
     assert shown["fit"], "symbols lie inside the rims of their discs"
     assert len(shown["sides"]) == 6
     assert min(shown["sides"]) > 0, "dashes of aromatic bonds are inside their ring"
@@ -252,7 +276,7 @@ def test_a_key_shows_the_next_record(home, tmp_path):
     assert "C" in shown["symbols"], "atoms have letters"
     inside, bond = shown["fits"]
     assert inside, "discs of all atoms"
-    assert bond < 90.1
+    assert bond < 130.1
     assert shown["label"] == f"Label {dataset[1].y.item():.3g}".replace("-", "−")
 
 

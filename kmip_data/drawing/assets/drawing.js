@@ -46,11 +46,13 @@ const VERTEX = `#version 300 es
   uniform vec2 scale, offset, size;
   uniform float diameter, band, deep, tint, strength, inked, bonded, count, classed, fog;
   uniform int mode, corners;
-  uniform bool weighted, pictured;
+  uniform bool weighted, pictured, formula;
   uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
   out vec2 below; // place in the picture
   out float across, dash, solid, wide;
+  out vec4 beyond; // colour of the second half of a bond
+  out float reached; // share of an edge that lies before
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
   vec4 colorOf(float at) { return at < 0.0 ? missing : textureLod(palette, vec2(at, 0.5), 0.0); }
   vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, fog * (1.0 + z)), color.a); }
@@ -63,7 +65,8 @@ const VERTEX = `#version 300 es
     if (classed == 0.0 || one.x < 0.0 || abs(one.x - other.x) > 1e-5) return mix(faint, colorOf(own.x), tint * share);
     return mix(faint, mix(ground, colorOf(own.x), classed), share);
   }
-  float radius(vec4 at, vec4 look) { return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
+  // In a formula an atom is a corner, before which only the inner line of a ring ends.
+  float radius(vec4 at, vec4 look) { if (formula) return 1.5 * band; return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
   void line(int number, int corner) { // as little as can be: there are many
     uvec4 ends = texelFetch(pairs, cell(number), 0);
     ivec2 end = cell(int(corner == 0 ? nodeOf(ends.x) : other(ends))), second = cell(int(corner == 0 ? other(ends) : nodeOf(ends.x)));
@@ -85,13 +88,15 @@ const VERTEX = `#version 300 es
     vec2 normal = along == vec2(0.0) ? vec2(0.0) : normalize(vec2(-along.y, along.x));
     vec4 end = far ? b : a;
     across = side * (0.5 * wide + 1.0);
-    float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane == 3 || lane == ${DASHED} ? 1.8 : 0.0);
+    float beside = (formula ? 1.4 : 1.0) * band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane == 3 || lane == ${DASHED} ? 1.8 : 0.0);
     float whole = length(along) / 2.0;
     vec2 ahead = along / max(2.0 * whole, 1e-6);
     vec2 back = lane < 3 || lane >= ${DETOUR} ? vec2(0.0) : ahead * (far ? -radius(b, lb) : radius(a, la)); // lines at the side are shorter
     if (lane == ${DASHED} || lane == ${DETOUR}) dash = far ? max(whole - radius(a, la) - radius(b, lb), 0.0) : 0.0;
     gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
-    paint = faded(edgeColor(far ? lb : la, la, lb), end.z);
+    paint = faded(edgeColor(far && !formula ? lb : la, la, lb), end.z);
+    beyond = edgeColor(lb, la, lb);
+    reached = float(far);
     paint = mix(paint, letters, bonded * max(la.w, lb.w)); // bonds of the held atom
     paint.a *= strength;
   }
@@ -128,7 +133,7 @@ const VERTEX = `#version 300 es
     float z = look.x < 0.0 || look.y < 0.5 ? mix(at.z, 1.0, 0.9) : at.z; // what is grey or faint hides nothing
     if (deep == 0.0) z -= 0.5 * look.w; // what stands out is on top
     gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, z, 1.0);
-    gl_PointSize = 2.0 * radius(at, look) * (mode == ${GLOW} ? 5.0 : 1.0);
+    gl_PointSize = formula ? band : 2.0 * radius(at, look) * (mode == ${GLOW} ? 5.0 : 1.0);
     across = gl_PointSize;
   }
   void main() {
@@ -146,15 +151,16 @@ const FRAGMENT = `#version 300 es
   precision highp float;
   uniform float band, rim, deep;
   uniform int mode, corners;
-  uniform bool pictured, filled;
+  uniform bool pictured, filled, formula;
   uniform sampler2D picture;
   uniform vec4 ground, letters; // of pale nodes a rim in the direction of the letters
   in vec4 paint;
   in vec2 below;
-  in float across, dash, solid, wide;
+  in float across, dash, solid, wide, reached;
+  in vec4 beyond;
   out vec4 color;
   void main() {
-    color = paint;
+    color = formula && mode == ${EDGES} && reached > 0.5 ? beyond : paint;
     vec4 cell = pictured ? texture(picture, vec2(below.x, 1.0 - below.y)) : vec4(0.0);
     vec3 base = mix(ground.rgb, cell.rgb, cell.a);
     if (mode == ${PICTURE}) color = vec4(base, 1.0);
@@ -180,7 +186,7 @@ const FRAGMENT = `#version 300 es
     if (deep > 0.0) { // a ball in light from above
       vec3 normal = vec3(gl_PointCoord * 2.0 - 1.0, sqrt(max(1.0 - radius * radius, 0.0)));
       color.rgb *= 0.6 + 0.4 * max(dot(normal, vec3(-0.4, -0.5, 0.77)), 0.0);
-    } else if (across > 5.0) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
+    } else if (across > 5.0 && !formula) color.rgb = mix(color.rgb, edge, smoothstep(0.7 - 1.5 / across, 0.7 + 1.5 / across, radius));
     color.rgb = mix(base, color.rgb, solid); // what is dimmed hides edges
     color.a *= soft;
     if (color.a < 0.02) discard;
@@ -266,7 +272,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, glow, dark, held, bonds, pictured, weighted, filled }) {
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, glow, dark, held, bonds, pictured, weighted, filled, formula }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -274,7 +280,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow), deep: Number(deep), rim: Number(!glow) };
+    const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow && !formula), deep: Number(deep), rim: Number(!glow) };
     numbers.fog = deep ? FOG[Number(glow)] : 0;
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
@@ -284,6 +290,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.uniform1i(at("pictured"), pictured);
     gl.uniform1i(at("weighted"), weighted);
     gl.uniform1i(at("filled"), filled);
+    gl.uniform1i(at("formula"), formula);
     panes.forEach(({ left, bottom, width, height }, pane) => {
       const scale = [(2 * metre) / width, (2 * metre) / height];
       gl.viewport(left, bottom, width, height);

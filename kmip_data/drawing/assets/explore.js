@@ -7,6 +7,7 @@ const LISTED = 60; // keys in the table: the heaviest ones
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
 const UNKNOWN = 0.4; // strength of a symbol that stands for no value
 const LEAST_LETTER = 11; // CSS pixels
+const [OF_FORMULA, LEAST_IN_FORMULA] = [0.28, 8]; // font size in a formula, of a bond, and CSS pixels at least
 const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
 const BARE = 0.75; // size of an atom without a symbol
 const PLACE = ["longitude [°]", "latitude [°]"]; // columns of a city
@@ -323,17 +324,52 @@ function readSymbols() {
   const hasBond = new Set(streets);
   const pen = $("overlay").getContext("2d");
   pen.font = "600 100px sans-serif";
-  const texts = Array.from(layer.codes, (code, node) => {
+  const atoms = Array.from(layer.codes, (code, node) => {
     const symbol = layer.labels[code];
-    if (symbol === "C" || symbol.length > 4) return "";
+    if (symbol === "C" || symbol.length > 4) return { text: "" };
     const attached = hydrogens ? hydrogens(node) : 0;
     const group = attached ? `H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}` : "";
+    const [, letters, charge] = symbol.match(/^([A-Z][a-z]?)?(.*)$/);
     // As chemists write single molecules: HCl and H₂O, but NH₃.
-    return !hasBond.has(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol) ? group + symbol : symbol.replace(/^[A-Z][a-z]?/, `$&${group}`);
+    const isAcid = !hasBond.has(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol);
+    return { text: isAcid ? group + symbol : `${letters ?? ""}${group}${charge}`, letters: letters ?? "", group, charge };
   });
-  const widest = Math.max(...texts.map((text) => pen.measureText(text).width / 100));
+  const widest = Math.max(...atoms.map(({ text }) => pen.measureText(text).width / 100));
   const size = Math.max(1, (LETTER * Math.hypot(widest, 0.73)) / INSIDE); // capitals are 0.73 of a font's size high
-  return texts.map((text) => ({ text, size: text ? size : BARE }));
+  return atoms.map((atom) => ({ ...atom, size: atom.text ? size : BARE }));
+}
+
+// Where the hydrogens of an atom stand next to its letter, as [right, up]: away from its bonds.
+function sideOfHydrogens(node) {
+  const others = [...graph.other.subarray(graph.first[node], graph.first[node + 1])];
+  const [right, up] = [x, y].map((at) => others.reduce((sum, other) => sum + at[other] - at[node], 0) / usual);
+  if (others.length > 1 && Math.abs(up) > Math.abs(right)) return [0, -Math.sign(up)];
+  return [right > 0.3 ? -1 : 1, 0];
+}
+
+// Letters of a formula in the colour of their element; bonds end around them.
+function drawFormula(pen) {
+  const size = Math.max(OF_FORMULA * usual * view.metre, LEAST_IN_FORMULA);
+  Object.assign(pen, { font: `500 ${size}px ${ink("font")}, sans-serif`, textAlign: "center", textBaseline: "middle" });
+  symbols.forEach(({ text, letters, group, charge }, node) => {
+    if (!text) return;
+    const [across, down] = placeOf(node);
+    const hasBond = degreeOf(node) > 0;
+    const [right, up] = hasBond ? sideOfHydrogens(node) : [0, 0];
+    const middle = hasBond ? letters : text;
+    const next = hasBond ? (right > 0 ? group : "") + charge : "";
+    const half = (part) => pen.measureText(part).width / 2;
+    const parts = [
+      [middle, across, down],
+      [next, across + half(middle) + half(next), down],
+      [hasBond && right <= 0 ? group : "", across + right * (half(middle) + half(group)), down - 0.95 * up * size],
+    ].filter(([part]) => part);
+    pen.fillStyle = ink("ground");
+    for (const [part, left, top] of parts) pen.fillRect(left - half(part) - 0.12 * size, top - 0.5 * size, 2 * half(part) + 0.24 * size, size);
+    const isPale = !passes(node) || (state.node >= 0 && !state.ball.has(node));
+    pen.fillStyle = isPale ? ink("line") : colorOf(node);
+    for (const part of parts) pen.fillText(...part);
+  });
 }
 
 // What else nodes can show in a letter: the sign of their only feature, or the number in the name of the one flag
@@ -357,6 +393,7 @@ function readValues() {
 
 // Symbols inside the discs of nodes, whatever they are coloured by.
 function drawSymbols(pen) {
+  if (isFormula()) return drawFormula(pen);
   const { diameter, node: held, ball } = state;
   const size = (header.bonds ? LETTER : isField ? LETTER_IN_CELL : LETTER_IN_NODE) * diameter;
   if (size < LEAST_LETTER) return;

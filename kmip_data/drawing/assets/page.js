@@ -1,12 +1,13 @@
 // The page around the graph: what it is coloured by, and the columns of a node.
 
 const REACH = 24; // CSS pixels from which a node is pointed at
-const BOND = 90; // CSS pixels of a bond at most, where all of a molecule is seen
+const BOND = 130; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
 const OVER_PICTURE = 0.25; // strength of edges: the picture comes first
 const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; where it would have less, nodes are cells of a field
 const [READ_PITCH, GAP_FROM] = [32, 8]; // CSS pixels of a cell with a text, and of one with a line around it
 const OF_BOND = 0.55; // diameter of an atom
+const BOND_LENGTHS = 32; // lengths of a bond in its width
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
@@ -228,7 +229,8 @@ function sizeText(sides) {
   const dashed = isDashed && `dashed: over ${header.max_detour} times as long as its line`;
   const colored = header.metres && "a street has the colours of its two ends";
   const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join("\u00a0×\u00a0");
-  const origin = [space && `${space}\u00a0m`, header.origin, colored, dashed].filter(Boolean).join("; ");
+  const source = header.bonds ? "bonds as in the data, positions by RDKit" : header.origin;
+  const origin = [space && `${space}\u00a0m`, source, colored, dashed].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 
@@ -253,6 +255,7 @@ async function startExtras() {
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay) hints.push(`arrow: from source to target${isOneWay.every(Boolean) ? "" : "; no arrow: both ways"}`);
+  if (header.bonds && symbols.length) hints.push("carbon has no letter");
   if (symbolText) hints.push(symbolText);
   if (isField) hints.push("opens on a part of the grid; ⤢ shows all");
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
@@ -284,6 +287,9 @@ function redraw() {
 // An edge inside a category has its colour.
 const coloursEdges = (layer) => Boolean(layer.codes && !header.bonds && !header.metres && !isField && !isVerdict(layer));
 
+// A molecule coloured by element is a structural formula; by anything else, its atoms are discs.
+const isFormula = () => Boolean(header.bonds && state.layer.name === "element");
+
 // Of what is right or wrong, what is wrong stands out: it is larger, on top, and in the one strong colour.
 const isVerdict = ({ name }) => /^right or wrong/.test(name);
 const standsOut = (node) => isVerdict(state.layer) && state.layer.codes[node] === WRONG;
@@ -307,14 +313,16 @@ function drawNow() {
   const diameter = isField ? pitch - Number(pitch >= GAP_FROM) : round;
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
+  const formula = Boolean(state.layer && isFormula());
   // A street is two fifths of a node wide, an edge or a bond, whose atoms are larger, a ninth. Edges that together
   // would cover more than COVER of the graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
   const cover = state.length / (state.extent[0] * state.extent[1] * view.metre); // of edges one pixel wide
   const wide = Math.min(Math.max(diameter / 9, 1.1), header.bonds ? 5 : 1.6, Math.max(COVER / cover, 1.1));
-  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : wide;
+  const bond = Math.min(Math.max((usual * view.metre) / BOND_LENGTHS, 1.1), 4);
+  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : formula ? bond : wide;
   const held = state.node >= 0;
   const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
-  const strength = header.metres ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
+  const strength = header.metres || formula ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
   const isClassed = state.layer && coloursEdges(state.layer);
   const isPale = isClassed || (state.layer && isVerdict(state.layer)); // edges between classes are paler than those inside
   const darkest = isPale ? 0.4 : 1;
@@ -322,7 +330,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField };
+  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (!$("scale").hidden) drawScale();
   drawMarks();
