@@ -26,7 +26,7 @@ from kmip_data.format.schema import FieldKind, Schema, parse_schema, shard_membe
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation, dataset_names, load_manifest
 from kmip_data.strict_model import StrictModel
-from kmip_data.text import format_parameters
+from kmip_data.text import count_with_noun, format_parameters
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_RULE = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
@@ -315,7 +315,10 @@ class Card(StrictModel, frozen=False):
         summary = load_manifest(self.manifest).summary
         if self.sample:
             return f"A generated sample. The published data: {summary}"
-        return f"Part of the published data: {summary}" if self.coverage else summary
+        if self.coverage:
+            graphs = count_with_noun(self.counts["graphs"], "graph")
+            return f"This part: {graphs}. The published data: {summary}"
+        return summary
 
     @property
     def credit(self) -> str:

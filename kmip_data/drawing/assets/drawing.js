@@ -1,17 +1,17 @@
-// WebGL: a picture, edges as bands over it, nodes as round points on them, and the glow around those that matter.
+// WebGL: a picture, edges as bands over it, and nodes as round points on them.
 // Everything lies in textures that the vertex shader reads by its number: nothing is stored twice.
 
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
-const [EDGES, NODES, GLOW, ARROWS, PICTURE] = [0, 1, 2, 3, 4];
-const FOG = [0.36, 0.12]; // of half the depth, the share of the ground's colour; less where paleness means something
+const [EDGES, NODES, ARROWS, PICTURE] = [0, 1, 2, 3];
+const FOG = 0.36; // of half the depth, the share of the ground's colour
 const DEEP = 0.9; // farthest depth: edges, which are behind their nodes, still lie before 1
 const STEPS = 16; // straight pieces of a curve between two layers, or around nodes
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
-// and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow.
+// and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow at its end, 8 at its start, 9 at both.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
-const [AROMATIC, DASHED, DETOUR, ONE_WAY] = [3, 5, 6, 7];
+const [AROMATIC, DASHED, DETOUR, ONE_WAY, BACKWARD, BOTH_WAYS] = [3, 5, 6, 7, 8, 9];
 
 // The lines of edges, of which those that are marked are in a lane of their own.
 function inLane(pairs, isMarked, lane) {
@@ -100,15 +100,17 @@ const VERTEX = `#version 300 es
     paint = mix(paint, letters, bonded * max(la.w, lb.w)); // bonds of the held atom
     paint.a *= strength;
   }
-  void arrow(int number, int corner) { // its tip at the rim of the target
+  void arrow(int number, int corner, bool back) { // its tip at the rim of the target, or back at the source
     uvec4 ends = texelFetch(pairs, cell(number), 0);
-    ivec2 first = cell(int(nodeOf(ends.x))), second = cell(int(other(ends)));
+    int lane = int(ends.y >> 28);
+    uint from = back ? other(ends) : nodeOf(ends.x), to = back ? nodeOf(ends.x) : other(ends);
+    ivec2 first = cell(int(from)), second = cell(int(to));
     vec4 a = texelFetch(places, first, 0), b = texelFetch(places, second, 0);
     vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
     float rim = radius(b, lb);
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
     float whole = length(along), high = 3.0 + min(1.5 + 0.7 * diameter, 5.0 * band);
-    bool bent = float(nodeOf(ends.x)) >= count; // its last piece is one of several
+    bool bent = float(from) >= count; // its last piece is one of several
     float free = whole * (bent ? ${STEPS}.0 : 1.0) - rim - 0.5 * diameter;
     // Heads are small on a short edge, and small and pale where many end: around a hub they would be a dark ring.
     high = min(high, max(0.5 * free, 2.5));
@@ -116,7 +118,7 @@ const VERTEX = `#version 300 es
     high *= clamp(room, 0.4, 1.0);
     vec2 ahead = along / max(whole, 1e-6);
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
-    bool none = int(ends.y >> 28) != ${ONE_WAY};
+    bool none = lane != ${BOTH_WAYS} && lane != (back ? ${BACKWARD} : ${ONE_WAY});
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
     paint = faded(mix(edgeColor(lb, la, lb), letters, inked), b.z);
     paint.a *= strength * clamp(2.0 * room, 0.4, 1.0);
@@ -124,7 +126,7 @@ const VERTEX = `#version 300 es
   void node(int number) {
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
     paint = faded(colorOf(look.x), at.z);
-    paint.a = mode == ${GLOW} ? look.w : step(0.02, look.y);
+    paint.a = step(0.02, look.y);
     solid = look.y;
     if (tint > 0.0) { // on the streets that meet there, not on the ground
       paint.rgb = mix(mix(faint.rgb, paint.rgb, tint * look.y), paint.rgb, look.y);
@@ -133,7 +135,7 @@ const VERTEX = `#version 300 es
     float z = look.x < 0.0 || look.y < 0.5 ? mix(at.z, 1.0, 0.9) : at.z; // what is grey or faint hides nothing
     if (deep == 0.0) z -= 0.5 * look.w; // what stands out is on top
     gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, z, 1.0);
-    gl_PointSize = formula ? band : 2.0 * radius(at, look) * (mode == ${GLOW} ? 5.0 : 1.0);
+    gl_PointSize = formula ? band : 2.0 * radius(at, look);
     across = gl_PointSize;
   }
   void main() {
@@ -141,7 +143,7 @@ const VERTEX = `#version 300 es
     wide = band;
     if (mode == ${EDGES} && corners == 2) line(gl_VertexID / 2, gl_VertexID % 2);
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
-    else if (mode == ${ARROWS}) arrow(gl_VertexID / 3, gl_VertexID % 3);
+    else if (mode == ${ARROWS}) arrow(gl_VertexID / 6, gl_VertexID % 3, gl_VertexID % 6 > 2);
     else if (mode == ${PICTURE}) gl_Position = vec4((box.xy + vec2(gl_VertexID & 1, gl_VertexID >> 1) * box.zw) * scale + offset, 0.0, 1.0);
     else node(gl_VertexID);
     below = ((gl_Position.xy - offset) / scale - box.xy) / box.zw;
@@ -149,7 +151,7 @@ const VERTEX = `#version 300 es
 const FRAGMENT = `#version 300 es
   precision highp int;
   precision highp float;
-  uniform float band, rim, deep;
+  uniform float band, deep;
   uniform int mode, corners;
   uniform bool pictured, filled, formula;
   uniform sampler2D picture;
@@ -176,13 +178,9 @@ const FRAGMENT = `#version 300 es
       return;
     }
     float radius = length(gl_PointCoord * 2.0 - 1.0);
-    if (mode == ${GLOW}) {
-      color.a *= 0.35 * pow(max(0.0, 1.0 - radius), 2.0);
-      return;
-    }
     float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
     bool isPale = distance(color.rgb, ground.rgb) < 0.4; // a rim of the ground would hide it
-    vec3 edge = rim > 0.0 && !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.65);
+    vec3 edge = !isPale ? ground.rgb : mix(color.rgb, letters.rgb, 0.65);
     if (deep > 0.0) { // a ball in light from above
       vec3 normal = vec3(gl_PointCoord * 2.0 - 1.0, sqrt(max(1.0 - radius * radius, 0.0)));
       color.rgb *= 0.6 + 0.4 * max(dot(normal, vec3(-0.4, -0.5, 0.77)), 0.0);
@@ -221,7 +219,11 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   fill("pairs", padded, ROW, rows(edges), [gl.RG32UI, gl.RG_INTEGER, gl.UNSIGNED_INT]);
   const places = new Float32Array(4 * ROW * rows(points));
   const heads = new Uint32Array(points); // that end in each node
-  for (let e = 1; e < pairs.length; e += 2) if (pairs[e] >>> 28 === ONE_WAY) heads[pairs[e] & 0x0fffffff]++;
+  for (let e = 1; e < pairs.length; e += 2) {
+    const lane = pairs[e] >>> 28;
+    if ([ONE_WAY, BOTH_WAYS].includes(lane)) heads[pairs[e] & 0x0fffffff]++;
+    if ([BACKWARD, BOTH_WAYS].includes(lane)) heads[pairs[e - 1] & 0x0fffffff]++;
+  }
   gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
   gl.enable(gl.DEPTH_TEST);
   gl.depthFunc(gl.LEQUAL);
@@ -267,12 +269,12 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     fill("picture", source, source.width, source.height, [gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE], gl.LINEAR);
   }
 
-  // Take colour position, strength, size and glow of each node: (N, 4), in an array of `looksOf`.
+  // Take colour position, strength, size and height of each node: (N, 4), in an array of `looksOf`.
   const look = (pane, values) => fill(pane ? "others" : "looks", values, ROW, rows(points), floats);
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, glow, dark, held, bonds, pictured, weighted, filled, formula }) {
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, held, bonds, pictured, weighted, filled, formula }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -280,8 +282,8 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !glow && !formula), deep: Number(deep), rim: Number(!glow) };
-    numbers.fog = deep ? FOG[Number(glow)] : 0;
+    const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !formula), deep: Number(deep) };
+    numbers.fog = deep ? FOG : 0;
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
@@ -303,13 +305,12 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
       const all = [
         [PICTURE, gl.TRIANGLE_STRIP, pictured ? 4 : 0],
         [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
-        [ARROWS, gl.TRIANGLES, arrows && !pictured && corners > 2 ? 3 * seen : 0],
-        [GLOW, gl.POINTS, glow ? count : 0],
+        [ARROWS, gl.TRIANGLES, arrows && !pictured && corners > 2 ? 6 * seen : 0],
         [NODES, gl.POINTS, nodes ? count : 0],
       ];
       for (const [mode, kind, number] of all) {
         gl.uniform1i(at("mode"), mode);
-        gl.depthMask(mode === NODES); // light and edges hide no node
+        gl.depthMask(mode === NODES); // edges hide no node
         // In space, a half transparent rim would hide what is behind it: samples are covered or not.
         const isBall = deep && mode === NODES;
         gl[isBall ? "disable" : "enable"](gl.BLEND);

@@ -55,14 +55,8 @@ function hold(node) {
   const { hops, lengths } = header.explore;
   if (node >= 0 && state.layer.levels) node = knownNear(node);
   node = node === state.node ? -1 : node;
-  Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null, edges: [] });
-  if (node >= 0 && hops === 1 && !header.bonds && !isField) {
-    const isOneWay = header.one_way && array(header.one_way);
-    for (let i = 0; i < streets.length; i += 2) {
-      const [from, to] = [streets[i], streets[i + 1]];
-      if (from === node || to === node) state.edges.push([routes.get(i / 2) || [[from, to]], isOneWay && isOneWay[i / 2], i / 2]);
-    }
-  }
+  const ball = node >= 0 && hops ? ballOf(graph, node, hops) : new Map();
+  Object.assign(state, { node, ball, path: null, edges: edgesOf(node >= 0 ? node : ranked[0]) });
   if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
   describe(node);
   tell();
@@ -72,12 +66,24 @@ function hold(node) {
   updateLooks();
 }
 
+// The edges that are lit at a node, each with its lines, whether it goes one way, and its number.
+function edgesOf(node) {
+  const edges = [];
+  if (node === undefined || header.explore.hops !== 1 || header.bonds || isField) return edges;
+  const isOneWay = header.one_way && array(header.one_way);
+  for (let i = 0; i < streets.length; i += 2) {
+    const [from, to] = [streets[i], streets[i + 1]];
+    if (from === node || to === node) edges.push([routes.get(i / 2) || [[from, to]], isOneWay && isOneWay[i / 2], i / 2]);
+  }
+  return edges;
+}
+
 function tell() {
   const { explore } = header;
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (levels) lines.push(`Small rings mark the ${influence[0].known.length} ${header.node_noun}s whose influence is in this page; a click holds the nearest.`);
+  if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s in rings.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -251,9 +257,17 @@ function disc(pen, node, radius) {
   return pen;
 }
 
-// Small rings around the nodes whose influence is in the page.
+// Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 3.2], [ink("ink"), 1.2]);
+  for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 3.2], [ink("pale"), 1.2]);
+  if (state.node < 0) return;
+  const [across, down] = placeOf(state.node);
+  Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle" });
+  Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), lineJoin: "round", lineWidth: 4 });
+  const text = `${header.node_noun} ${numberOf(state.node)}`;
+  const place = [across + markRadius(state.node) + GAP + 3, down];
+  pen.strokeText(text, ...place);
+  pen.fillText(text, ...place);
 }
 
 // The box around a cloud, without the three edges behind it, and the lengths of its sides, with ticks.
@@ -416,6 +430,7 @@ const heldColor = () => (header.picture ? "#ffa033" : ink("ink"));
 // where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
   const { node, ball, path, links } = state;
+  const edges = node < 0 && state.hovered >= 0 ? [] : state.edges; // at first those of the node that is described
   state.numbers = [];
   const stroke = (style, places) => {
     pen.beginPath();
@@ -434,11 +449,11 @@ function drawHeld(pen) {
   }
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
-  const wide = Math.min(Math.max(30 / state.edges.length, 1), 2);
+  const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.4 : 2);
   const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
   const casing = header.picture ? ["#000", 1.5] : [ink("ground"), 3];
   for (const [strokeStyle, more] of [casing, [color, 0]]) {
-    for (const [lines, isOneWay, edge] of state.edges) {
+    for (const [lines, isOneWay, edge] of edges) {
       const lineWidth = widthOf(edge) + more;
       for (const line of lines) {
         const [first, last] = [line[0], line.at(-1)];
@@ -447,7 +462,8 @@ function drawHeld(pen) {
         const [second, before] = [between[0] ?? last, between.at(-1) ?? first];
         const end = last < x.length ? rimOf(last, before) : placeOf(last);
         stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...between.map(placeOf), end]);
-        if (isOneWay && last < x.length) arrow(pen, before, last, 4 + 3.5 * wide);
+        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 4.5 * wide);
+        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 4.5 * wide);
       }
     }
   }

@@ -1,6 +1,12 @@
 // Influence of all nodes on the output of one, of up to two runs next to each other.
 
 const DECADES = 4; // that a byte spans, below the strongest influence of another node
+// Colours of weak to strong influence, on light and on dark ground: the stronger, the farther from the ground, so that
+// what stands out is what matters.
+const STRENGTHS = [
+  ["#f0d3a8", "#ecc18a", "#e0a463", "#b9552d", "#6b1d2a", "#1c0a1e"],
+  ["#54422f", "#6e5030", "#96653a", "#dd8546", "#fbc583", "#fff6e6"],
+];
 
 function readInfluence(runs) {
   return (runs || []).map(({ name, nodes, values }) => {
@@ -34,8 +40,7 @@ function shortName(name, runs = influence) {
 function legendOfInfluence(layer) {
   state.at = new Float32Array(x.length);
   state.binOf = () => 0;
-  // On light ground the strongest is the darkest, so that on either what stands out most is what matters most.
-  const colors = DARK.matches ? onGround(header.ramp) : [...onGround(header.ramp)].reverse();
+  const colors = onGround(STRENGTHS);
   drawing.paint(bytesOf(colors), true);
   const steps = Array.from({ length: DECADES / 2 + 1 }, (_, i) => `${i ? "" : "≤ "}${written(100 * 10 ** (2 * i - DECADES))} %`);
   return [bar(colors), between(steps), keyed(ink("line"), "no influence")];
@@ -44,11 +49,11 @@ function legendOfInfluence(layer) {
 // Strength of nodes of no influence, on streets and elsewhere: pale as lines, so that the shape of the graph is seen.
 const [ON_STREETS, REST] = [0.03, 0.5];
 
-// Fill what the nodes of a pane look like.
-function glow(pane, looks) {
+// Fill what the nodes of a pane look like; strong ones are on top.
+function looksOfInfluence(pane, looks) {
   for (let node = 0; node < x.length; node++) {
     const level = levelAt(pane, node);
-    const look = level ? [level, 0.8 + 0.2 * level, 0.7 + 1.1 * level, level ** 2] : [NONE, header.metres ? ON_STREETS : REST, 0.7, 0];
+    const look = level ? [level, 0.8 + 0.2 * level, 0.7 + 1.1 * level, level] : [NONE, header.metres ? ON_STREETS : REST, 0.7, 0];
     looks.set(look, 4 * node);
   }
 }

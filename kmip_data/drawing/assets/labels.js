@@ -1,5 +1,5 @@
 // The nodes' own ids next to them, those of large nodes first: where every other node is clearly farther, no other
-// label or arrow is, and few edges cross them. A label without such a place is left out until the reader zooms in.
+// label is, and few edges cross them or end. A label without such a place is left out until the reader zooms in.
 
 const LETTERS = 20; // of an id at most
 const LETTER_SIZE = 12; // CSS pixels
@@ -9,6 +9,7 @@ const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
 const FAR_FROM_OTHERS = 24; // CSS pixels at which it cannot be taken for that of another node
 const CLEARLY = 12; // CSS pixels that its own node is nearer than any other
 const COST = { crossed: 4, close: 12, away: 1 }; // of a square with an edge, of a node that is nearly as near, of a pixel
+const HEAD = 4; // edges that a square with the head of an arrow counts for
 const AWAY = [0, 5]; // CSS pixels that a label may be away from its usual place
 const CELL = 4; // CSS pixels: what lies where is remembered in squares
 const MANY_IN_SIGHT = 2000; // nodes of which no label would have room
@@ -60,6 +61,7 @@ function drawClassNames(pen) {
 function startLabels() {
   findMiddles();
   if (header.ids) ranked = Array.from(x.keys()).sort((a, b) => degreeOf(b) - degreeOf(a));
+  state.edges = edgesOf(ranked[0]);
 }
 
 function drawLabels(pen) {
@@ -116,15 +118,18 @@ function drawLabels(pen) {
         const steps = Math.ceil(Math.hypot(bx - ax, by - ay) / CELL);
         for (let step = 0; step <= steps; step++) {
           const [across, down] = [ax + ((bx - ax) * step) / steps, ay + ((by - ay) * step) / steps];
-          if (isInSight([across, down])) crossed[Math.floor(down / CELL) * columns + Math.floor(across / CELL)] = 1;
+          const square = Math.floor(down / CELL) * columns + Math.floor(across / CELL);
+          if (isInSight([across, down])) crossed[square] = Math.max(crossed[square], 1);
         }
       }
-      if (!isOneWay || !isOneWay[edge]) continue;
-      const [tip, behind] = [at(to), at(line.at(-2))];
-      for (const far of [3, 9]) {
-        const share = (radiusOf(to) + far) / Math.max(Math.hypot(behind[0] - tip[0], behind[1] - tip[1]), 1);
-        const [across, down] = tip.map((at, i) => at + share * (behind[i] - at));
-        take(squaresOf(across - 4, down - 4, across + 4, down + 4));
+      if (!isOneWay) continue;
+      for (const [end, before] of [[to, line.at(-2)], ...(isOneWay[edge] ? [] : [[from, line[1]]])]) {
+        const [tip, behind] = [at(end), at(before)];
+        for (const far of [3, 9]) {
+          const share = (radiusOf(end) + far) / Math.max(Math.hypot(behind[0] - tip[0], behind[1] - tip[1]), 1);
+          const [across, down] = tip.map((at, i) => at + share * (behind[i] - at));
+          for (const square of squaresOf(across - 4, down - 4, across + 4, down + 4)) crossed[square] = HEAD;
+        }
       }
     }
   }

@@ -3,7 +3,7 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 130; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
-const OVER_PICTURE = 0.25; // strength of edges: the picture comes first
+const OVER_PICTURE = 0.16; // strength of edges: the picture comes first
 const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; where it would have less, nodes are cells of a field
 const [READ_PITCH, GAP_FROM] = [32, 8]; // CSS pixels of a cell with a text, and of one with a line around it
 const OF_BOND = 0.55; // diameter of an atom
@@ -11,6 +11,8 @@ const BOND_LENGTHS = 32; // lengths of a bond in its width
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
 const NO_SPLIT = "in no split"; // label of such nodes
+const DIRECTION = "direction of edges"; // name of a layer
+const KEY_LETTERS = 32; // of a key at most; its ends tell it from others
 const [WRONG, WRONG_SIZE] = [1, 1.7]; // code of test nodes that are wrong, and their size relative to others
 // Codes of the atoms' features by the Open Graph Benchmark.
 const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality: ["none", "clockwise", "anticlockwise"] };
@@ -44,11 +46,11 @@ async function startPage() {
   layers = header.layers.map(readLayer);
   // Classes in columns of their own, such as town=Bonn and town=Rome, come before what is counted.
   const counted = layers.findIndex(({ name }) => DEGREES.includes(name));
-  layers.splice(counted < 0 ? layers.length : counted, 0, ...oneHotLayers(header.columns));
+  layers.splice(counted < 0 ? layers.length : counted, 0, ...oneHotLayers(header.columns), ...directionLayers());
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
-  const note = "of the features of each node on the score of the held one (absolute derivative), in % of the strongest in each map; larger and glowing: stronger";
+  const note = "of each node's features on the held node's score (absolute derivative), in % of the strongest in each map, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;
@@ -113,7 +115,9 @@ async function startPage() {
   $("within").addEventListener("input", () => describe(state.node >= 0 ? state.node : state.hovered));
   $("of").hidden = !header.about;
   $("of").textContent = header.about ?? "";
-  $("key").textContent = $("key").title = header.key ?? "";
+  const { key = "" } = header;
+  $("key").title = key;
+  $("key").textContent = key.length > KEY_LETTERS ? `${key.slice(0, KEY_LETTERS / 2)}…${key.slice(-KEY_LETTERS / 2)}` : key;
   $("facts").textContent = sizeText(sides);
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;
@@ -226,11 +230,10 @@ function sizeText(sides) {
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const edges = header.edges ?? counted(streets.length / 2, "street");
   const isDashed = header.longer && array(header.longer).some(Boolean);
-  const dashed = isDashed && `dashed: over ${header.max_detour} times as long as its line`;
-  const colored = header.metres && "a street has the colours of its two ends";
+  const dashed = isDashed && `dashed: over ${header.max_detour} times as long as drawn`;
   const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join("\u00a0×\u00a0");
   const source = header.bonds ? "bonds as in the data, positions by RDKit" : header.origin;
-  const origin = [space && `${space}\u00a0m`, source, colored, dashed].filter(Boolean).join("; ");
+  const origin = [space && `${space}\u00a0m`, source, dashed].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 
@@ -254,7 +257,7 @@ async function startExtras() {
   const hints = turning ? ["drag turns it"] : [];
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
-  else if (isOneWay) hints.push(`arrow: from source to target${isOneWay.every(Boolean) ? "" : "; no arrow: both ways"}`);
+  else if (isOneWay) hints.push(`arrow: from ${isCallGraph() ? "caller to called" : "source to target"}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
   if (symbolText) hints.push(symbolText);
   if (isField) hints.push("opens on a part of the grid; ⤢ shows all");
@@ -285,7 +288,7 @@ function redraw() {
 }
 
 // An edge inside a category has its colour.
-const coloursEdges = (layer) => Boolean(layer.codes && !header.bonds && !header.metres && !isField && !isVerdict(layer));
+const coloursEdges = (layer) => Boolean(layer.codes && !header.bonds && !header.metres && !isField && !isVerdict(layer) && layer.name !== DIRECTION);
 
 // A molecule coloured by element is a structural formula; by anything else, its atoms are discs.
 const isFormula = () => Boolean(header.bonds && state.layer.name === "element");
@@ -312,7 +315,6 @@ function drawNow() {
   const pitch = inLattice * view.metre;
   const diameter = isField ? pitch - Number(pitch >= GAP_FROM) : round;
   state.diameter = diameter;
-  const levels = Boolean(state.layer && state.layer.levels);
   const formula = Boolean(state.layer && isFormula());
   // A street is two fifths of a node wide, an edge or a bond, whose atoms are larger, a ninth. Edges that together
   // would cover more than COVER of the graph's box get thin, then pale, and come back when the reader zooms in. The wider the edges, the darker they are.
@@ -331,7 +333,7 @@ function drawNow() {
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
   const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula };
-  drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
+  drawing.draw({ panes, center: view.center, ...sizes, ...look });
   if (!$("scale").hidden) drawScale();
   drawMarks();
   remember();
@@ -347,12 +349,12 @@ function sizeOf(node) {
   return Math.min(Math.max(Math.sqrt(state.degree(node) / state.mean), 1), 2);
 }
 
-// Colour position, strength, size and glow of every node: what is filtered out is gone, what is not held dims.
+// Colour position, strength and size of every node, and how far on top it is: what is filtered out is gone, what is not held dims.
 function updateLooks() {
   const near = new Set(state.node < 0 ? [] : [state.node, ...state.ball.keys(), ...state.links.map(({ key }) => key)]);
   for (let pane = 0; pane < state.panes; pane++) {
     const looks = drawing.looksOf();
-    if (state.layer.levels) glow(pane, looks);
+    if (state.layer.levels) looksOfInfluence(pane, looks);
     else {
       for (let node = 0; node < x.length; node++) {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DARK.matches ? DIMMED_DARK : DIMMED;
@@ -400,6 +402,20 @@ function oneHotLayers(described) {
     made.push({ name, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
   }
   return made;
+}
+
+const isCallGraph = () => /\bcall graph/.test(header.about);
+
+// Of a directed graph: whether edges leave a node, enter it, or both. Targets alone, often most nodes, are quiet.
+function directionLayers() {
+  const [outgoing, incoming] = ["outgoing edges", "incoming edges"].map((name) => columns.get(name));
+  if (!outgoing) return [];
+  const labels = isCallGraph() ? ["calls only", "calls and is called", "is called only"] : ["only out", "in and out", "only in"];
+  labels.push("no edges");
+  const codeOf = (node) => (outgoing(node) ? Number(incoming(node) > 0) : incoming(node) ? 2 : 3);
+  const codes = Uint8Array.from(x, (_, node) => codeOf(node));
+  const counts = labels.map((_, code) => codes.filter((each) => each === code).length);
+  return [{ name: DIRECTION, labels, codes, counts, get colors() { return [[hueNow(1), hueNow(0), ink("missing"), ink("line")]]; } }];
 }
 
 // What is to be predicted has the name of its column in the reader's files.

@@ -126,18 +126,20 @@ function routesAcrossBorders() {
   return routes;
 }
 
-// Straight pieces of all edges, so wide; those that end at the target of a directed one have an arrow.
+// Straight pieces of all edges, so wide. Where edges have directions, those that end at a target have an arrow, and
+// those that begin at an edge's source if the edge goes both ways.
 function piecesOf(routes, isOneWay, wide) {
   const pieces = [];
-  const hasArrow = [];
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const lines = routes.get(edge) || [[streets[2 * edge], streets[2 * edge + 1]]];
     for (const line of lines) {
       for (let i = 1; i < line.length; i++) {
-        pieces.push((line[i - 1] | (wide[edge] << 28)) >>> 0, line[i]);
-        hasArrow.push(Boolean(isOneWay && isOneWay[edge] && line[i] === streets[2 * edge + 1]));
+        const isLast = line[i] === streets[2 * edge + 1];
+        const isFirst = line[i - 1] === streets[2 * edge] && isOneWay && !isOneWay[edge];
+        const lane = !isOneWay ? 0 : isFirst && isLast ? BOTH_WAYS : isLast ? ONE_WAY : isFirst ? BACKWARD : 0;
+        pieces.push((line[i - 1] | (wide[edge] << 28)) >>> 0, (line[i] | (lane << 28)) >>> 0);
       }
     }
   }
-  return inLane(pieces, hasArrow, ONE_WAY);
+  return Uint32Array.from(pieces);
 }

@@ -351,8 +351,16 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         const light = [0, half].map((from) => {{
           const bytes = new Uint8Array(4 * half * canvas.height);
           gl.readPixels(from, 0, half, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
-          return bytes.reduce((sum, byte) => sum + 255 - byte, 0);
+          let colored = 0;
+          for (let i = 0; i < bytes.length; i += 4) colored += Math.abs(bytes[i] - bytes[i + 1]) > 12;
+          return colored;
         }});
+        const proto = CanvasRenderingContext2D.prototype, {{ fillText }} = proto, texts = [];
+        proto.fillText = (text) => texts.push(text);
+        drawNow();
+        proto.fillText = fillText;
+        const strengths = STRENGTHS.map((colors) => colors.map(luminance));
+        const buttons = document.getElementById("buttons").getBoundingClientRect().top - box.top;
         const at = cityMap.view.toScreen(cityMap.x[2000], cityMap.y[2000]);
         const clientX = box.left + box.width / 2 + at[0] + 5;
         const where = {{ clientX, clientY: box.top + at[1], pointerId: 1, bubbles: true }};
@@ -370,7 +378,8 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         const apart = left.right <= right.left;
         influence[1].name = "helsinki/gcn/b";
         const same = influence.map((run) => shortName(run.name));
-        return {{ errors, titles, light, held, apart, same, follows, panes: explorer.state.panes }};""",
+        return {{ errors, titles, light, texts, strengths, buttons, held, apart, same, follows,
+                  panes: explorer.state.panes }};""",
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
@@ -382,7 +391,12 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     assert view["titles"][1] == f"gps-kmip\n{name}reached by all {count:,} intersections"
     assert view["errors"] == 2 * ["1 edge: 0.5", "5 edges: 1.25"], "of data with distances"
     assert view["follows"]
-    assert view["light"][1] > 1.3 * view["light"][0], "more of the city glows"
+    assert view["light"][1] > 1.3 * view["light"][0] > 0, "more of the city has a colour"
+    assert view["texts"].count(f"intersection {NODE}") == 2, "the held one is named on both maps"
+    on_light, on_dark = view["strengths"]
+    assert on_light == sorted(on_light, reverse=True), "the stronger, the darker"
+    assert on_dark == sorted(on_dark), "the stronger, the lighter"
+    assert view["buttons"] > 300, "buttons are not next to titles"
     assert (view["held"], view["apart"], view["panes"]) == (2000, True, 1)
 
 

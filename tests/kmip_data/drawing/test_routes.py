@@ -243,7 +243,7 @@ def test_a_page_says_what_an_arrow_means(tmp_path):
         hints.append(act(page, 'return $("ways").textContent;', folder))
     assert hints == [
         "arrow: from source to target",
-        "arrow: from source to target; no arrow: both ways",
+        "arrow: from source to target; two heads: both ways",
     ]
 
 
@@ -290,3 +290,49 @@ def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(t
     for text, *place in shown["texts"]:
         away = [np.hypot(*np.subtract(place, middle)) for middle in shown["middles"]]
         assert np.argmin(away) == names.index(text)
+
+
+def test_a_directed_graph_opens_on_what_is_source_target_or_both(tmp_path):
+    graph = nx.DiGraph([(0, 1), (1, 2), (1, 3)])
+    graph.add_node(4)
+    layer, codes, labels, colored = act(
+        page_of(graph, tmp_path),
+        """
+        const { name, codes, labels } = state.layer;
+        return [name, [...codes], labels, coloursEdges(state.layer)];""",
+        tmp_path,
+    )
+    expected = ["only out", "in and out", "only in", "only in", "no edges"]
+    assert layer == "direction of edges"
+    assert [labels[code] for code in codes] == expected
+    assert not colored
+
+
+def test_an_edge_of_both_ways_has_two_heads_and_the_node_that_is_described_has_lit_edges(tmp_path):
+    """In the middle of a star, all edges but one are one way."""
+    graph = nx.DiGraph([(0, 1), (1, 0), (0, 2), (0, 3), (4, 0), (5, 4)])
+    names = torch.tensor([list(f"{node}".encode()) for node in range(6)], dtype=torch.uint8)
+    lanes, edges, lit, hovered = act(
+        page_of(graph, tmp_path, node_id=names),
+        """
+        const pieces = piecesOf(new Map(), array(header.one_way), new Uint8Array(streets.length / 2));
+        const lanes = [...pieces].filter((_, i) => i % 2).map((end) => end >>> 28);
+        const edges = lanes.map((_, edge) => [streets[2 * edge], streets[2 * edge + 1]]);
+        const proto = CanvasRenderingContext2D.prototype, { fill } = proto;
+        const headsOf = () => {
+          let heads = 0;
+          proto.fill = () => (heads += 1);
+          drawMarks();
+          proto.fill = fill;
+          return heads;
+        };
+        const lit = headsOf();
+        state.hovered = 5;
+        return [lanes, edges, lit, headsOf()];""",
+        tmp_path,
+    )
+    one_way, both_ways = 7, 9
+    expected = [both_ways if set(edge) == {0, 1} else one_way for edge in edges]
+    assert lanes == expected
+    assert lit == 2 * 5, "a casing and a head at each end, two of them for the edge of both ways"
+    assert hovered == 0
