@@ -24,7 +24,6 @@ from kmip_data.text import shorten_middle
 VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
 COVERED = 0.1  #: fraction of a panel that its nodes cover
 COVERED_BY_LATTICE = 0.3
-COVERED_BY_CELLS = 0.65  #: nodes of a lattice without edges
 COVERED_BY_CLOUD = 1.8  #: points of a surface overlap
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
@@ -32,19 +31,23 @@ MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all 
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
 LEAST_WIDTH = 0.6  #: of edges that are as wide as their numbers, relative to others
-MAX_BENT_EDGES = 300  #: more are straight and have no arrowheads
-DARK_GROUND, LIGHT_GROUND = "#41464e", "#f0f0f0"  #: behind light and dark colours of points
+MAX_ARROWS = 300  #: more directed edges are lines
+MIDDLE_GROUND = "#707070"  #: behind points in their own colours, which may be white or black
 MAX_FADE = 0.4  #: of the farthest points into the ground
-EDGES_ON_PICTURE = {"#00000060": 0.7, "#ffffffb0": 0.3}  #: points of width: white over black
+RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
+LIGHT = 0.75  #: mean of the channels of a light colour
+EDGE_ON_PICTURE = (0.35, 0.45)  #: points of width, and opacity
+MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
 #: Right, left, above and below a point, then at its corners.
 NAME_SIDES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1], [-1, -1]])
+NAME_GAP = 5  #: points between two names
 NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
-BENDS = (0.06, -0.06, 0.12, -0.12, 0.2, -0.2, 0.3, -0.3)  #: of edges, relative to their length
-HEAD_SIZE = 4  #: points from the middle of an arrowhead to its sides and to its node
-BEND_COST = 3.0  #: of a bend, relative to a node or name that an edge would cross
-CURVE_POINTS = 33  #: of an arrow, at which it may enter a box
+BENDS = (0, 0.06, -0.06, 0.12, -0.12, 0.2, -0.2, 0.3, -0.3)  #: of edges, relative to their length
+BEND_COST = 3.0  #: of a bend, relative to a node that an edge would cross
+CURVE_POINTS = 129  #: of an arrow, at which it may enter the box of a node
+LINE_POINTS = 33  #: of an edge, at which it may enter the box of a name
 
 
 def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
@@ -66,7 +69,7 @@ def plane_positions(record: PlottableRecord, up: Literal["y", "z"]) -> F64:
 def has_arrows(record: PlottableRecord) -> bool:
     """True if edges are drawn as arrows: they are directed and few."""
     edges = record.edge_index.shape[1]
-    return record.is_directed and edges <= MAX_BENT_EDGES and not record.is_picture
+    return record.is_directed and edges <= MAX_ARROWS and not record.is_picture
 
 
 def has_edges(record: PlottableRecord) -> bool:
@@ -90,6 +93,37 @@ def draw_formula(axes: Axes, record: PlottableRecord, bonds_across: float, size:
         axes.imshow(drawn[0], extent=box, aspect="auto", clip_on=False)
         right, top = size * PIXELS_PER_INCH / 2
         axes.axis((-right, right, -top, top))
+
+
+def draw_field(
+    axes: Axes, record: PlottableRecord, layer: Layer, size: F64, is_part: bool = False
+) -> None:
+    """Draw the nodes of a lattice as cells, in a panel of a ``size`` (2,) in inches.
+
+    If nodes have marks, a rectangle shows where the part is, the nodes in the middle with their marks.
+    """
+    from matplotlib.patches import Rectangle
+
+    pos = record.pos
+    is_marked = (abs(pos - pos.mean(axis=0)) < MARKED_ROWS / 2).all(axis=1)
+    nodes = np.flatnonzero(is_marked | (not is_part))
+    columns = np.unique(pos[nodes, 0])
+    rows = np.unique(pos[nodes, 1])[::-1]
+    set_limits(axes, np.vstack([pos[nodes] - 0.5, pos[nodes] + 0.5]), size)
+    axes.pcolormesh(
+        columns,
+        rows,
+        node_colors(layer, len(pos))[nodes].reshape(len(rows), len(columns), 4),
+        edgecolors=current_style().background_color,
+        linewidth=is_part,
+    )
+    if is_part and record.marks:
+        for node in nodes:
+            style = {"ha": "center", "va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
+            axes.text(*pos[node], record.marks[1][node], **style)
+    elif record.marks:
+        sides = (MARKED_ROWS, MARKED_ROWS)
+        axes.add_patch(Rectangle(pos[is_marked].min(axis=0) - 0.5, *sides, fill=False))
 
 
 def draw_graph(
@@ -117,11 +151,10 @@ def draw_graph(
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
     if is_own and record.is_picture:
         areas /= 4
-        outlines[:] = "#000000"
-        colors = np.ones_like(colors)  # white, like the edges
+        outlines = np.where(colors[:, :3].mean(axis=1) < LIGHT, *RIMS)
     ground = style.background_color
-    if is_own and not record.is_picture:  # they may be white, or black
-        ground = DARK_GROUND if colors[:, :3].mean() > 0.5 else LIGHT_GROUND
+    if is_own and not record.is_picture:
+        ground = MIDDLE_GROUND
         outlines[:] = "none"
         axes.axhspan(*axes.get_ylim(), color=ground, linewidth=0)
     if is_cloud:
@@ -131,10 +164,10 @@ def draw_graph(
 
     order = np.argsort(places[:, 2], kind="stable")
     pos = places[order, :2]
-    boxes = _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
+    _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
     if record.edge_index.size and has_edges(record):
-        _add_edges(axes, record, layer, colors, places[:, :2], np.sqrt(areas) / 2, boxes)
-    markers: dict[str, Any] = {"s" if is_field(record) else "o": slice(None)}
+        _add_edges(axes, record, layer, colors, outlines, places[:, :2], np.sqrt(areas) / 2)
+    markers: dict[str, Any] = {"o": slice(None)}
     if record.flags is not None:
         markers = dict(zip("^v", (flag[order] for flag in record.flags.values()), strict=True))
     for marker, drawn in markers.items():
@@ -168,7 +201,7 @@ def _node_area(record: PlottableRecord, places: F64, size: F64) -> float:
     if record.pos.shape[1] == 3:
         covered = COVERED_BY_CLOUD
     elif record.position_source.startswith(LATTICE):
-        covered = COVERED_BY_CELLS if is_field(record) else COVERED_BY_LATTICE
+        covered = COVERED_BY_LATTICE
     nodes = len(record.pos)
     area = np.clip(covered * 72**2 * np.prod(size) / max(1, nodes), *POINT_AREAS)
     if record.position_source.startswith(LAYERS):  # nodes of a layer are one apart
@@ -182,16 +215,13 @@ def _add_edges(
     record: PlottableRecord,
     layer: Layer,
     colors: F64,
+    outlines: Array,
     pos: F64,
     radius: F64,
-    boxes: Array,
 ) -> None:
-    """Draw edges within a class in its colour and others grey; few directed ones are arrows.
-
-    Few edges bend around the ``boxes`` (B, 4) of nodes and names, in pixels.
-    """
+    """Draw edges within a class in its colour and others grey; few directed ones are arrows."""
     from matplotlib.collections import LineCollection
-    from matplotlib.colors import to_rgba
+    from matplotlib.colors import to_rgba, to_rgba_array
     from matplotlib.patches import FancyArrowPatch
 
     drawn = np.flatnonzero(record.edge_index[0] != record.edge_index[1])
@@ -211,37 +241,35 @@ def _add_edges(
         shades[:, 3] *= 0.7
 
     is_lattice = record.position_source.startswith(LATTICE)
-    if not has_arrows(record) and (count > MAX_BENT_EDGES or is_lattice or record.is_picture):
+    if not has_arrows(record):
         segments = pos[edges.T]
         if is_lattice:  # an edge across the border leaves it at both ends
             segments = stubs_beyond_borders(np.concatenate([segments, segments[:, ::-1]]))
             shades = np.tile(shades, (2, 1))
             widths = np.tile(widths, 2)
-        lines: dict[Any, Any] = {tuple(map(tuple, shades)): widths}
-        if layer is record.own_colors and record.is_picture:
-            lines = EDGES_ON_PICTURE
-        for colors_of_lines, line_width in lines.items():
-            axes.add_collection(
-                LineCollection(
-                    [*segments], colors=colors_of_lines, linewidths=line_width, clip_on=False
-                )
-            )
+        if layer is record.own_colors:
+            widths[:], opacity = EDGE_ON_PICTURE
+            shades = to_rgba_array(outlines[edges[0]], opacity)
+        lines = LineCollection([*segments], colors=shades, linewidths=widths, clip_on=False)
+        axes.add_collection(lines)
         return
-    bends: tuple[float, ...] = (0.0, *BENDS)
-    style = "-"
-    if has_arrows(record):
-        bends = bends[1:]
-        style = "-|>"
+    has_reverse = ~record.has_no_reverse()[drawn]
     pixels = axes.transData.transform(pos)
-    for (source, target), shade, width in zip(edges.T, shades, widths, strict=True):
+    half = radius[:, None] * axes.figure.dpi / 72
+    dots = np.hstack([pixels - half, pixels + half])
+    for (source, target), is_double, shade, width in zip(
+        edges.T, has_reverse, shades, widths, strict=True
+    ):
         arrow = FancyArrowPatch(
             pos[source],
             pos[target],
-            arrowstyle=style,
-            connectionstyle=_free_bend(pixels[source], pixels[target], boxes, bends),
+            arrowstyle="-|>",
+            connectionstyle=_free_bend(
+                pixels[source], pixels[target], dots, BENDS[int(is_double) :]
+            ),
             mutation_scale=1.2 * radius[target] + 2,
             shrinkA=0,
-            shrinkB=radius[target] * has_arrows(record),
+            shrinkB=radius[target],
             linewidth=width,
             color=shade,
         )
@@ -280,12 +308,11 @@ def _add_picture(axes: Axes, record: PlottableRecord, alpha: float) -> None:
     axes.axis(box)
 
 
-def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> Array:
+def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, radius: F64) -> None:
     """Write names where the own node is clearly the nearest, those of the last in ``order`` first.
 
-    Of the sides of a node without an arrowhead, a name takes the one that the fewest edges cross.
-    ``places`` (N, 2) and ``radius`` (N,), in points, have that order. Return the left, bottom, right and
-    top of all nodes and names, (B, 4), in pixels.
+    Of the sides of a node, a name takes the one that the fewest edges cross. ``places`` (N, 2) and
+    ``radius`` (N,), in points, have that order.
     """
     from matplotlib.patheffects import withStroke
 
@@ -293,12 +320,8 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
     nodes = points * axes.transData.transform(places)
     room = points * axes.get_window_extent().get_points()
     source, target = np.argsort(order)[record.edge_index]
-    along = nodes[source] - nodes[target]
-    lines = nodes[target] + np.linspace(0, 1, CURVE_POINTS)[:, None, None] * along
-    to_head = (radius[target] + HEAD_SIZE) / np.maximum(np.hypot(*along.T), 1e-6)
-    heads = nodes[target] + to_head[:, None] * along
-    heads = heads[: len(heads) * has_arrows(record)]
-    taken = np.hstack([heads - HEAD_SIZE, heads + HEAD_SIZE])
+    lines = np.linspace(nodes[source], nodes[target], LINE_POINTS)
+    taken = np.empty((0, 4))
     for number in range(len(record.ids))[::-1][:MAX_NAMES]:
         text = axes.annotate(
             shorten_middle(record.ids[order[number]]),
@@ -306,7 +329,7 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=NOTE_FONT_SIZE,
-            path_effects=[withStroke(linewidth=1, foreground=current_style().background_color)],
+            path_effects=[withStroke(linewidth=2, foreground=current_style().background_color)],
             ha="center",
             va="center",
             zorder=4,
@@ -328,8 +351,6 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
         side = costs.argmin()
         if costs[side] < np.inf:
             text.set_position(offsets[side])
-            taken = np.vstack([taken, boxes[side]])
+            taken = np.vstack([taken, boxes[side] + np.repeat([-NAME_GAP, NAME_GAP], 2)])
         else:
             text.remove()
-    dots = np.column_stack([nodes - radius[:, None], nodes + radius[:, None]])
-    return np.asarray(np.vstack([dots, taken[len(heads) :]]) / points)

@@ -14,20 +14,20 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-GRAVITY = 0.15  #: attraction of the origin, relative to that of a neighbour
-LEAF_DISTANCE = 0.3  #: of up to :data:`RING` leaves from their hub, where nodes are about one apart
-RING = 8
-GOLDEN_RATIO = 0.618
+GRAVITY = 0.1  #: attraction of the origin, relative to that of a neighbour
+SPRING_STEPS = (
+    0.5  #: fraction of the steps in which neighbours attract each other by their distance
+)
 MAX_NODES = 20_000
-MAX_PAIRS = 500_000_000  #: maximum number of node pairs compared over all steps
+MAX_PAIRS = 1_500_000_000  #: maximum number of node pairs compared over all steps
 
 
 def spring_layout(edge_index: I64, nodes: int) -> F64:
     """Return a position for each node, (N, 2), about one apart.
 
-    Nodes are laid out by the forces of ForceAtlas2 (Jacomy et al., 2014), which move hubs apart and
-    small components outwards. Leaves, nodes with a single neighbour, lie around it. The start is
-    fixed, so that results are reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES`
+    Nodes are laid out by the forces of ForceAtlas2 (Jacomy et al., 2014), which move hubs apart, and in
+    the end by its LinLog mode (Noack, 2007), which moves communities apart. The start is fixed, so that
+    results are reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES`
     nodes.
     """
     if nodes > MAX_NODES:
@@ -36,50 +36,11 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
             f"more than {MAX_NODES:,}.",
             next="choose smaller graphs with --records",
         )
-    pos = np.zeros((nodes, 2))
     if not nodes:
-        return pos
-
+        return np.zeros((0, 2))
     adjacency = adjacency_matrix(edge_index[:, edge_index[0] != edge_index[1]], nodes)
-    adjacency = (adjacency + adjacency.T).tocsr()
-    degrees = np.diff(adjacency.indptr)
-    leaves = np.flatnonzero(degrees == 1)
-    hubs = adjacency.indices[adjacency.indptr[leaves]]
-    is_around = degrees[hubs] > 1  # two nodes that have only each other are no leaves
-    leaves, hubs = leaves[is_around], hubs[is_around]
-
-    inner = np.setdiff1d(np.arange(nodes), leaves)
-    masses = (degrees[inner] + 1).astype(np.float32)
-    inner_pos = _balanced_positions(adjacency[inner][:, inner], masses)
-    pos[inner] = inner_pos * np.sqrt(nodes) / max(np.ptp(inner_pos, axis=0).max(), 1e-6)
-    pos[leaves] = pos[hubs]
-    for hub in np.unique(hubs):
-        neighbors = adjacency.indices[adjacency.indptr[hub] : adjacency.indptr[hub + 1]]
-        inwards = pos[neighbors].mean(axis=0) - pos[hub]
-        members = leaves[hubs == hub]
-        pos[members] += _leaf_positions(len(members), inwards)
-    return _turned_across(pos)
-
-
-def _turned_across(pos: F64) -> F64:
-    """Turn positions (N, 2) to the angle at which they are least high, as pages are wide."""
-    angles = np.linspace(0, np.pi, 36, endpoint=False)
-    heights = np.ptp(pos @ [np.sin(angles), np.cos(angles)], axis=0)
-    angle = angles[heights.argmin()]
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    return np.asarray(pos @ turn)
-
-
-def _leaf_positions(count: int, inwards: F64) -> F64:
-    """Return positions (count, 2) on a ring around the origin, or a disc if there are many.
-
-    They leave room for edges in the direction ``inwards``.
-    """
-    number = np.arange(1, count + 1)
-    angle = np.arctan2(inwards[1], inwards[0]) + 2 * np.pi * number / (count + 1)
-    area = 1 + max(count - RING, 0) * (GOLDEN_RATIO * number % 1)  # spreads them evenly
-    radius = LEAF_DISTANCE * np.sqrt(area)
-    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    pos = _balanced_positions((adjacency + adjacency.T).tocsr())
+    return np.asarray(pos * np.sqrt(nodes) / max(np.ptp(pos, axis=0).max(), 1e-6), np.float64)
 
 
 def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:
@@ -90,23 +51,28 @@ def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:
     return sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
 
 
-def _balanced_positions(adjacency: csr_array, masses: F32) -> F32:
-    """Return positions (M, 2) in which the forces of a symmetric adjacency (M, M) are balanced.
+def _balanced_positions(adjacency: csr_array) -> F32:
+    """Return positions (N, 2) in which the forces of a symmetric adjacency (N, N) are balanced.
 
-    A node repels by its mass over the distance; its neighbours and, less, the origin attract it by
-    the distance over its own mass.
+    A node repels by its mass, one more than its neighbours, over the distance. Neighbours attract it by
+    the distance, which unfolds the graph, and later by its logarithm, both over its own mass.
     """
-    count = len(masses)
-    springs = adjacency.sum(axis=1) + GRAVITY
+    masses = (np.diff(adjacency.indptr) + 1).astype(np.float32)
     generator = np.random.Generator(np.random.PCG64(0))
     spread = float(np.sqrt(masses.sum()))
-    pos: F32 = (generator.random((count, 2), np.float32) - 0.5) * spread
+    pos: F32 = (generator.random((len(masses), 2), np.float32) - 0.5) * spread
     force = np.empty_like(pos)
-    steps = int(np.clip(MAX_PAIRS // count**2, 40, 400))
+    steps = int(np.clip(MAX_PAIRS // len(masses) ** 2, 40, 400))
     fill = partial(_write_repulsion, pos, masses, force)
+    springs = adjacency.astype(np.float32)
+    sources, targets = springs.nonzero()
     for step in range(steps):
-        run_in_ranges(fill, count, grain=64)
-        force += (adjacency @ pos - springs[:, None] * pos) / masses[:, None]
+        run_in_ranges(fill, len(masses), grain=64)
+        if step >= SPRING_STEPS * steps:
+            lengths = np.linalg.norm(pos[sources] - pos[targets], axis=1) + 1e-3
+            springs.data = np.log1p(lengths) / lengths
+        pull = springs @ pos - springs.sum(axis=1)[:, None] * pos
+        force += pull / masses[:, None] - GRAVITY * pos
         length = np.linalg.norm(force, axis=1, keepdims=True)
         # The maximum displacement per step decreases.
         max_displacement = spread * 0.1 * (1 - step / steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,7 +88,7 @@ def lattice_width(edge_index: I64, nodes: int) -> int:
 def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
     """Return the length of the longest path to each node, (N,), if that makes readable layers.
 
-    A source is one layer above its first target. Graphs with cycles, which include undirected ones,
+    Graphs with cycles, which include undirected ones,
     with fewer than :data:`MIN_LAYERS` or more than :data:`MAX_LAYERS` layers have None; so have graphs
     with more than :data:`MAX_LAYER` nodes in a layer, and with edges that mostly
     skip layers: an undirected list with the smaller number first is acyclic, too.
@@ -105,10 +106,6 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
     else:  # in a cycle, depths never end
         return None
 
-    # A source on top would have long edges if its targets are low.
-    first = np.full(nodes, MAX_LAYERS)
-    np.minimum.at(first, sources, depth[targets])
-    depth = np.where((depth == 0) & (first < MAX_LAYERS), first - 1, depth)
     counts = np.bincount(depth, minlength=1)
     if len(counts) < MIN_LAYERS or counts.max() > MAX_LAYER:
         return None
@@ -119,21 +116,44 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
 
 
 def _layered_positions(edge_index: I64, layers: I64) -> F64:
-    """Return positions (N, 2): layers from top to bottom, nodes one apart and near their neighbours."""
-    nodes = len(layers)
-    adjacency = adjacency_matrix(edge_index, nodes)
-    adjacency = (adjacency + adjacency.T).tocsr()
-    members = [np.flatnonzero(layers == layer) for layer in range(layers.max() + 1)]
+    """Return positions (N, 2): layers from top to bottom, nodes at least one apart.
 
-    across = np.zeros(nodes)
+    Nodes are half-way between places near their neighbours and even ones, which fill the width.
+    """
+    edges, all_layers = _edges_of_one_layer(edge_index, layers)
+    adjacency = adjacency_matrix(edges, len(all_layers))
+    adjacency = (adjacency + adjacency.T).tocsr()
+    members = [np.flatnonzero(all_layers == layer) for layer in range(layers.max() + 1)]
+
+    across = np.zeros(len(all_layers))
     for nodes_of_layer in members:
         across[nodes_of_layer] = _space_apart(np.arange(len(nodes_of_layer)))
     for sweep in range(SWEEPS):
         for nodes_of_layer in members[:: -1 if sweep % 2 else 1]:
             wanted = _mean_of_neighbors(adjacency, across)[nodes_of_layer]
             across[nodes_of_layer] = _space_apart(wanted)
-    gap = max(1.0, np.ptp(across) / (1.15 * len(members)))
+
+    across = across[: len(layers)] - across[: len(layers)].min()
+    width = max(np.bincount(layers).max(), across.max())
+    for layer in range(layers.max() + 1):
+        nodes_of_layer = np.flatnonzero(layers == layer)
+        order = nodes_of_layer[np.argsort(across[nodes_of_layer])]
+        even = width * (np.arange(len(order)) + 0.5) / len(order)
+        across[order] = (across[order] + even) / 2
+    gap = max(1.0, width / (1.15 * len(members)))
     return np.column_stack([across, -gap * layers])
+
+
+def _edges_of_one_layer(edge_index: I64, layers: I64) -> tuple[I64, I64]:
+    """Return edges (2, E') and layers (N',) with more nodes, one in each layer that an edge skips."""
+    edges = []
+    all_layers = layers.tolist()
+    for source, target in edge_index.T.tolist():
+        skipped = range(layers[source] + 1, layers[target])
+        first = len(all_layers)
+        all_layers += skipped
+        edges += pairwise([source, *range(first, len(all_layers)), target])
+    return np.array(edges).T, np.array(all_layers)
 
 
 def _mean_of_neighbors(adjacency: csr_array, values: Array) -> F64:
@@ -148,9 +168,7 @@ def _space_apart(wanted: Array) -> F64:
     order = np.argsort(wanted, kind="stable")
     places = np.empty(len(wanted))
     steps = np.arange(len(wanted))
-    # The nearest increasing places to the left and to the right; their mean is about the wanted ones.
     sorted_places = wanted[order]
-    pushed_right = np.maximum.accumulate(sorted_places - steps) + steps
-    pushed_left = np.minimum.accumulate((sorted_places - steps)[::-1])[::-1] + steps
-    places[order] = (pushed_right + pushed_left) / 2
+    increasing = np.maximum.accumulate(sorted_places - steps) + steps
+    places[order] = increasing - (increasing - sorted_places).mean()
     return places

@@ -14,13 +14,15 @@ import numpy as np
 from kmip_data.arrays import F64
 from kmip_data.drawing.graph_panels import (
     BORDER,
+    draw_field,
     draw_formula,
     draw_graph,
     has_arrows,
     has_edges,
+    is_field,
     plane_positions,
 )
-from kmip_data.drawing.layers import Layer, Scale
+from kmip_data.drawing.layers import Categories, Layer, Scale
 from kmip_data.drawing.molecules import BOND_LENGTH
 from kmip_data.drawing.ordered_layouts import SPRINGS
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
@@ -31,6 +33,7 @@ from kmip_data.drawing.plotted_layers import (
     label_legends,
     rank_legend,
     value_legend,
+    with_quiet_majority,
 )
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
@@ -60,6 +63,9 @@ KEY_LETTERS = 22  #: of a key next to counts, at most
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.78
 BOLD_LETTERS = 0.88
+NODES_IN_PICTURES = "each node lies in its region of the picture"
+CELLS_OF_PICTURES = "each cell is the region nearest to a node, in the colour of the node"
+ARROWS = "arrows go from source to target"
 
 
 def plot_records(
@@ -75,8 +81,8 @@ def plot_records(
 ) -> None:
     """Draw graphs into a PNG, SVG or PDF.
 
-    Nodes have the colour of their class or target, or of their number of edges. A graph whose nodes
-    also have colours of their own is drawn twice, and a molecule as a formula. ``title`` names the
+    Nodes have the colour of their class or target, or their own, or of their number of edges. A picture
+    whose nodes also have classes is drawn twice, and a molecule as a formula. ``title`` names the
     data (and marks a sample), ``summary`` says what they are, ``footer`` has the attribution that the
     license requires, ``up`` is the axis that points up, and ``labels`` has the labels of all graphs.
     Classes without a name in ``class_names`` are shown by number.
@@ -96,7 +102,12 @@ def plot_records(
     cells = []
     for number, record in enumerate(records):
         panels = {"": partial(draw_formula, record=record, bonds_across=sizes[number, 0])}
-        if not record.is_formula:
+        if is_field(record):
+            draw = partial(draw_field, record=record, layer=layers[number][-1])
+            panels = {"": draw}
+            if record.marks:
+                panels[f"the marked part: {record.marks[0]}"] = partial(draw, is_part=True)
+        elif not record.is_formula:
             draw = partial(draw_graph, number=number, sheet=[*zip(records, places, strict=True)])
             views = layers[number]
             panels = {
@@ -125,7 +136,9 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
     layers = []
     for record in records:
         truth = record.truth_layer(names)
-        own = None if truth and record.bonds is not None else record.own_colors  # no elements
+        if is_field(record) and isinstance(truth, Categories):
+            truth = with_quiet_majority(truth)
+        own = record.own_colors if record.is_picture or not truth else None
         degrees = np.sum(record.degrees(), axis=0) // (2 - record.is_directed)
         degree_layer = Scale("number of edges", degrees)
         layers.append([layer for layer in (own, truth) if layer] or [degree_layer])
@@ -142,13 +155,12 @@ def _legends_of(
     records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
 ) -> list[list[Legend]]:
     """Return the legends of each record: of the colours of its nodes, and of its targets."""
-    scales = [layer for *_, layer in layers if isinstance(layer, Scale)]
     legends = []
     for record, (*_, layer) in zip(records, layers, strict=True):
         column: list[Legend] = []
         if isinstance(layer, Scale):
             if record.values is not None or layer.limits.least < layer.limits.most:
-                column.append(value_legend(layer, scales))
+                column.append(value_legend(layer))
         elif record.y is not None and record.y.size:
             column.append(class_legend(record.label_name or "classes", layer))
         if labels is not None and labels.values is not None:
@@ -188,20 +200,15 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     if not with_edges:
         facts.append("edges are not drawn")
     ends = [record.y[record.edge_index] for record in with_edges if record.y is not None]
-    joining = [100 * np.mean(sources != targets) for sources, targets in ends if len(sources)]
-    if joining and max(joining) > 0 and min(joining) < 100:
-        ends_of_range = [f"{share:.3g}" for share in (min(joining), max(joining))]
-        share = " to ".join(dict.fromkeys(ends_of_range))
-        facts.append(f"{share} % of edges join two classes and are grey")
+    if any((sources != targets).any() for sources, targets in ends):
+        facts.append("grey edges join two classes")
     if records[0].is_picture:
-        facts.append("each node lies in its region of the picture")
-    directed = [record for record in with_edges if record.is_directed]
-    if directed:
-        headless = ", arrowheads are not drawn" * (not all(map(has_arrows, directed)))
-        facts.append(f"edges are directed{headless}")
-    names = dict.fromkeys(record.edge_widths[0] for record in with_edges if record.edge_widths)
-    if names:
-        facts.append(f"the wider an edge of a graph, the more {' or '.join(names)}")
+        is_region = records[0].picture is not None
+        facts.append(NODES_IN_PICTURES if is_region else CELLS_OF_PICTURES)
+    if any(map(has_arrows, with_edges)):
+        facts.append(ARROWS)
+    for name, values in filter(None, (record.edge_widths for record in with_edges)):
+        facts.append(f"wider edges have more {name} ({values.min():,g} to {values.max():,g})")
     if records[0].flags is not None:
         facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
     layer = layers[0][-1]
@@ -211,7 +218,7 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
         missing = layer.limits.missing
         if missing:
             facts.append(f"{count_with_noun(missing, 'node')} without a target are grey")
-    notes = "; ".join(filter(None, facts))
+    notes = "; ".join(filter(None, dict.fromkeys(facts)))
     return f"{notes[0].upper()}{notes[1:]}." if notes else ""
 
 
@@ -272,9 +279,7 @@ def draw_cells(
     heading_height = line * HEADING_LINES * len(heading)
     introduction = _wrap(summary, page_width, NOTE_LETTERS)
     foot = _wrap(footer, page_width, NOTE_LETTERS)
-    headlines = [_headline(cell.name, width) for cell, width in zip(cells, widths, strict=True)]
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
-    above += line * (max(map(len, headlines)) - 1)
     top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
     below = np.zeros(len(cells))
     for number, cell in enumerate(cells):
@@ -305,7 +310,8 @@ def draw_cells(
             cell = cells[number]
             width = widths[number]
             facts = _shorten(cell.facts, width, NOTE_LETTERS)
-            _write(page, left, top, *headlines[number], fontweight="bold")
+            name = _shorten(cell.name, width, BOLD_LETTERS)
+            _write(page, left, top, name, fontweight="bold")
             _write(page, left, top + above - line * TITLE_LINES, facts, **note)
             start = left + (width - views * panels[number, 0]) / 2
             for view, (name_of_view, draw) in enumerate(cell.panels.items()):
@@ -366,11 +372,3 @@ def _wrap(text: str, inches: float, letters: float) -> list[str]:
 def _shorten(text: str, inches: float, letters: float) -> str:
     """Shorten a text in its middle to a line of the given width."""
     return shorten_middle(text, int(inches * current_style().letters_per_inch * letters))
-
-
-def _headline(name: str, inches: float) -> list[str]:
-    """Return one line, shortened in its middle, or up to two of a list of labels."""
-    if ", " not in name:
-        return [_shorten(name, inches, BOLD_LETTERS)]
-    letters = int(inches * current_style().letters_per_inch * BOLD_LETTERS)
-    return textwrap.wrap(name, letters, max_lines=2, placeholder=" …")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -56,6 +57,8 @@ class PlottableRecord:
     ids: Sequence[str] = ()  #: (N,) names of the nodes in the user's files, if there are any
     #: the two values of the only feature, and where nodes have them, bool (N,)
     flags: Values | None = None
+    #: meaning of the marks, and (N,) the number in the name of the one flag that each node has
+    marks: tuple[str, Array] | None = None
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
 
@@ -167,7 +170,9 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         bonds = bond_types_from_features(fields, values["edge_attr"])
     own_colors = None
     flags = None
+    marks = None
     if fields:
+        marks = numbers_of_flags(fields, values["x"])
         features = dict(zip(fields, values["x"].T, strict=True))
         own_colors = rgb_layer(features) or element_layer(fields, values["x"])
         distinct = np.unique(values["x"])
@@ -192,6 +197,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         metres=schema.is_in_metres,
         own_colors=own_colors,
         flags=flags,
+        marks=marks,
         ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
     )
     if record.is_picture or bonds is not None:
@@ -213,6 +219,20 @@ def _first_number_of_edges(
             if kinds.get(number, "number") == "number" and np.ptp(rows[number]) > 0:
                 return name, rows[number]
     return None
+
+
+def numbers_of_flags(fields: Sequence[str], x: Array) -> tuple[str, Array] | None:
+    """Return the number in the name of the flag of each node, and what it means; "?" without one.
+
+    None unless each row of ``x`` (N, F) has one flag, and names begin with numbers: ``5 or more mines``.
+    """
+    names = [re.match(r"(\d+)( or more)? (.+)", field) for field in fields]
+    numbered = list(filter(None, names))
+    if not numbered or not (np.isin(x, (0, 1)).all() and (x.sum(axis=1) == 1).all()):
+        return None
+    texts = [match[1] + "+" * bool(match[2]) if match else "?" for match in names]
+    others = [f"?: {field}" for field, match in zip(fields, names, strict=True) if not match]
+    return "; ".join([f"number of {numbered[-1][3]}", *others]), np.array(texts)[x.argmax(axis=1)]
 
 
 def element_layer(fields: Sequence[str], x: Array) -> Layer | None:

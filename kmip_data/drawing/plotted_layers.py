@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from kmip_data.drawing.style import (
     Axes,
     current_style,
     diverging_colors,
+    mix_colors,
     sequential_colors,
 )
 from kmip_data.text import number_text, shorten_middle
@@ -50,6 +51,21 @@ def node_colors(layer: Layer | None, count: int) -> F64:
     clipped = layer.values[is_finite].clip(limits.low, limits.high)
     colors[is_finite] = _scalar_mappable(limits).to_rgba(clipped)
     return colors
+
+
+def with_quiet_majority(layer: Categories) -> Categories:
+    """Return a layer in which the class of more than half of the nodes is a pale grey."""
+    largest = int(np.argmax(layer.counts))
+    if 2 * layer.counts[largest] <= len(layer.codes):
+        return layer
+
+    def colors() -> Sequence[str]:
+        style = current_style()
+        quiet = mix_colors(style.line_color, style.background_color, 0.5)
+        others = layer.color_function()
+        return [*others[:largest], quiet, *others[largest + 1 :]]
+
+    return replace(layer, color_function=colors)
 
 
 def _scalar_mappable(limits: ColorLimits) -> Any:
@@ -148,29 +164,28 @@ def _bar_legend(
     return Legend(heading, draw, shown)
 
 
-def value_legend(layer: Scale, sheet: Sequence[Scale]) -> Legend:
-    """Return a histogram of the nodes' values in their colours, with bars on one scale in a ``sheet``."""
+def value_legend(layer: Scale) -> Legend:
+    """Return a histogram of the nodes' values in their colours."""
     own = limits_of_scale(layer.values)
     heading = f"nodes by {layer.label}, {_written(own.least)} to {_written(own.most)}"
-    return Legend(heading, partial(_draw_histogram, layer=layer, sheet=sheet))
+    return Legend(heading, partial(_draw_histogram, layer=layer))
 
 
 def _written(value: float) -> str:
     return (PLAIN_NUMBER if value % 1 == 0 else "{x:.3g}").format(x=value).replace("-", "−")
 
 
-def _draw_histogram(axes: Axes, layer: Scale, sheet: Sequence[Scale]) -> None:
+def _draw_histogram(axes: Axes, layer: Scale) -> None:
     """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond."""
     limits = layer.limits
     mappable = _scalar_mappable(limits)
-    finite = [scale.values[np.isfinite(scale.values)] for scale in [layer, *sheet]]
-    is_whole = limits.low == limits.high or bool((np.concatenate(finite) % 1 == 0).all())
+    finite = layer.values[np.isfinite(layer.values)]
+    is_whole = limits.low == limits.high or bool((finite % 1 == 0).all())
     bins = WHOLE_BINS if is_whole else VALUE_BINS
     ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, bins + 1)))
     if is_whole:  # a bar for each number, or for several
         ends = np.unique(np.rint(np.append(ends[:-1], limits.high + 1) - limits.low)) + limits.low
-    clipped = [values.clip(limits.low, limits.high) for values in finite]
-    counts, *others = [np.histogram(values, ends)[0] for values in clipped]
+    counts = np.histogram(finite.clip(limits.low, limits.high), ends)[0]
 
     most = max(1, int(counts.max()))
     colors = mappable.to_rgba((ends[1:] + ends[:-1] - is_whole) / 2)
@@ -181,7 +196,7 @@ def _draw_histogram(axes: Axes, layer: Scale, sheet: Sequence[Scale]) -> None:
     axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
     axes.set(
         yticks=[],
-        ylim=(0, 1.35 * max(most, *map(max, others))),
+        ylim=(0, 1.35 * most),
         xlim=(-0.5, max(4, len(counts)) - 0.5),
     )
     axes.spines[:].set_visible(False)

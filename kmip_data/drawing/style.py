@@ -151,19 +151,6 @@ def new_figure(
     return figure
 
 
-def label_plain_ticks(axis: Axes) -> None:
-    """Label a logarithmic axis with plain numbers: less than a decade may have no power of ten."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-
-    low, high = axis.get_view_interval()
-    if high > 10 * low > 0:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    else:
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(PLAIN_NUMBER)
-
-
 @functools.cache
 def _fallback_fonts() -> tuple[str, ...]:
     from matplotlib.font_manager import fontManager

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.drawing.style import PALETTE, in_current_style, label_plain_ticks, new_figure
+from kmip_data.drawing.style import PALETTE, in_current_style, new_figure
 from kmip_data.models.analysis.study import CurvesOverK
+from kmip_data.models.reports.plots import label_plain_ticks
 from kmip_data.models.reports.result_tables import Row
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.saving.image_files import save_figure

@@ -15,6 +15,7 @@ import numpy as np
 from kmip_data.arrays import F64
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
+    PLAIN_NUMBER,
     SHADES,
     STYLES,
     Axes,
@@ -23,7 +24,6 @@ from kmip_data.drawing.style import (
     colors_by_background,
     current_style,
     in_current_style,
-    label_plain_ticks,
     new_figure,
     using_style,
 )
@@ -148,6 +148,19 @@ def mean_over_seeds(runs: Sequence[Run], column: str, scale: float) -> tuple[lis
     means = [statistics.fmean(values[epoch]) for epoch in epochs]
     spreads = [sample_std(values[epoch]) or 0.0 for epoch in epochs]
     return epochs, np.array(means), np.array(spreads)
+
+
+def label_plain_ticks(axis: Axes) -> None:
+    """Label a logarithmic axis with plain numbers: less than a decade may have no power of ten."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    if high > 10 * low > 0:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    else:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(PLAIN_NUMBER)
 
 
 def draw_over_hours(figure: Figure, table: Table, colors: ModelColors) -> None:

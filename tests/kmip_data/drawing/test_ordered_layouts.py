@@ -69,8 +69,6 @@ def test_edges_of_an_acyclic_graph_go_down(nodes, density, seed):
     expected = np.zeros(nodes, np.int64)
     for node in nx.topological_sort(graph):
         expected[node] = max((expected[other] + 1 for other in graph.predecessors(node)), default=0)
-    for node in np.flatnonzero(expected == 0):  # sources stand above their first target
-        expected[node] = min((expected[other] for other in graph.successors(node)), default=1) - 1
     spans = expected[edges[1]] - expected[edges[0]]
     if expected.max() < 2 or spans.mean() > MAX_SPAN:
         assert layers is None, "too few layers, or edges that skip layers"
@@ -88,10 +86,34 @@ def test_cycles_and_wide_layers_have_no_layers():
     assert layers_of_nodes(np.append(path, [[3], [0]], axis=1), 4) is None
     assert layers_of_nodes(np.append(path, [[2], [2]], axis=1), 4) is None
     late = np.append(path, [[4], [3]], axis=1)
-    assert layers_of_nodes(late, 5).tolist() == [0, 1, 2, 3, 2], "above its target, not on top"
+    assert layers_of_nodes(late, 5).tolist() == [0, 1, 2, 3, 0], "sources are on top"
     wide = np.append(path, [[2] * MAX_LAYER, range(4, 4 + MAX_LAYER)], axis=1)
     assert layers_of_nodes(wide, 4 + MAX_LAYER) is None, "too wide"
     skipping = np.array([(i, j) for j in range(9) for i in range(j)]).T
     assert layers_of_nodes(skipping, 9) is None, "edges skip layers"
     long = np.stack([np.arange(150), np.arange(1, 151)])
     assert layers_of_nodes(long, 151) is None, "too many layers"
+
+
+def test_few_nodes_of_a_layer_spread_over_the_width_and_long_edges_cross_little():
+    """A root has twenty leaves and one child, which has two; an edge skips the layer of the child."""
+    leaves = [(0, leaf) for leaf in range(4, 24)]
+    edges = np.array([(0, 1), (1, 2), (1, 3), (0, 3), *leaves]).T
+    pos, _ = arrange(edges, 24)
+    width = np.ptp(pos[:, 0])
+    assert abs(pos[2, 0] - pos[3, 0]) > 0.2 * width
+    side = np.sign(pos[3, 0] - pos[2, 0])
+    assert side * (pos[0, 0] - pos[1, 0]) > 0, "the long edge ends on its own side"
+
+
+def test_communities_lie_apart_although_edges_join_them():
+    """Three of four neighbours of a node are in its own half of 200 nodes."""
+    rng = np.random.default_rng(0)
+    community = np.arange(200) % 2
+    is_alike = rng.random(800) < 0.75
+    sources = rng.integers(0, 200, 800)
+    targets = 2 * rng.integers(0, 100, 800) + np.where(is_alike, 0, 1) ^ community[sources]
+    pos, _ = arrange(np.array([sources, targets]), 200)
+    middles = np.array([np.median(pos[community == side], axis=0) for side in (0, 1)])
+    nearest = np.linalg.norm(pos[:, None] - middles, axis=2).argmin(axis=1)
+    assert (nearest == community).mean() > 0.8

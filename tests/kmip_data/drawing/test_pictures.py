@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import LineCollection, PathCollection, QuadMesh
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch
@@ -23,7 +23,7 @@ import kmip_data
 from kmip_data.drawing import graph_panels, pictures
 from kmip_data.drawing.graph_panels import MAX_NAMES
 from kmip_data.drawing.layers import Categories
-from kmip_data.drawing.layouts import LEAF_DISTANCE, spring_layout
+from kmip_data.drawing.layouts import spring_layout
 from kmip_data.drawing.molecules import (
     BOND_LENGTH,
     PIXELS_PER_INCH,
@@ -35,6 +35,7 @@ from kmip_data.drawing.plottable_record import (
     Labels,
     PlottableRecord,
     element_layer,
+    numbers_of_flags,
     read_plottable_record,
 )
 from kmip_data.drawing.plotted_layers import shorten_middle
@@ -139,22 +140,20 @@ def test_columns_of_tables_are_positions_and_colours(tmp_path):
         assert [colors.labels[code] for code in colors.codes] == ["#ff0000", "#0000ff"]
 
 
-def test_coloured_points_are_drawn_in_their_colours_and_by_class(monkeypatch, tmp_path):
+def test_coloured_points_are_drawn_once_by_class_or_in_their_colours(monkeypatch, tmp_path):
     cloud = random_record(1_000, edges=3_000)
     red = Categories("colour", np.zeros(1_000, np.uint8), ("red",), lambda: ["#ff0000"])
     page = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red)])
-    classes, own, by_class = page.child_axes
+    classes, by_class = page.child_axes
+    assert len(classes.patches) == 3
+    assert len(by_class.collections) == 1, "edges would hide the points"
+    assert page.texts[1].get_text() == "Edges are not drawn."
+    (own,) = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red, y=None)]).child_axes
     reds, greens, *_ = own.collections[0].get_facecolors().T
     far, *_, near = np.column_stack([reds, greens])
     assert near.tolist() == [1, 0], "drawn last, over others"
     assert (reds[:-1] < 1).all()
     assert (greens <= far[1]).all(), "the farthest fades most into the ground"
-    assert [len(own.collections), len(by_class.collections)] == [1, 1], (
-        "edges would hide the points"
-    )
-    assert {"by colour", "by class"} < set(texts_of(page))
-    assert page.texts[1].get_text() == "Edges are not drawn."
-    assert len(classes.patches) == 3
 
 
 def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_path):
@@ -214,23 +213,17 @@ def test_layout_is_reproducible_and_keeps_neighbours_near():
     assert near.max() < opposite.min()
 
 
-@settings(max_examples=30)
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=6))
-def test_leaves_lie_around_their_hub(counts):
-    """Hubs in a chain have leaves, which lie apart on a ring or a disc."""
-    hubs = np.arange(len(counts))
-    leaf_hubs = np.repeat(hubs, counts)
-    nodes = len(counts) + len(leaf_hubs)
-    leaves = np.arange(len(counts), nodes)
-    edges = np.hstack([[hubs[:-1], hubs[1:]], [leaf_hubs, leaves]])
-    pos = spring_layout(edges.astype(np.int64), nodes)
-    assert len(np.unique(pos.round(4), axis=0)) == nodes
-    degrees = np.bincount(edges.ravel().astype(np.int64), minlength=nodes)
-    is_around = degrees[leaf_hubs] > 1
-    away = np.linalg.norm(pos[leaves] - pos[leaf_hubs], axis=1)[is_around]
-    disc = LEAF_DISTANCE * np.sqrt(np.maximum(np.array(counts)[leaf_hubs][is_around], 1))
-    assert (away >= LEAF_DISTANCE - 1e-9).all()
-    assert (away <= np.maximum(disc, LEAF_DISTANCE) + 1e-9).all()
+def test_leaves_lie_apart_around_their_hub():
+    """Hubs in a chain have leaves, which are apart and nearest to their own."""
+    counts = [6, 12, 9, 20, 4]
+    leaf_hubs = np.repeat(np.arange(5), counts)
+    leaves = np.arange(5, 5 + len(leaf_hubs))
+    edges = np.hstack([[np.arange(4), np.arange(1, 5)], [leaf_hubs, leaves]])
+    pos = spring_layout(edges, 5 + len(leaves))
+    away = np.linalg.norm(pos[leaves, None] - pos[:5], axis=2)
+    assert (away.argmin(axis=1) == leaf_hubs).all()
+    apart = np.linalg.norm(pos[leaves, None] - pos[leaves], axis=2) + 9 * np.eye(len(leaves))
+    assert apart.min() > 0.3, "nodes are about one apart"
 
 
 def test_molecules_are_drawn_from_their_features():
@@ -309,10 +302,10 @@ def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
     page = page_of(monkeypatch, tmp_path, [record])
     arrows = [arrow for panel in page.child_axes for arrow in panel.findobj(FancyArrowPatch)]
     assert np.argsort([arrow.get_linewidth() for arrow in arrows]).tolist() == [0, 3, 2, 4, 1]
-    assert any("more pallets" in text for text in texts_of(page))
+    assert any("wider edges have more pallets (1 to 5)" in text for text in texts_of(page))
     other = replace(record, edge_widths=("tolls", np.arange(5)))
     page = page_of(monkeypatch, tmp_path, [record, other])
-    assert any("more pallets or tolls" in text for text in texts_of(page))
+    assert any("wider edges have more tolls (0 to 4)" in text for text in texts_of(page))
 
 
 def lattice_record(side, *, periodic):
@@ -333,16 +326,37 @@ def test_a_periodic_lattice_has_stubs_at_all_four_borders(monkeypatch, tmp_path)
     assert (ends.max(axis=0) > record.pos.max(axis=0)).all()
 
 
-def test_nodes_of_a_lattice_without_edges_are_cells_that_nearly_touch(monkeypatch, tmp_path):
-    record = lattice_record(100, periodic=False)
+def test_nodes_of_a_lattice_without_edges_are_cells_and_most_of_them_pale(monkeypatch, tmp_path):
+    """The middle is drawn again with marks; the class of most nodes is pale in cells and legend."""
+    record = lattice_record(40, periodic=False)
+    y = (np.arange(1_600) % 5 == 0).astype(np.int64)
+    record = replace(record, y=y, marks=("number of mines", np.arange(1_600).astype(str)))
     monkeypatch.setattr(graph_panels, "MAX_EDGES", {2: 100, 3: 100})
-    panel = page_of(monkeypatch, tmp_path, [record]).child_axes[-1]
-    (nodes,) = panel.findobj(PathCollection)
-    corners = nodes.get_paths()[0].vertices
-    assert len(np.unique(corners, axis=0)) == 4, "squares"
-    side = np.sqrt(nodes.get_sizes()[0])
-    first, second = panel.transData.transform([(0, 0), (1, 0)]) * 72 / panel.figure.dpi
-    assert 0.7 < side / (second - first)[0] < 1
+    page = page_of(monkeypatch, tmp_path, [record], class_names=["empty", "mine"])
+    legend, field, part = page.child_axes
+    pale, orange = (bar.get_facecolor() for bar in legend.patches)
+    assert orange == to_rgba(current_style().palette[1])
+    assert np.ptp(pale[:3]) < 0.01
+    assert min(pale) > 0.8
+    (cells,) = field.findobj(QuadMesh)
+    drawn = cells.get_array().reshape(-1, 4)
+    np.testing.assert_allclose(drawn, np.where(y[:, None], orange, pale))
+    (rectangle,) = field.patches
+    marked = [text.get_position() for text in part.texts]
+    assert len(marked) == 400
+    assert all(rectangle.get_bbox().contains(*place) for place in marked)
+    assert part.texts[0].get_text() == str(10 * 40 + 10), "row 10, column 10"
+    assert "the marked part: number of mines" in texts_of(page)
+
+
+def test_the_number_in_the_name_of_a_flag_marks_a_node():
+    fields = ("number hidden", "0 mines beside", "5 or more mines beside")
+    flags = np.eye(3)[[1, 0, 2]]
+    meaning, marks = numbers_of_flags(fields, flags)
+    assert marks.tolist() == ["0", "?", "5+"]
+    assert meaning == "number of mines beside; ?: number hidden"
+    assert numbers_of_flags(fields, flags + np.eye(3)) is None, "two flags"
+    assert numbers_of_flags(("size", "weight", "age"), flags) is None
 
 
 def texts_of(axes):
@@ -369,18 +383,6 @@ def test_nodes_without_a_target_are_grey_and_counted(monkeypatch, tmp_path):
     assert any(text.startswith("nodes by target [m], 1 to 3") for text in texts_of(page))
 
 
-def test_histograms_of_a_sheet_have_bars_on_one_scale(monkeypatch, tmp_path):
-    one, other = random_record(9, 2, classes=0), random_record(9, 2, classes=0)
-    values = np.float32([0.5, *[1.5] * 8])
-    spread = np.linspace(0.5, 1.5, 9, dtype=np.float32)
-    records = [replace(one, values=values), replace(other, values=spread)]
-    page = page_of(monkeypatch, tmp_path, records)
-    histograms = [panel for panel in page.child_axes if panel.axison]
-    assert len({panel.get_ylim() for panel in histograms}) == 1
-    highest = [max(bar.get_height() for bar in panel.patches) for panel in histograms]
-    assert highest == [8, 1]
-
-
 def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
     one = replace(random_record(4, 2, edges=3), y=np.array([0, -1, 1, -1]))
     classes = page_of(monkeypatch, tmp_path, [one], class_names=["a", "b"]).child_axes[0]
@@ -394,7 +396,7 @@ def test_few_directed_edges_are_arrows_and_degrees_have_a_legend_if_they_differ(
     monkeypatch, tmp_path
 ):
     both = np.array([[0, 1, 1, 2], [1, 0, 2, 1]])
-    for edges, arrows, facts in (
+    for edges, arrows, facts in (  # an edge and its reverse are one line
         (both, 0, "3 nodes, 2 edges"),
         (both[:, :3], 3, "3 nodes, 3 edges"),
     ):
@@ -405,7 +407,7 @@ def test_few_directed_edges_are_arrows_and_degrees_have_a_legend_if_they_differ(
         heads = [line for line in lines if line.get_arrowstyle().fillend]
         assert len(heads) == arrows
         assert facts in texts_of(page)
-        assert ("directed" in page.texts[1].get_text()) == bool(arrows)
+        assert ("rrows go from source to target" in page.texts[1].get_text()) == bool(arrows)
     ring = PlottableRecord("a", np.eye(3)[:, :2], None, np.array([[0, 1, 2], [1, 2, 0]]))
     assert len(page_of(monkeypatch, tmp_path, [ring]).child_axes) == 1
 
@@ -414,11 +416,13 @@ def test_edges_within_a_class_have_its_colour(monkeypatch, tmp_path):
     record = PlottableRecord("a", np.eye(3)[:, :2], np.array([0, 0, 1]), np.array([[0, 1], [1, 2]]))
     both = replace(record, edge_index=np.hstack([record.edge_index, record.edge_index[::-1]]))
     page = page_of(monkeypatch, tmp_path, [both])
-    lines = [each for each in page.child_axes[-1].patches if isinstance(each, FancyArrowPatch)]
-    blue, grey = (line.get_edgecolor()[:3] for line in lines)
-    assert blue == to_rgba(current_style().palette[0])[:3]
-    assert grey == to_rgba(current_style().missing)[:3]
-    assert "50 % of edges join two classes and are grey" in page.texts[1].get_text()
+    (lines,) = page.child_axes[-1].findobj(LineCollection)
+    blue, grey = map(to_hex, lines.get_colors())
+    assert blue == current_style().palette[0]
+    assert grey == current_style().missing
+    assert page.texts[1].get_text() == "Grey edges join two classes."
+    alike = page_of(monkeypatch, tmp_path, [replace(both, y=np.zeros(3, np.int64))])
+    assert "Grey" not in alike.texts[1].get_text()
 
 
 def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_path):
@@ -500,14 +504,18 @@ def test_superpixels_without_a_picture_are_cells_in_their_colours(monkeypatch, t
     colors = Categories("colour", np.arange(4, dtype=np.uint8), tuple(hues), lambda: hues)
     edges = np.array([[0, 1, 2, 3], [1, 0, 3, 2]])
     record = PlottableRecord("a", corners, None, edges, own_colors=colors)
-    (panel,) = page_of(monkeypatch, tmp_path, [record]).child_axes
+    page = page_of(monkeypatch, tmp_path, [record])
+    (panel,) = page.child_axes
     picture = panel.images[0].get_array()
     shown = [picture[0, 0], picture[-1, 0], picture[0, -1], picture[-1, -1]]
     assert [to_hex(color) for color in shown] == hues, "rows go down"
-    casing, lines, dots = panel.collections
-    assert {to_hex(color) for color in dots.get_facecolors()} == {"#ffffff"}
-    assert to_hex(casing.get_colors()[0]) == "#000000"
-    assert casing.get_linewidths() > lines.get_linewidths()
+    lines, dots = panel.collections
+    assert {to_hex(color) for color in dots.get_facecolors()} == set(hues)
+    assert {to_hex(color) for color in dots.get_edgecolors()} == {"#ffffff", "#707070"}, (
+        "rims are visible on white"
+    )
+    assert (lines.get_colors()[:, 3] < 0.5).all(), "the picture is seen through edges"
+    assert "Each cell is the region nearest to a node" in page.texts[1].get_text()
 
 
 @settings(max_examples=3, deadline=None)
