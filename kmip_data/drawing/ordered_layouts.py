@@ -146,7 +146,7 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
 
 def _edges_of_one_layer(edge_index: I64, layers: I64) -> tuple[I64, I64]:
     """Return edges (2, E') and layers (N',) with more nodes, one in each layer that an edge skips."""
-    edges = []
+    edges: list[tuple[int, int]] = []
     all_layers = layers.tolist()
     for source, target in edge_index.T.tolist():
         skipped = range(layers[source] + 1, layers[target])
