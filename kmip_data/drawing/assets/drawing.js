@@ -5,7 +5,7 @@ const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, ARROWS, PICTURE] = [0, 1, 2, 3];
-const FOG = 0.36; // of half the depth, the share of the ground's colour
+const FOG = [0.36, 0.12]; // of half the depth, the share of the ground's colour; less where paleness means something
 const DEEP = 0.9; // farthest depth: edges, which are behind their nodes, still lie before 1
 const STEPS = 16; // straight pieces of a curve between two layers, or around nodes
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
@@ -274,7 +274,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, held, bonds, pictured, weighted, filled, formula }) {
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, held, bonds, pictured, weighted, filled, formula, levels }) {
     const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -283,7 +283,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
     const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !formula), deep: Number(deep) };
-    numbers.fog = deep ? FOG : 0;
+    numbers.fog = deep ? FOG[Number(levels)] : 0;
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;

@@ -25,12 +25,16 @@ function luminance(color) {
   const [red, green, blue] = rgba(color).map((byte) => (byte > 10 ? ((byte / 255 + 0.055) / 1.055) ** 2.4 : byte / 3294.6));
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
-function lettersOn(color) {
-  const contrast = (other) => {
-    const [low, high] = [luminance(color), luminance(other)].sort((a, b) => a - b);
-    return (high + 0.05) / (low + 0.05);
-  };
-  return contrast(ink("ground")) > 3.5 ? ink("ground") : ink("ink");
+function contrastOf(color, other) {
+  const [low, high] = [luminance(color), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+const lettersOn = (color) => (contrastOf(color, ink("ground")) > 3.5 ? ink("ground") : ink("ink"));
+
+// One colour for symbols on all of the colours: two would look like one more value.
+function lettersOnAll(colors) {
+  const least = (letters) => Math.min(...colors.map((color) => contrastOf(color, letters)));
+  return least(ink("ink")) >= least(ink("ground")) ? ink("ink") : ink("ground");
 }
 
 function element(name, properties = {}, ...children) {

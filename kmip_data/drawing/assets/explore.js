@@ -262,10 +262,13 @@ function drawKnown(pen) {
   for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 3.2], [ink("pale"), 1.2]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
-  Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle" });
+  Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });
   Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), lineJoin: "round", lineWidth: 4 });
   const text = `${header.node_noun} ${numberOf(state.node)}`;
-  const place = [across + markRadius(state.node) + GAP + 3, down];
+  const aside = markRadius(state.node) + GAP + 3;
+  const isRoom = across + aside + pen.measureText(text).width < paneBoxes()[0].width;
+  pen.textAlign = isRoom ? "left" : "right";
+  const place = [across + (isRoom ? aside : -aside), down];
   pen.strokeText(text, ...place);
   pen.fillText(text, ...place);
 }
@@ -412,11 +415,13 @@ function drawSymbols(pen) {
   const size = (header.bonds ? LETTER : isField ? LETTER_IN_CELL : LETTER_IN_NODE) * diameter;
   if (size < LEAST_LETTER) return;
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle" });
+  const isSign = symbols.some(({ text }) => text === "▲");
+  const letters = isSign && lettersOnAll(symbols.map((_, node) => colorOf(node)));
   symbols.forEach(({ text }, node) => {
     if (!text || !passes(node)) return;
     const [across, down] = placeOf(node);
     if (!header.bonds) pen.font = `600 ${text.length > 1 ? 0.7 * size : size}px sans-serif`;
-    pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : lettersOn(colorOf(node));
+    pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : letters || lettersOn(colorOf(node));
     pen.globalAlpha = text === "?" ? UNKNOWN : 1;
     pen.fillText(text, across, down + 0.05 * size);
   });

@@ -2,7 +2,7 @@
 
 const BINS = 24; // of a histogram, at most
 const BAR = 84; // per cent of a row: right of it stands the number
-let rangeText, wholeText; // of a scale: the values between two edges of bars, and all of them
+let rangeText, kindText; // of a scale: the values between two edges of bars, and its kind if that is not plain
 
 // RGBA bytes of hex colours.
 const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
@@ -10,7 +10,7 @@ const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
 // Colour by a layer: sets `state.at`, the colour position of each node, and `state.binOf`.
 function startLegend(layer) {
   state.only.clear();
-  [rangeText, wholeText] = [null, ""];
+  [rangeText, kindText] = [null, ""];
   const verdict = isVerdict(layer) && `larger: ${layer.labels[WRONG]}`;
   const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
   const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
@@ -25,7 +25,8 @@ function startLegend(layer) {
 // True if edges have the colours of categories, and some join two of them.
 function joinsClasses(layer) {
   const { codes } = layer;
-  return coloursEdges(layer) && !header.picture && streets.some((to, i) => i % 2 && codes[streets[i - 1]] !== codes[to]);
+  const isSeen = coloursEdges(layer) && !header.picture && streets.length / 2 <= BANDS; // more are too faint
+  return isSeen && streets.some((to, i) => i % 2 && codes[streets[i - 1]] !== codes[to]);
 }
 
 // A node passes if nothing is pressed, or its row or bar is.
@@ -39,9 +40,9 @@ function showPressed() {
   $("range").textContent = shownText();
 }
 
-// How many nodes are shown and, of a scale, with which values.
+// How many nodes are shown and, of a scale, with which values; of all of them, the ends of its ramp say that.
 function shownText() {
-  if (!state.only.size) return wholeText;
+  if (!state.only.size) return kindText;
   const bins = [...state.only].filter((bin) => bin !== NONE);
   const range = rangeText && bins.length ? `${rangeText([Math.min(...bins), Math.max(...bins) + 1])}: ` : "";
   const count = x.reduce((sum, _, node) => sum + passes(node), 0);
@@ -129,7 +130,7 @@ function legendOfScale(layer) {
     const [first_of, last_of] = step ? [low + from * step, low + to * step - 1] : [from, to].map((bin) => valueAt(bin / BINS));
     return [...new Set([edge(from, first_of), edge(to, last_of)])].join(" to ");
   };
-  wholeText = `${zeros ? "0, and " : ""}${text(floor)} to ${text(most)}${is_log ? ", on a logarithmic scale" : ""}`;
+  kindText = is_log ? "logarithmic scale" : "";
   const scale = [histogram(bins, (bin) => rangeText([bin, bin + 1]), colors), bar(colors), between(ends)];
   return zeros ? [...without, ...scale] : [...scale, ...without];
 }

@@ -50,7 +50,7 @@ async function startPage() {
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
-  const note = "of each node's features on the held node's score (absolute derivative), in % of the strongest in each map, on a logarithmic scale";
+  const note = "of each node's features on the held node's score (absolute derivative), in % of each map's strongest; logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;
@@ -323,7 +323,7 @@ function drawNow() {
   const bond = Math.min(Math.max((usual * view.metre) / BOND_LENGTHS, 1.1), 4);
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : formula ? bond : wide;
   const held = state.node >= 0;
-  const pale = Math.min(((z ? 3 : 1) * COVER) / (cover * band), 1); // in space, nodes hide most of an edge
+  const pale = Math.min(COVER / (cover * band), 1);
   const strength = header.metres || formula ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
   const isClassed = state.layer && coloursEdges(state.layer);
   const isPale = isClassed || (state.layer && isVerdict(state.layer)); // edges between classes are paler than those inside
@@ -332,7 +332,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula };
+  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels: Boolean(state.layer && state.layer.levels) };
   drawing.draw({ panes, center: view.center, ...sizes, ...look });
   if (!$("scale").hidden) drawScale();
   drawMarks();

@@ -266,7 +266,17 @@ def test_a_node_shows_the_sign_of_its_only_feature(tmp_path):
     )
     dataset = ShardedDataset(build)
     page = page_of([(graph_of_record(dataset, 0), None)], tmp_path / "page.html")
-    shown = act(page, "return { symbolText, texts: symbols.map(({ text }) => text) };", tmp_path)
+    shown = act(
+        page,
+        """
+        const proto = CanvasRenderingContext2D.prototype, colors = new Set();
+        proto.fillText = function () { colors.add(this.fillStyle); };
+        drawNow();
+        return { symbolText, texts: symbols.map(({ text }) => text), colors: [...colors] };""",
+        tmp_path,
+        size=(1280, 900),
+    )
+    assert len(shown["colors"]) == 1, "a second colour would look like a value"
     assert shown["symbolText"] == "▲ spin 1, ▼ spin −1"
     spins = dataset[0].x.numpy().reshape(-1)
     assert shown["texts"] == ["▲" if spin > 0 else "▼" for spin in spins]
