@@ -78,11 +78,11 @@ def command(
 ) -> None:
     """Draw records of a build, or the map of a city.
 
-    Graphs stand next to each other, with nodes in the colours of their class or target, or else of
-    their number of edges; legends count classes, and labels of all graphs. Superpixels are drawn over
-    their picture, and molecules by RDKit. A city is drawn as maps: by class, and by split
-    if it is spatial. In any other large graph, positions are node numbers, and a sampled
-    neighbourhood of each is drawn.
+    Graphs stand next to each other, with nodes in the colours of their class or target, or else by
+    whether their edges go out, in, or both; legends count classes, and labels of all graphs.
+    Superpixels are drawn over their picture, and molecules by RDKit. A city is drawn as maps: by
+    class, and by split if it is spatial. In any other large graph, positions are node numbers, and a
+    sampled neighbourhood of each is drawn.
     """
     if output is not None:
         from kmip_data.saving.image_files import image_suffix

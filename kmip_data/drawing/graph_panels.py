@@ -45,7 +45,6 @@ NAME_SIDES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1
 NAME_GAP = 5  #: points between two names
 NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
 BENDS = (0, 0.06, -0.06, 0.12, -0.12, 0.2, -0.2, 0.3, -0.3)  #: of edges, relative to their length
-BEND_COST = 3.0  #: of a bend, relative to a node that an edge would cross
 CURVE_POINTS = 129  #: of an arrow, at which it may enter the box of a node
 LINE_POINTS = 33  #: of an edge, at which it may enter the box of a name
 
@@ -119,8 +118,13 @@ def draw_field(
     )
     if is_part and record.marks:
         for node in nodes:
-            style = {"ha": "center", "va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
-            axes.text(*pos[node], record.marks[1][node], **style)
+            axes.text(
+                *pos[node],
+                record.marks[1][node],
+                ha="center",
+                va="center_baseline",
+                fontsize=NOTE_FONT_SIZE,
+            )
     elif record.marks:
         sides = (MARKED_ROWS, MARKED_ROWS)
         axes.add_patch(Rectangle(pos[is_marked].min(axis=0) - 0.5, *sides, fill=False))
@@ -165,6 +169,9 @@ def draw_graph(
     order = np.argsort(places[:, 2], kind="stable")
     pos = places[order, :2]
     _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
+    is_named = record.position_source.startswith(SPRINGS) and not record.ids
+    if is_named and isinstance(layer, Categories) and record.y is not None:
+        _add_class_names(axes, layer, places[:, :2])
     if record.edge_index.size and has_edges(record):
         _add_edges(axes, record, layer, colors, outlines, places[:, :2], np.sqrt(areas) / 2)
     markers: dict[str, Any] = {"o": slice(None)}
@@ -228,25 +235,29 @@ def _add_edges(
     if not has_arrows(record):
         drawn = record.first_edges()
     edges = record.edge_index[:, drawn]
+    edge_color = current_style().missing
+    is_lattice = record.position_source.startswith(LATTICE)
+    if is_lattice:  # an edge across the border leaves it at both ends
+        edges = np.hstack([edges, edges[::-1]])
+        edge_color = current_style().line_color
     count = edges.shape[1]
     strength = np.clip(45 / np.sqrt(max(1, count)), 0.3, 0.9)
     widths = np.full(count, min(strength, np.median(radius) / 2))
     if record.edge_widths is not None:
         _, values = record.edge_widths
-        widths *= LEAST_WIDTH + 2 * ((values - values.min()) / np.ptp(values))[drawn]
-    shades = np.tile(to_rgba(current_style().missing, strength), (count, 1))
+        widths *= (
+            LEAST_WIDTH + 2 * ((values - values.min()) / np.ptp(values))[np.resize(drawn, count)]
+        )
+    shades = np.tile(to_rgba(edge_color, strength), (count, 1))
     if isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
         shades[is_within, :3] = colors[edges[0, is_within], :3]
         shades[:, 3] *= 0.7
 
-    is_lattice = record.position_source.startswith(LATTICE)
     if not has_arrows(record):
         segments = pos[edges.T]
-        if is_lattice:  # an edge across the border leaves it at both ends
-            segments = stubs_beyond_borders(np.concatenate([segments, segments[:, ::-1]]))
-            shades = np.tile(shades, (2, 1))
-            widths = np.tile(widths, 2)
+        if is_lattice:
+            segments = stubs_beyond_borders(segments)
         if layer is record.own_colors:
             widths[:], opacity = EDGE_ON_PICTURE
             shades = to_rgba_array(outlines[edges[0]], opacity)
@@ -277,7 +288,7 @@ def _add_edges(
 
 
 def _free_bend(start: F64, end: F64, boxes: Array, bends: Sequence[float]) -> str:
-    """Return a slight bend between two places (2,) that touches few ``boxes`` (B, 4)."""
+    """Return the first bend between two places (2,) that touches the fewest ``boxes`` (B, 4)."""
     from matplotlib.bezier import BezierSegment
 
     across, up = end - start
@@ -286,7 +297,7 @@ def _free_bend(start: F64, end: F64, boxes: Array, bends: Sequence[float]) -> st
         corner = (start + end) / 2 + bend * np.array([up, -across])  # as matplotlib bends arrows
         curve = BezierSegment([start, corner, end])(np.linspace(0, 1, CURVE_POINTS))[:, None]
         is_inside = (curve >= boxes[:, :2]) & (curve <= boxes[:, 2:])
-        costs.append(is_inside.all(axis=2).any(axis=0).sum() + BEND_COST * abs(bend))
+        costs.append(is_inside.all(axis=2).any(axis=0).sum())
     return f"arc3,rad={bends[int(np.argmin(costs))]}"
 
 
@@ -354,3 +365,23 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
             taken = np.vstack([taken, boxes[side] + np.repeat([-NAME_GAP, NAME_GAP], 2)])
         else:
             text.remove()
+
+
+def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
+    """Write the name of each class on the node nearest to the median of its nodes' ``places`` (N, 2)."""
+    from matplotlib.patheffects import withStroke
+
+    halo = withStroke(linewidth=3, foreground=current_style().background_color)
+    for code in np.unique(layer.codes):
+        members = places[layer.codes == code]
+        away = members - np.median(members, axis=0)
+        nearest = members[np.hypot(*away.T).argmin()]
+        axes.text(
+            *nearest,
+            layer.labels[code],
+            fontweight="bold",
+            path_effects=[halo],
+            ha="center",
+            va="center",
+            zorder=4,
+        )

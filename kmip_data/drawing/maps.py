@@ -131,8 +131,8 @@ def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Return layers of the class, the eccentricity and every split."""
-    reach = f" within {city.hops} streets" if city.hops else ""
-    way = f"way to the farthest intersection{reach}"
+    reach = f" up to {city.hops} streets away" if city.hops else ""
+    way = f"distance to the farthest intersection{reach}"
     classes = class_layer(
         "class",
         city.classes,

@@ -51,9 +51,8 @@ def stubs_beyond_borders(segments: F64) -> F64:
     along = segments[:, 1] - segments[:, 0]
     is_far = np.abs(along) > 1
     outwards = np.where(is_far, -np.sign(along), along)
-    is_stub = is_far.any(axis=1, keepdims=True)
-    ends = np.where(is_stub, segments[:, 0] + STUB_LENGTH * outwards, segments[:, 1])
-    return np.stack([segments[:, 0], ends], axis=1)
+    lengths = np.where(is_far.any(axis=1, keepdims=True), STUB_LENGTH, 1)
+    return np.stack([segments[:, 0], segments[:, 0] + lengths * outwards], axis=1)
 
 
 def lattice_width(edge_index: I64, nodes: int) -> int:

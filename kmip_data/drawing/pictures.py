@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
 SHAPES = (0.3, 2.5)  #: height of a graph relative to its width
+MAX_PANELS = 4  #: in a single row
 MAX_BOND = 0.7  #: inches of a bond
 BOND_MARGINS = (1.6, 1.0)  #: bonds next to and above a molecule, for letters
 #: Distance of lines relative to the size of letters, and in lines.
@@ -63,9 +65,6 @@ KEY_LETTERS = 22  #: of a key next to counts, at most
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.78
 BOLD_LETTERS = 0.88
-NODES_IN_PICTURES = "each node lies in its region of the picture"
-CELLS_OF_PICTURES = "each cell is the region nearest to a node, in the colour of the node"
-ARROWS = "arrows go from source to target"
 
 
 def plot_records(
@@ -81,8 +80,8 @@ def plot_records(
 ) -> None:
     """Draw graphs into a PNG, SVG or PDF.
 
-    Nodes have the colour of their class or target, or their own, or of their number of edges. A picture
-    whose nodes also have classes is drawn twice, and a molecule as a formula. ``title`` names the
+    Nodes have the colour of their class or target, or their own, or of the direction of their edges. A
+    picture whose nodes also have classes is drawn twice, and a molecule as a formula. ``title`` names the
     data (and marks a sample), ``summary`` says what they are, ``footer`` has the attribution that the
     license requires, ``up`` is the axis that points up, and ``labels`` has the labels of all graphs.
     Classes without a name in ``class_names`` are shown by number.
@@ -129,7 +128,7 @@ def plot_records(
 
 
 def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -> list[list[Layer]]:
-    """Return the layers of each record: own colours, and class, target or number of edges."""
+    """Return the layers of each record: own colours, and class, target or edges."""
     largest_classes = [record.y.max(initial=-1) for record in records if record.y is not None]
     count = max(len(class_names) - 1, *largest_classes, 0) + 1
     names = [class_name(number, class_names) for number in range(count)]
@@ -139,9 +138,7 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
         if is_field(record) and isinstance(truth, Categories):
             truth = with_quiet_majority(truth)
         own = record.own_colors if record.is_picture or not truth else None
-        degrees = np.sum(record.degrees(), axis=0) // (2 - record.is_directed)
-        degree_layer = Scale("number of edges", degrees)
-        layers.append([layer for layer in (own, truth) if layer] or [degree_layer])
+        layers.append([layer for layer in (own, truth) if layer] or [direction_layer(record)])
 
     scales = [column[-1] for column in layers if isinstance(column[-1], Scale)]
     for column in layers:
@@ -149,6 +146,16 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
             values = np.concatenate([scale.values for scale in scales])
             column[-1] = replace(column[-1], limit_values=values)  # of all records
     return layers
+
+
+def direction_layer(record: PlottableRecord) -> Categories:
+    """Return whether each node is a source of edges, a target, or both."""
+    incoming, outgoing = record.degrees()
+    codes = (2 * (incoming > 0) + (outgoing > 0)).astype(np.uint8)
+    labels = ("no edges", "source only", "target only", "source and target")
+    style = current_style()
+    colors = (style.line_color, style.palette[1], style.missing, style.palette[0])
+    return Categories("direction", codes, labels, lambda: colors)
 
 
 def _legends_of(
@@ -159,10 +166,11 @@ def _legends_of(
     for record, (*_, layer) in zip(records, layers, strict=True):
         column: list[Legend] = []
         if isinstance(layer, Scale):
-            if record.values is not None or layer.limits.least < layer.limits.most:
-                column.append(value_legend(layer))
+            column.append(value_legend(layer))
         elif record.y is not None and record.y.size:
             column.append(class_legend(record.label_name or "classes", layer))
+        elif layer is not record.own_colors and len(np.unique(layer.codes)) > 1:
+            column.append(class_legend("nodes by their edges", layer))
         if labels is not None and labels.values is not None:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
@@ -203,10 +211,12 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     if any((sources != targets).any() for sources, targets in ends):
         facts.append("grey edges join two classes")
     if records[0].is_picture:
-        is_region = records[0].picture is not None
-        facts.append(NODES_IN_PICTURES if is_region else CELLS_OF_PICTURES)
+        nodes_and_regions = "each node lies in its region of the picture"
+        if records[0].picture is None:
+            nodes_and_regions = "each cell is the region nearest to a node, in the node's colour"
+        facts.append(nodes_and_regions)
     if any(map(has_arrows, with_edges)):
-        facts.append(ARROWS)
+        facts.append("arrows go from source to target")
     for name, values in filter(None, (record.edge_widths for record in with_edges)):
         facts.append(f"wider edges have more {name} ({values.min():,g} to {values.max():,g})")
     if records[0].flags is not None:
@@ -264,7 +274,7 @@ def draw_cells(
     scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_SIZE)
     sizes = np.array([cell.size for cell in cells])
     views = len(cells[0].panels)
-    columns, unit = _arrange(sizes * (views, 1), scale, max_unit)
+    columns, unit = _arrange(sizes, views, scale, max_unit)
     panels = unit * sizes
     widths = np.maximum(views * panels[:, 0], scale * MIN_CELL_WIDTH)
     rows = [range(len(cells))[first : first + columns] for first in range(0, len(cells), columns)]
@@ -326,18 +336,16 @@ def draw_cells(
     save_figure(figure, path)
 
 
-def _arrange(sizes: F64, scale: float, max_unit: float) -> tuple[int, float]:
+def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int, float]:
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
-    arranged = []
-    for columns in range(1, len(sizes) + 1):
-        rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
-        width = max(row[:, 0].sum() for row in rows)
-        height = sum(row[:, 1].max() for row in rows)
-        room = scale * PAGE_SIZE - GAP * (columns - 1)
-        unit = min(room / width, scale * PAGE_SIZE / height, max_unit)
-        worth = round(unit * sizes[:, 0].mean() / len(rows) ** 0.7, 1)  # one row is one glance
-        arranged.append((worth, -len(rows) * columns, columns, unit))
-    return max(arranged)[2:]
+    columns = len(sizes)
+    if columns * views > MAX_PANELS:  # one row is one glance
+        columns = math.ceil(math.sqrt(columns))
+    rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
+    width = views * max(row[:, 0].sum() for row in rows)
+    height = sum(row[:, 1].max() for row in rows)
+    room = scale * PAGE_SIZE - GAP * (columns - 1)
+    return columns, min(room / width, scale * PAGE_SIZE / height, max_unit)
 
 
 def _write(page: Axes, left: float, top: float, *texts: str, step: float = 1, **style: Any) -> None:

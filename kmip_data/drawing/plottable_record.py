@@ -228,7 +228,7 @@ def numbers_of_flags(fields: Sequence[str], x: Array) -> tuple[str, Array] | Non
     """
     names = [re.match(r"(\d+)( or more)? (.+)", field) for field in fields]
     numbered = list(filter(None, names))
-    if not numbered or not (np.isin(x, (0, 1)).all() and (x.sum(axis=1) == 1).all()):
+    if not numbered or ((x != 0).sum(axis=1) != 1).any():
         return None
     texts = [match[1] + "+" * bool(match[2]) if match else "?" for match in names]
     others = [f"?: {field}" for field, match in zip(fields, names, strict=True) if not match]

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from kmip_data.arrays import F64, Array
-from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale, limits_of_scale
+from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
-    PLAIN_NUMBER,
     Axes,
     current_style,
     diverging_colors,
@@ -28,7 +27,6 @@ MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
 BAR_LETTERS = 15  #: width of a bar and its number in letters
 VALUE_BINS = 14  #: bars of a histogram
-WHOLE_BINS = 8  #: bars of whole numbers, at most
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
 
@@ -98,9 +96,10 @@ class Legend:
 
 
 def _bar_columns(names: Sequence[str], width: float) -> int:
-    """Return the number of bars that can stand next to each other in ``width`` inches, at least 1."""
+    """Return the number of columns of bars in ``width`` inches: all in a row if they fit, or up to 2."""
     letters = max(map(len, names)) + BAR_LETTERS
-    return max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
+    columns = max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
+    return columns if columns >= len(names) else min(columns, 2)
 
 
 def class_legend(heading: str, layer: Categories) -> Legend:
@@ -130,9 +129,17 @@ def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
 def _bar_legend(
     heading: str, names: Array, counts: Array, colors: Array, numbers: Sequence[str] = ()
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the count."""
+    """Return a row for each of ``names`` (C,): the name, a bar, and a number.
+
+    Without ``numbers``, these are the counts, from the most.
+    """
     longest = counts.max(initial=1)
-    numbers = numbers or [f"{count:,}" for count in counts]
+    if not numbers:
+        order = np.argsort(-counts, kind="stable")
+        names = names[order]
+        counts = counts[order]
+        colors = colors[order]
+        numbers = [f"{count:,}" for count in counts]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
@@ -166,50 +173,34 @@ def _bar_legend(
 
 def value_legend(layer: Scale) -> Legend:
     """Return a histogram of the nodes' values in their colours."""
-    own = limits_of_scale(layer.values)
-    heading = f"nodes by {layer.label}, {_written(own.least)} to {_written(own.most)}"
-    return Legend(heading, partial(_draw_histogram, layer=layer))
+    return Legend(f"nodes by {layer.label}", partial(_draw_histogram, layer=layer))
 
 
 def _written(value: float) -> str:
-    return (PLAIN_NUMBER if value % 1 == 0 else "{x:.3g}").format(x=value).replace("-", "−")
+    return f"{float(number_text(value)):,.10g}".replace("-", "−")
 
 
 def _draw_histogram(axes: Axes, layer: Scale) -> None:
     """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond."""
     limits = layer.limits
     mappable = _scalar_mappable(limits)
-    finite = layer.values[np.isfinite(layer.values)]
-    is_whole = limits.low == limits.high or bool((finite % 1 == 0).all())
-    bins = WHOLE_BINS if is_whole else VALUE_BINS
-    ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, bins + 1)))
-    if is_whole:  # a bar for each number, or for several
-        ends = np.unique(np.rint(np.append(ends[:-1], limits.high + 1) - limits.low)) + limits.low
-    counts = np.histogram(finite.clip(limits.low, limits.high), ends)[0]
-
+    values = layer.values[np.isfinite(layer.values)].clip(limits.low, limits.high)
+    ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, VALUE_BINS + 1)))
+    counts = np.histogram(values, ends)[0]
     most = max(1, int(counts.max()))
-    colors = mappable.to_rgba((ends[1:] + ends[:-1] - is_whole) / 2)
-    bars = axes.bar(range(len(counts)), counts, 0.94, color=colors)
-    texts = [
-        f"{count:,}" * (count == most or (is_whole and count > 0)) for count in counts.tolist()
-    ]
-    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
-    axes.set(
-        yticks=[],
-        ylim=(0, 1.35 * most),
-        xlim=(-0.5, max(4, len(counts)) - 0.5),
+    bars = axes.bar(
+        range(VALUE_BINS), counts, 0.94, color=mappable.to_rgba((ends[1:] + ends[:-1]) / 2)
     )
+    texts = [f"{count:,}" * (count == most) for count in counts.tolist()]
+    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
+    axes.set(yticks=[], ylim=(0, 1.35 * most), xlim=(-0.5, VALUE_BINS - 0.5))
     axes.spines[:].set_visible(False)
-    if is_whole:
-        numbers = np.column_stack([ends[:-1], ends[1:] - 1])
-        names = ["–".join(dict.fromkeys(map(_written, pair))) for pair in numbers]
-    else:
-        names = [_written(end) for end in ends[1:-1]]
+    names = [_written(end) for end in ends[1:-1]]
     if limits.least < limits.low:
-        names[0] = f"≤ {_written(ends[1] - is_whole)}"
+        names[0] = f"≤ {names[0]}"
     if limits.most > limits.high:
-        names[-1] = f"≥ {_written(ends[-2])}"
-    _label_ticks(axes, np.arange(len(names)) + 0.5 * (not is_whole), names)
+        names[-1] = f"≥ {names[-1]}"
+    _label_ticks(axes, np.arange(len(names)) + 0.5, names)
 
 
 def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:

@@ -52,7 +52,6 @@ BODY_POINTS = 10  #: font size
 BODY_POINTS_IN_PRINT = 8
 NOTE_FONT_SIZE = "small"  #: font size of notes, relative to the body
 PLAIN_NUMBER = "{x:,.10g}"  #: format of a tick; ``,g`` writes 10,000 as 1e+04 beside 8,000
-TITLE_FONT_SIZE = "x-large"
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
 Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
 
@@ -180,7 +179,7 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         # Letters and lines.
         "font.family": [style.font, *_fallback_fonts()],
         "font.size": style.body_points,
-        "figure.titlesize": TITLE_FONT_SIZE,
+        "figure.titlesize": "x-large",
         "axes.titlesize": "medium",
         "axes.labelsize": "medium",
         "legend.fontsize": NOTE_FONT_SIZE,
