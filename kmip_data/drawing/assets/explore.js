@@ -346,10 +346,10 @@ function readSymbols() {
     if (symbol === "C" || symbol.length > 4) return { text: "" };
     const attached = hydrogens ? hydrogens(node) : 0;
     const group = attached ? `H${attached > 1 ? "₀₁₂₃₄₅₆₇₈₉"[attached] : ""}` : "";
-    const [, letters, charge] = symbol.match(/^([A-Z][a-z]?)?(.*)$/);
+    const [, letters, charge] = symbol.match(/^([A-Z][a-z]?|\*)(.*)$/);
     // As chemists write single molecules: HCl and H₂O, but NH₃.
     const isAcid = !hasBond.has(node) && /^(F|Cl|Br|I|O|S)$/.test(symbol);
-    return { text: isAcid ? group + symbol : `${letters ?? ""}${group}${charge}`, letters: letters ?? "", group, charge };
+    return { text: isAcid ? group + symbol : letters + group + charge, letters, group, charge };
   });
   const widest = Math.max(...atoms.map(({ text }) => pen.measureText(text).width / 100));
   const size = Math.max(1, (LETTER * Math.hypot(widest, 0.73)) / INSIDE); // capitals are 0.73 of a font's size high

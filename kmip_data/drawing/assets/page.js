@@ -410,7 +410,7 @@ const isCallGraph = () => /\bcall graph/.test(header.about);
 function directionLayers() {
   const [outgoing, incoming] = ["outgoing edges", "incoming edges"].map((name) => columns.get(name));
   if (!outgoing) return [];
-  const labels = isCallGraph() ? ["calls only", "calls and is called", "is called only"] : ["only out", "in and out", "only in"];
+  const labels = isCallGraph() ? ["calls only", "calls and is called", "is called only"] : ["source only", "source and target", "target only"];
   labels.push("no edges");
   const codeOf = (node) => (outgoing(node) ? Number(incoming(node) > 0) : incoming(node) ? 2 : 3);
   const codes = Uint8Array.from(x, (_, node) => codeOf(node));

@@ -302,7 +302,7 @@ def test_a_directed_graph_opens_on_what_is_source_target_or_both(tmp_path):
         return [name, [...codes], labels, coloursEdges(state.layer)];""",
         tmp_path,
     )
-    expected = ["only out", "in and out", "only in", "only in", "no edges"]
+    expected = ["source only", "source and target", "target only", "target only", "no edges"]
     assert layer == "direction of edges"
     assert [labels[code] for code in codes] == expected
     assert not colored
