@@ -196,7 +196,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         _draw_scale_bar(axes, across)
 
     # Above a single map, its key comes last, so the introduction says what the colours mean.
-    titles = [("", f"Colour: {layer.name} {layer.note}") for layer in layers]
+    titles = [("", f"Colour: {layer.name}, {layer.note}") for layer in layers]
     if len(layers) > 1:
         titles = [(layer.name, layer.note) for layer in layers]
     cells = [

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-BY_RDKIT = "drawn by RDKit"
+BY_RDKIT = "bonds as in the data, positions by RDKit"
 
 
 @dataclass(frozen=True)

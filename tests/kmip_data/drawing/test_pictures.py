@@ -21,7 +21,7 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.drawing import graph_panels, pictures
-from kmip_data.drawing.graph_panels import MAX_NAMES
+from kmip_data.drawing.graph_panels import MAX_NAMES, NAME_GAP
 from kmip_data.drawing.layers import Categories
 from kmip_data.drawing.layouts import spring_layout
 from kmip_data.drawing.molecules import (
@@ -543,13 +543,23 @@ def test_names_of_nodes_have_room(nodes, letters, seed):
     axes = next(panel for panel in page.child_axes if panel.collections)
     texts = axes.texts
     boxes = [text.get_window_extent() for text in texts]
-    assert not any(box.count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
+    gap = (NAME_GAP - 1) * axes.figure.dpi / 72
+    assert not any(box.padded(gap).count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
     pixels = axes.transData.transform(record.pos)
     for text, box in zip(texts, boxes, strict=True):
         nearest = np.hypot(*(pixels - pixels.clip(box.min, box.max)).T).argmin()
         assert text.get_text() == shorten_middle(ids[nearest])
     assert len(texts) <= MAX_NAMES
     assert nodes > 1 or [text.get_text() for text in texts] == [shorten_middle(ids[0])]
+
+
+def test_arrows_of_both_ways_bend_apart(monkeypatch, tmp_path):
+    edges = np.array([[0, 1, 1], [1, 0, 2]])
+    page = page_of(monkeypatch, tmp_path, [PlottableRecord("a", np.eye(3)[:, :2], None, edges)])
+    there, back, other = page.child_axes[-1].findobj(FancyArrowPatch)
+    bends = [arrow.get_connectionstyle().rad for arrow in (there, back, other)]
+    assert bends[0] == bends[1] != 0, "to the left of each, so on different sides"
+    assert bends[2] == 0
 
 
 @settings(max_examples=5, deadline=None)
@@ -566,6 +576,8 @@ def test_arrows_bend_around_other_nodes(between, shift):
     curve = arrow.get_path().interpolated(50)
     places_of_dots = axes.transData.transform(places[1:-2])
     line = axes.transData.transform(curve.vertices)
+    is_bent = arrow.get_connectionstyle().rad != 0
+    assert is_bent == (between > 0), "straight where nothing is in the way"
     for dot in places_of_dots:
         radius = np.sqrt(axes.collections[0].get_sizes()[0]) / 2 * page.figure.dpi / 72
         assert np.hypot(*(line - dot).T).min() > radius
