@@ -218,6 +218,7 @@ function drawMarks() {
     const marked = [state.node, state.hovered, ranked[0]].find((node) => node >= 0) ?? NONE; // the one described
     if (marked >= 0) cased(pen, marked, markRadius(marked), ["#fff", 5], ["#000", 2]);
     drawSymbols(pen);
+    drawWrong(pen);
     drawClassNames(pen);
     drawLabels(pen);
     pen.restore();

@@ -24,22 +24,38 @@ let ranked = []; // nodes by number of neighbours
 
 const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
 
-// Names of classes at their communities, the largest first: at the middle node of each, where no other name is. Where
-// nodes have names of their own, these are drawn.
+// Names of classes at their communities, the largest first: where most nodes of each lie together, and no other name
+// is. Where nodes have names of their own, these are drawn.
 const CLASS_LETTER_SIZE = 14; // CSS pixels
+const VICINITY = 0.1; // of the graph's width, in which the members of a class are counted
+const CANDIDATES = 200; // members that may be the middle of their class
 let middles = []; // nodes of classes that have names, and these
 
 function findMiddles() {
   const layer = named("class");
   const isComputed = header.origin && header.origin.startsWith("layout computed");
   if (!layer || header.ids || !isComputed || /^(class )?\d/.test(layer.labels[0])) return;
-  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const reach = VICINITY * state.extent[0];
   const order = [...layer.labels.keys()].sort((a, b) => layer.counts[b] - layer.counts[a]);
   for (const code of order.filter((code) => layer.counts[code] && layer.labels[code] !== "no class")) {
-    const isMember = (node) => layer.codes[node] === code;
-    const members = [...x.keys()].filter(isMember);
-    const [across, up] = [x, y].map((at) => median(members.map((node) => at[node])));
-    middles.push([nearestNode(x, y, across, up, 1e8, isMember), layer.labels[code]]);
+    const members = [...x.keys()].filter((node) => layer.codes[node] === code);
+    const near = (node) => members.filter((other) => Math.hypot(x[node] - x[other], y[node] - y[other]) < reach).length;
+    const step = Math.ceil(members.length / CANDIDATES);
+    const candidates = members.filter((_, i) => i % step === 0).map((node) => [near(node), node]);
+    const [, middle] = candidates.reduce((best, each) => (each[0] > best[0] ? each : best));
+    middles.push([middle, layer.labels[code]]);
+  }
+}
+
+// On the communities of what a run predicts, rings tell which test nodes it has wrong.
+const hasRings = ({ name }) => middles.length > 0 && name === "predicted class" && Boolean(named("right or wrong"));
+
+function drawWrong(pen) {
+  if (state.node >= 0 || !hasRings(state.layer)) return;
+  const { codes } = named("right or wrong");
+  Object.assign(pen, { strokeStyle: ink("ink"), lineWidth: 1.5 });
+  for (let node = 0; node < x.length; node++) {
+    if (codes[node] === WRONG && passes(node)) disc(pen, node, ringRadius(node)).stroke();
   }
 }
 

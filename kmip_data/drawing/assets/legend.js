@@ -12,11 +12,12 @@ function startLegend(layer) {
   state.only.clear();
   [rangeText, kindText] = [null, ""];
   const verdict = isVerdict(layer) && `larger: ${layer.labels[WRONG]}`;
+  const ringed = hasRings(layer) && `ringed: ${named("right or wrong").labels[WRONG]}`;
   const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
   const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
   const note = layer.note !== header.target && !isNamed && layer.note;
   const greyEdges = joinsClasses(layer) && `grey edges: ends differ in ${titleOf(layer.name)}`;
-  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`).replace(/(\d)%/g, "$1\u00a0%"), sizes, greyEdges].filter(Boolean).join("; ");
+  $("note").textContent = [note && note.replace(/\btest node/, `test ${header.node_noun}`).replace(/(\d)%/g, "$1\u00a0%"), ringed, sizes, greyEdges].filter(Boolean).join("; ");
   const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
   $("legend").replaceChildren(...pieces);
   showPressed();

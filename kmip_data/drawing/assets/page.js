@@ -139,8 +139,8 @@ async function startPage() {
   startLabels();
   describe(-1);
   // Influence is faint but for a few nodes: a page opens on it over a map, or where runs are compared, else on
-  // what is right or wrong.
-  const opening = header.metres || influence.length !== 1 ? ways[0] : ways[1];
+  // what is right or wrong, if possible on the communities of classes.
+  const opening = header.metres || influence.length > 1 ? ways[0] : ways.find(hasRings) || ways[influence.length];
   colorBy(ways.find(({ name }) => name === shared.get("by")) || opening);
   listWays.again();
   if (isField) view.lookAt([0, 0], READ_PITCH / (inLattice * view.whole()));

@@ -248,7 +248,7 @@ def test_a_page_says_what_an_arrow_means(tmp_path):
 
 
 def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(tmp_path):
-    """Two communities, joined by one edge, and a run that is wrong for one test node."""
+    """Two communities, joined by one edge, and a run that is wrong for one test node: a page opens on both."""
     graph = nx.disjoint_union(nx.complete_graph(12), nx.complete_graph(12))
     graph.add_edge(0, 12)
     truth = np.repeat([0, 1], 12)
@@ -273,15 +273,18 @@ def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(t
           fillText.apply(this, call);
         };
         drawNow();
+        const opened = { layer: state.layer.name, note: $("note").textContent };
         const codes = named("class").codes;
         const mean = (at, code) => at.reduce((sum, value, node) => sum + (codes[node] === code) * value, 0) / 12;
         const middles = [0, 1].map((code) => view.toScreen(mean(x, code), mean(y, code)));
+        const seen = texts.splice(0);
+        colorBy(named("right or wrong"));
         const sizes = Array.from(x, (_, node) => sizeOf(node));
-        return { layer: state.layer.name, texts, middles, sizes, colored: coloursEdges(state.layer),
-                 note: $("note").textContent };""",
+        return { opened, texts: seen, middles, sizes, colored: coloursEdges(state.layer), note: $("note").textContent };""",
         tmp_path,
     )
-    assert shown["layer"] == "right or wrong"
+    assert shown["opened"]["layer"] == "predicted class"
+    assert "ringed: wrong (test)" in shown["opened"]["note"]
     expected = np.where(np.arange(24) == wrong, 1.7, 1)
     np.testing.assert_allclose(shown["sizes"], expected)
     assert not shown["colored"], "edges say nothing of what is right"
