@@ -280,7 +280,8 @@ def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(t
         const seen = texts.splice(0);
         colorBy(named("right or wrong"));
         const sizes = Array.from(x, (_, node) => sizeOf(node));
-        return { opened, texts: seen, middles, sizes, colored: coloursEdges(state.layer), note: $("note").textContent };""",
+        return { opened, texts: seen, middles, sizes, colored: coloursEdges(state.layer),
+                 note: $("note").textContent };""",
         tmp_path,
     )
     assert shown["opened"]["layer"] == "predicted class"
