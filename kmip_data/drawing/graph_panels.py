@@ -37,6 +37,7 @@ MAX_FADE = 0.4  #: of the farthest points into the ground
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
 LIGHT = 0.75  #: mean of the channels of a light colour
 EDGE_ON_PICTURE = (0.35, 0.45)  #: points of width, and opacity
+VICINITY = 0.1  #: of the width of a graph, in which the members of a class are counted
 MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
@@ -368,19 +369,20 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
 
 
 def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
-    """Write the name of each class on the node nearest to the median of its nodes' ``places`` (N, 2)."""
+    """Write the name of each class where most of its nodes' ``places`` (N, 2) lie together."""
     from matplotlib.patheffects import withStroke
+    from scipy.spatial import KDTree
 
-    halo = withStroke(linewidth=3, foreground=current_style().background_color)
-    for code in np.unique(layer.codes):
+    for code in set(layer.codes):
         members = places[layer.codes == code]
-        away = members - np.median(members, axis=0)
-        nearest = members[np.hypot(*away.T).argmin()]
+        near = KDTree(members).query_ball_point(
+            members, VICINITY * np.ptp(places), return_length=True
+        )
         axes.text(
-            *nearest,
+            *members[near.argmax()],
             layer.labels[code],
             fontweight="bold",
-            path_effects=[halo],
+            path_effects=[withStroke(linewidth=3, foreground=current_style().background_color)],
             ha="center",
             va="center",
             zorder=4,
