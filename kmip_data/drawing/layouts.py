@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 GRAVITY = 0.1  #: attraction of the origin, relative to that of a neighbour
-SPRING_STEPS = (
-    0.5  #: fraction of the steps in which neighbours attract each other by their distance
-)
+SPRING_STEPS = 0.5  #: fraction of the steps in which the attraction grows with the distance itself
 MAX_NODES = 20_000
 MAX_PAIRS = 1_500_000_000  #: maximum number of node pairs compared over all steps
 
