@@ -261,7 +261,9 @@ def test_a_key_shows_the_next_record(home, tmp_path):
           return at - rim > 9 && at + rim < side - 9;
         });
         const fits = [x.every(isInside), view.metre * usual];
-        return { fits, key: text("key"), records: text("records"), count: x.length, label: text("label"),
+        const [west, east] = extent(Array.from(x, (_, node) => placeOf(node)[0]));
+        const rooms = [west, canvas.clientWidth - east, document.getElementById("buttons").offsetWidth];
+        return { fits, rooms, key: text("key"), records: text("records"), count: x.length, label: text("label"),
                  layer: explorer.state.layer === layers[1],
                  last: document.getElementById("next").disabled, symbols: atoms.labels };""",
         tmp_path,
@@ -270,13 +272,16 @@ def test_a_key_shows_the_next_record(home, tmp_path):
     dataset = ShardedDataset(Build(folder, read_card(folder)))
     assert shown["key"] == dataset.keys[1]
     assert shown["count"] == dataset[1].num_nodes
-    assert shown["records"].endswith("Record 2 of 3; this page has 1 to 3")
+    assert shown["records"].endswith("Graph 2 of 3 on this pagerecord 2 of 3 in the data")
     assert shown["layer"], "what it is coloured by stays"
     assert not shown["last"]
     assert "C" in shown["symbols"], "atoms have letters"
     inside, bond = shown["fits"]
     assert inside, "discs of all atoms"
     assert bond < 130.1
+    left, right, buttons = shown["rooms"]
+    assert right > left - 1, "not nearer to the buttons than to the other side"
+    assert right < max(left, buttons + 100), "in the middle where the buttons leave room"
     assert shown["label"] == f"Label {dataset[1].y.item():.3g}".replace("-", "−")
 
 

@@ -6,6 +6,7 @@ const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, ARROWS, PICTURE] = [0, 1, 2, 3];
 const FOG = [0.36, 0.12]; // of half the depth, the share of the ground's colour; less where paleness means something
+const INSIDE_CLASS = "1.8"; // strength of edges inside a class where others are pale
 const DEEP = 0.9; // farthest depth: edges, which are behind their nodes, still lie before 1
 const STEPS = 16; // straight pieces of a curve between two layers, or around nodes
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
@@ -63,7 +64,8 @@ const VERTEX = `#version 300 es
   vec4 edgeColor(vec4 own, vec4 one, vec4 other) {
     float share = min(one.y, other.y);
     if (classed == 0.0 || one.x < 0.0 || abs(one.x - other.x) > 1e-5) return mix(faint, colorOf(own.x), tint * share);
-    return mix(faint, mix(ground, colorOf(own.x), classed), share);
+    vec4 inside = vec4(mix(ground, colorOf(own.x), classed).rgb, ${INSIDE_CLASS}); // stronger, so that communities are seen
+    return mix(faint, inside, share);
   }
   // In a formula an atom is a corner, before which only the inner line of a ring ends.
   float radius(vec4 at, vec4 look) { if (formula) return 1.5 * band; return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
@@ -73,7 +75,7 @@ const VERTEX = `#version 300 es
     vec4 at = texelFetch(places, end, 0), look = texelFetch(looks, end, 0);
     gl_Position = vec4(at.xy * scale + offset, at.z + 0.04 * deep, 1.0);
     paint = faded(tint + classed == 0.0 ? faint : edgeColor(look, look, texelFetch(looks, second, 0)), at.z);
-    paint.a *= strength;
+    paint.a = min(paint.a * strength, 1.0);
   }
   void edge(int number, int corner) {
     uvec4 ends = texelFetch(pairs, cell(number), 0);
@@ -98,7 +100,7 @@ const VERTEX = `#version 300 es
     beyond = edgeColor(lb, la, lb);
     reached = float(far);
     paint = mix(paint, letters, bonded * max(la.w, lb.w)); // bonds of the held atom
-    paint.a *= strength;
+    paint.a = min(paint.a * strength, 1.0);
   }
   void arrow(int number, int corner, bool back) { // its tip at the rim of the target, or back at the source
     uvec4 ends = texelFetch(pairs, cell(number), 0);
@@ -274,8 +276,8 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, held, bonds, pictured, weighted, filled, formula, levels }) {
-    const [ground, line, pale, letters, missing] = ["ground", "line", "pale", "ink", "missing"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, held, bonds, pictured, weighted, filled, formula, levels, quiet }) {
+    const [ground, line, pale, letters, missing] = [ink("ground"), quiet, ink("pale"), ink("ink"), ink("missing")].map((color) => rgba(color).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
     gl.disable(gl.SCISSOR_TEST);

@@ -29,6 +29,11 @@ function contrastOf(color, other) {
   const [low, high] = [luminance(color), luminance(other)].sort((a, b) => a - b);
   return (high + 0.05) / (low + 0.05);
 }
+// A colour as letters on the ground: as dark, or light, as small text needs.
+function asLetters(color) {
+  const shades = [0, 0.15, 0.3, 0.45, 0.6, 1].map((share) => mixed(color, ink("ink"), share));
+  return shades.find((shade) => contrastOf(shade, ink("ground")) >= 4.5) ?? ink("ink");
+}
 const lettersOn = (color) => (contrastOf(color, ink("ground")) > 3.5 ? ink("ground") : ink("ink"));
 
 // One colour for symbols on all of the colours: two would look like one more value.

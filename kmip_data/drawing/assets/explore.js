@@ -6,6 +6,7 @@ const LISTED = 60; // keys in the table: the heaviest ones
 // Font size of symbols of atoms, of other nodes and of cells, of their diameter.
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
 const UNKNOWN = 0.4; // strength of a symbol that stands for no value
+const HIDDEN = 0.13; // share of ink in a cell whose number is hidden
 const LEAST_LETTER = 11; // CSS pixels
 const [OF_FORMULA, LEAST_IN_FORMULA] = [0.28, 8]; // font size in a formula, of a bond, and CSS pixels at least
 const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
@@ -260,7 +261,8 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 3.2], [ink("pale"), 1.2]);
+  const quiet = mixed(ink("pale"), ink("ground"), 0.35);
+  for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 2.5], [quiet, 1]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });
@@ -423,10 +425,15 @@ function drawSymbols(pen) {
     const [across, down] = placeOf(node);
     if (!header.bonds) pen.font = `600 ${text.length > 1 ? 0.7 * size : size}px sans-serif`;
     pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : letters || lettersOn(colorOf(node));
-    pen.globalAlpha = text === "?" ? UNKNOWN : 1;
-    pen.fillText(text, across, down + 0.05 * size);
+    if (isField && text === "?") { // a darker cell
+      Object.assign(pen, { fillStyle: ink("ink"), globalAlpha: HIDDEN });
+      pen.fillRect(across - diameter / 2, down - diameter / 2, diameter, diameter);
+    } else {
+      pen.globalAlpha = text === "?" ? UNKNOWN : 1;
+      pen.fillText(text, across, down + 0.05 * size);
+    }
+    pen.globalAlpha = 1;
   });
-  pen.globalAlpha = 1;
 }
 
 // Over a picture, letters may be as light or dark as it is.

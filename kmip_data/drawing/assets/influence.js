@@ -4,9 +4,14 @@ const DECADES = 4; // that a byte spans, below the strongest influence of anothe
 // Colours of weak to strong influence, on light and on dark ground: the stronger, the farther from the ground, so that
 // what stands out is what matters.
 const STRENGTHS = [
-  ["#f0d3a8", "#ecc18a", "#e0a463", "#b9552d", "#6b1d2a", "#1c0a1e"],
+  ["#f3bd72", "#eaa552", "#d98a3f", "#b04a2b", "#6b1d2a", "#1c0a1e"],
   ["#54422f", "#6e5030", "#96653a", "#dd8546", "#fbc583", "#fff6e6"],
 ];
+
+const OWN_SCALES = "Each map has its own 100 %, its strongest node but the held one: equal colours are not equal amounts.";
+
+// Streets without influence are paler than other lines, so that the weakest influence is told from none.
+const untouched = () => mixed(ink("line"), ink("ground"), 0.4);
 
 function readInfluence(runs) {
   return (runs || []).map(({ name, nodes, values }) => {
@@ -43,7 +48,8 @@ function legendOfInfluence(layer) {
   const colors = onGround(STRENGTHS);
   drawing.paint(bytesOf(colors), true);
   const steps = Array.from({ length: DECADES / 2 + 1 }, (_, i) => `${i ? "" : "≤ "}${written(100 * 10 ** (2 * i - DECADES))} %`);
-  return [bar(colors), between(steps), keyed(ink("line"), "no influence")];
+  const scaled = influence.length > 1 ? [element("p", { className: "count", textContent: OWN_SCALES })] : [];
+  return [bar(colors), between(steps), keyed(header.metres ? untouched() : ink("line"), "no influence"), ...scaled];
 }
 
 // Strength of nodes of no influence, on streets and elsewhere: pale as lines, so that the shape of the graph is seen.

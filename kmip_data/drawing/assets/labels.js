@@ -8,8 +8,8 @@ const GAP = 3; // CSS pixels between a node and its label
 const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
 const FAR_FROM_OTHERS = 24; // CSS pixels at which it cannot be taken for that of another node
 const CLEARLY = 12; // CSS pixels that its own node is nearer than any other
-const COST = { crossed: 4, close: 12, away: 1 }; // of a square with an edge, of a node that is nearly as near, of a pixel
-const HEAD = 4; // edges that a square with the head of an arrow counts for
+const COST = { crossed: 5, close: 5, away: 1, side: 3 }; // of a square with an edge, of a node that is nearly as near, of a pixel, of a later side
+const [HEAD, LIT] = [4, 4]; // edges that a square with the head of an arrow, or with an edge that is lit, counts for
 const AWAY = [0, 5]; // CSS pixels that a label may be away from its usual place
 const CELL = 4; // CSS pixels: what lies where is remembered in squares
 const MANY_IN_SIGHT = 2000; // nodes of which no label would have room
@@ -29,6 +29,7 @@ const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
 const CLASS_LETTER_SIZE = 14; // CSS pixels
 const VICINITY = 0.1; // of the graph's width, in which the members of a class are counted
 const CANDIDATES = 200; // members that may be the middle of their class
+const [APART, SECOND] = [0.4, 0.75]; // of the graph's width, and of the members near the middle, from which there are two
 let middles = []; // nodes of classes that have names, and these
 
 function findMiddles() {
@@ -42,8 +43,12 @@ function findMiddles() {
     const near = (node) => members.filter((other) => Math.hypot(x[node] - x[other], y[node] - y[other]) < reach).length;
     const step = Math.ceil(members.length / CANDIDATES);
     const candidates = members.filter((_, i) => i % step === 0).map((node) => [near(node), node]);
-    const [, middle] = candidates.reduce((best, each) => (each[0] > best[0] ? each : best));
+    const [most, middle] = candidates.reduce((best, each) => (each[0] > best[0] ? each : best));
     middles.push([middle, layer.labels[code]]);
+    // A class that lies in two communities has its name at both.
+    const isApart = ([, node]) => Math.hypot(x[node] - x[middle], y[node] - y[middle]) > APART * state.extent[0];
+    const [members_near, second] = candidates.filter(isApart).reduce((best, each) => (each[0] > best[0] ? each : best), [0]);
+    if (members_near > SECOND * most) middles.push([second, layer.labels[code]]);
   }
 }
 
@@ -63,12 +68,14 @@ function drawClassNames(pen) {
   if (state.node >= 0 || state.layer.levels) return;
   Object.assign(pen, { font: `600 ${CLASS_LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "center", textBaseline: "middle" });
   Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), lineJoin: "round", lineWidth: 5 });
+  const { labels = [], colors } = state.layer;
   const taken = [];
   for (const [node, name] of middles) {
     const [across, down] = placeOf(node);
     const half = pen.measureText(name).width / 2 + GAP;
     if (taken.some((other) => Math.abs(other.down - down) < 1.5 * CLASS_LETTER_SIZE && Math.abs(other.across - across) < other.half + half)) continue;
     taken.push({ across, down, half });
+    pen.fillStyle = labels.includes(name) ? asLetters(onGround(colors)[labels.indexOf(name)]) : ink("ink"); // it belongs to its nodes
     pen.strokeText(name, across, down);
     pen.fillText(name, across, down);
   }
@@ -125,6 +132,7 @@ function drawLabels(pen) {
   const isSeen = new Uint8Array(x.length);
   for (const node of seen) isSeen[node] = 1;
   const isOneWay = header.one_way && array(header.one_way);
+  const lit = new Set(state.edges.map(([, , edge]) => edge));
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
     if (!state.lines || !(isSeen[from] || isSeen[to])) continue;
@@ -135,7 +143,7 @@ function drawLabels(pen) {
         for (let step = 0; step <= steps; step++) {
           const [across, down] = [ax + ((bx - ax) * step) / steps, ay + ((by - ay) * step) / steps];
           const square = Math.floor(down / CELL) * columns + Math.floor(across / CELL);
-          if (isInSight([across, down])) crossed[square] = Math.max(crossed[square], 1);
+          if (isInSight([across, down])) crossed[square] = Math.max(crossed[square], lit.has(edge) ? LIT : 1);
         }
       }
       if (!isOneWay) continue;
@@ -178,7 +186,7 @@ function drawLabels(pen) {
       if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
       const isClose = squares.some((square) => vicinity[square] !== FREE && vicinity[square] !== node);
       const edges = squares.reduce((sum, square) => sum + crossed[square], 0);
-      const cost = order + COST.crossed * edges + COST.close * isClose + COST.away * away;
+      const cost = COST.side * order + COST.crossed * edges + COST.close * isClose + COST.away * away;
       if (cost >= least) return;
       const nearest = distanceTo(node, left, middle, long) + CLEARLY;
       if (isClose && seen.some((other) => other !== node && distanceTo(other, left, middle, long) < nearest)) return;

@@ -70,7 +70,7 @@ function legendOfCategories(layer) {
   drawing.paint(bytesOf(colors), false);
   if (layer.labels[0] === layer.colors[0][0]) { // of a picture, whose colours need no legend but greys do
     const isGrey = colors.every((color) => new Set(rgba(color).slice(0, 3)).size === 1);
-    return isGrey ? [bar(["#000", "#fff"]), between(["0, black", "grey", "1, white"])] : [];
+    return isGrey ? [bar(["#000", "#fff"]), between(["0, black", "1, white"])] : [];
   }
   const most = Math.max(...layer.counts);
   const rows = layer.labels.map((label, i) => {
@@ -124,7 +124,8 @@ function legendOfScale(layer) {
   const text = (value) => `${written(value, is_log ? Infinity : high - low)}${unit}`;
   const middle = isWhole ? Math.round(valueAt(0.5)) : valueAt(0.5);
   const isInMiddle = Math.abs(place(middle) - 0.5) < 0.02;
-  const ends = [`${low > floor ? "≤ " : ""}${text(low)}`, isInMiddle ? text(middle) : "", `${high < most ? "≥ " : ""}${text(high)}`];
+  const isEither = center !== undefined && (low > floor || high < most); // ends that mirror each other are written alike
+  const ends = [`${isEither || low > floor ? "≤ " : ""}${text(low)}`, isInMiddle ? text(middle) : "", `${isEither || high < most ? "≥ " : ""}${text(high)}`];
   // A brush that reaches an end also shows the values beyond it.
   const edge = (bin, inner) => text(bin === 0 ? Math.min(floor, low) : bin === bins ? Math.max(most, high) : inner);
   rangeText = ([from, to]) => {

@@ -7,6 +7,7 @@ const OVER_PICTURE = 0.16; // strength of edges: the picture comes first
 const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; where it would have less, nodes are cells of a field
 const [READ_PITCH, GAP_FROM] = [32, 8]; // CSS pixels of a cell with a text, and of one with a line around it
 const OF_BOND = 0.55; // diameter of an atom
+const OF_SYMBOL = 0.7; // diameter of a node with a symbol, of the usual distance
 const BOND_LENGTHS = 32; // lengths of a bond in its width
 const COVER = 0.1; // of the graph's box that edges cover at full strength
 const [CLASSED, CLASSED_DARK] = [0.55, 0.75]; // share of its class's colour in an edge inside a class
@@ -50,7 +51,7 @@ async function startPage() {
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
-  const note = "of each node's features on the held node's score (absolute derivative), in % of each map's strongest; logarithmic scale";
+  const note = "of each node's features on the held node's score (absolute derivative), in % of the strongest; logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;
@@ -89,6 +90,7 @@ async function startPage() {
   const covered = () => {
     const [buttons, phone] = [$("buttons"), matchMedia("(max-width: 720px)").matches];
     const margin = phone ? 10 : header.ids ? 60 : 30; // labels stand beside the first and the last node
+    if (isField) return [0, 0, 0, 10];
     const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) + 10 : 0;
     const above = Math.max(titles, phone ? buttons.offsetTop + buttons.offsetHeight : 0) - margin;
     const isColumn = buttons.offsetHeight > buttons.offsetWidth; // a row of buttons lies next to titles
@@ -126,11 +128,13 @@ async function startPage() {
   $("out").addEventListener("click", () => view.zoom(1 / 1.5));
   $("fit").addEventListener("click", () => view.fit());
   await startExtras();
+  startOverview();
   listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick });
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => {
     showTitles();
     if (!view.moved) view.fit();
+    else if (isField) view.center = wholeCells(view.center);
     drawNow(); // not in the next frame: this one would stretch what was drawn for the old size
   }).observe(canvas);
   DARK.addEventListener("change", () => colorBy(state.layer));
@@ -143,7 +147,10 @@ async function startPage() {
   const opening = header.metres || influence.length > 1 ? ways[0] : ways.find(hasRings) || ways[influence.length];
   colorBy(ways.find(({ name }) => name === shared.get("by")) || opening);
   listWays.again();
-  if (isField) view.lookAt([0, 0], READ_PITCH / (inLattice * view.whole()));
+  if (isField) {
+    view.metre = READ_PITCH / inLattice;
+    view.lookAt(wholeCells([0, 0]), view.zoomed());
+  }
   else view.fit();
   startSharing(shared, record);
   drawNow();
@@ -210,13 +217,8 @@ function startRecords(record, count) {
     if (key === "p") turn(record - 1);
   });
   $("records").hidden = count === 1;
-  $("records").lastElementChild.textContent = header.place ? `${header.place}; ${inPage()}` : `${record + 1} of ${count}`;
-}
-
-// Which records the page has.
-function inPage() {
-  const [first, last] = [headers[0], headers.at(-1)].map(({ textContent }) => JSON.parse(textContent).place.split(" ")[1]);
-  return `this page has ${first === last ? "no other" : `${first} to ${last}`}`;
+  const place = element("small", { textContent: header.place ? `${header.place.toLowerCase()} in the data` : "" });
+  $("records").lastElementChild.replaceChildren(`Graph ${record + 1} of ${count} on this page`, place);
 }
 
 // The width of each edge, from 0 to 15, by the first of its columns that has numbers.
@@ -232,8 +234,10 @@ function sizeText(sides) {
   const isDashed = header.longer && array(header.longer).some(Boolean);
   const dashed = isDashed && `dashed: over ${header.max_detour} times as long as drawn`;
   const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join("\u00a0×\u00a0");
-  const source = header.bonds ? "bonds as in the data, positions by RDKit" : header.origin;
-  const origin = [space && `${space}\u00a0m`, source, dashed].filter(Boolean).join("; ");
+  const source = header.bonds ? `bonds${columns.has("hydrogens") ? " and hydrogens" : ""} as in the data, positions by RDKit` : header.origin;
+  const parts = partsOf(header.explore.split);
+  const split = parts && `split ${header.explore.split}${isMade(parts.name) ? ", drawn at build" : ""}`;
+  const origin = [space && `${space}\u00a0m`, source, dashed, split].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 
@@ -253,14 +257,18 @@ async function startExtras() {
   $("extras").hidden = Boolean(header.metres);
   $("lines").parentElement.hidden = isField;
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
+  if (turning && streets.length / 2 > BANDS) { // a haze that says nothing
+    state.lines = $("lines").checked = false;
+    $("lines").nextSibling.textContent = ` Edges (${header.edges.split(" ")[0]}; off at first)`;
+  }
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
-  else if (isOneWay) hints.push(`arrow: from ${isCallGraph() ? "caller to called" : "source to target"}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}`);
+  else if (isOneWay) hints.push(`arrow: from ${isCallGraph() ? "caller to called" : "source to target"}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as the first of the two in the data" : ""}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
-  if (symbolText) hints.push(symbolText);
-  if (isField) hints.push("opens on a part of the grid; ⤢ shows all");
+  if (symbolText) hints.push(isField ? symbolText.replace("?:", "darker:") : symbolText);
+  if (isField) hints.push("opens on a part of the grid, framed below; ⤢ shows all");
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
   $("picture").parentElement.hidden = !header.picture;
@@ -275,10 +283,16 @@ function paneBoxes() {
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   const [wide, high] = state.extent; // of the graph: next to each other if that shows it larger
   const across = Math.min(width / 2 / wide, height / high) >= Math.min(width / wide, height / 2 / high);
-  const boxes = state.panes === 1 ? [[0, 0, width, height]] : across
+  const boxes = isField ? [[0, 0, ...fieldSides(width, height)]] : state.panes === 1 ? [[0, 0, width, height]] : across
     ? [[0, 0, width / 2, height], [width / 2, 0, width / 2, height]]
     : [[0, 0, width, height / 2], [0, height / 2, width, height / 2]];
   return boxes.map(([left, top, ...sides]) => ({ left, top, width: Math.max(sides[0], 1), height: Math.max(sides[1], 1) }));
+}
+
+// Where a field leaves a strip for buttons and one for scale and credit, in whole cells of the size that it opens with.
+function fieldSides(width, height) {
+  const free = [width - $("buttons").offsetWidth - 20, height - $("credit").offsetHeight - 8];
+  return free.map((side) => Math.floor(side / READ_PITCH) * READ_PITCH);
 }
 
 function redraw() {
@@ -310,7 +324,7 @@ function drawNow() {
   const least = header.metres ? 3.4 : 4;
   const pictured = Boolean(header.picture) && $("picture").checked;
   // In a layer, two nodes of the largest size, which is twice the usual one, do not touch; of a radius, 0.7 is colour.
-  const apart = Math.min((z ? 1.1 : header.bonds ? OF_BOND : pictured ? 0.15 : symbols.length || isSized() ? 0.5 : 0.35) * usual, 0.58 * inRow) * view.metre;
+  const apart = Math.min((z ? 1.1 : header.bonds ? OF_BOND : pictured ? 0.15 : symbols.length ? OF_SYMBOL : isSized() ? 0.5 : 0.35) * usual, 0.58 * inRow) * view.metre;
   const round = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), header.bonds ? 64 : symbols.length ? 32 : 20);
   const pitch = inLattice * view.metre;
   const diameter = isField ? pitch - Number(pitch >= GAP_FROM) : round;
@@ -325,6 +339,7 @@ function drawNow() {
   const held = state.node >= 0;
   const pale = Math.min(COVER / (cover * band), 1);
   const strength = header.metres || formula ? 1 : pictured ? OVER_PICTURE * (held ? 0.4 : 1) : pale;
+  const levels = Boolean(state.layer && state.layer.levels);
   const isClassed = state.layer && coloursEdges(state.layer);
   const isPale = isClassed || (state.layer && isVerdict(state.layer)); // edges between classes are paler than those inside
   const darkest = isPale ? 0.4 : 1;
@@ -332,9 +347,11 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels: Boolean(state.layer && state.layer.levels) };
-  drawing.draw({ panes, center: view.center, ...sizes, ...look });
+  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels };
+  const quiet = header.metres && levels ? untouched() : ink("line");
+  drawing.draw({ panes, center: view.center, ...sizes, ...look, quiet });
   if (!$("scale").hidden) drawScale();
+  if (isField) frameOverview();
   drawMarks();
   remember();
 }
@@ -370,6 +387,7 @@ function updateLooks() {
     drawing.look(pane, looks);
   }
   showTitles();
+  if (isField) drawOverview();
   redraw();
 }
 
@@ -444,7 +462,7 @@ function readLayer(layer) {
 function quietMajority({ colors, counts }) {
   const majority = counts.findIndex((count) => 2 * count > x.length);
   if (!isField || majority < 0) return colors;
-  const pale = mixed(ink("ground"), ink("line"), 0.75);
+  const pale = mixed(ink("ground"), ink("line"), 0.5);
   return [onGround(colors).map((color, i) => (i === majority ? pale : color))];
 }
 
@@ -513,7 +531,8 @@ function describe(node) {
 // The node that is pointed at, or -1; those that are filtered out are not.
 function nodeAt(px, py, reach = REACH) {
   const [mx, my] = view.toMap(px, py);
-  return Number.isNaN(mx) ? -1 : nearestNode(x, y, mx, my, Math.min(reach / view.metre, 1e8), passes, turning && turning.depth);
+  const { width, height } = paneBoxes()[0];
+  return Number.isNaN(mx) || px > width || py > height ? -1 : nearestNode(x, y, mx, my, Math.min(reach / view.metre, 1e8), passes, turning && turning.depth);
 }
 
 // Some nodes alone have their influence in the page: a click holds the nearest of them.

@@ -30,8 +30,11 @@ function makeView(size, bounds, onChange, { turn, covered, closest }) {
   view.fit = () => {
     const [[west, east], [south, north]] = bounds();
     const metre = whole();
-    const [right, above, below] = covered();
-    move([(west + east + right / metre) / 2, (south + north + (above - below) / metre) / 2], metre, false);
+    const [right, above, below, margin] = covered();
+    // In the middle of the canvas, or aside as far as buttons need.
+    const free = (size()[0] - (east - west) * metre) / 2 - margin;
+    const aside = Math.min(Math.max(right - free, 0), right / 2);
+    move([(west + east) / 2 + aside / metre, (south + north + (above - below) / metre) / 2], metre, false);
   };
   view.pan = (dx, dy) => move([view.center[0] - dx / view.metre, view.center[1] + dy / view.metre], view.metre);
   // Show a place in the middle, zoomed so many times.
@@ -39,9 +42,9 @@ function makeView(size, bounds, onChange, { turn, covered, closest }) {
   view.drag = turn || view.pan;
   // Where a place of the canvas lies in its pane, whose corner is remembered.
   view.inPane = (place) => {
-    const inside = place.map((at, i) => at % size()[i]);
-    view.corner = place.map((at, i) => at - inside[i]);
-    return inside;
+    const { left, top } = paneBoxes().findLast((box) => place[0] >= box.left && place[1] >= box.top) ?? { left: 0, top: 0 };
+    view.corner = [left, top];
+    return [place[0] - left, place[1] - top];
   };
   // Zoom so that what is at (px, py) stays there.
   view.zoom = (factor, ...at) => {
@@ -114,6 +117,62 @@ function listen(canvas, view, { hover, leave, pick }) {
     },
   };
   for (const [name, handle] of Object.entries(handlers)) canvas.addEventListener(name, handle, { passive: false });
+}
+
+// The whole field in the sidebar, a pixel for each cell, with a frame around what is seen, which a pointer moves.
+function startOverview() {
+  $("overview").hidden = !isField;
+  const show = ({ clientX, clientY }) => {
+    const { left, top, width, height } = $("overview").firstElementChild.getBoundingClientRect();
+    const [[west, east], [south, north]] = fieldBox();
+    const center = [west + ((clientX - left) / width) * (east - west), north - ((clientY - top) / height) * (north - south)];
+    view.lookAt(wholeCells(center), view.zoomed());
+  };
+  $("overview").addEventListener("pointerdown", (event) => {
+    if (event.isTrusted) $("overview").setPointerCapture(event.pointerId);
+    show(event);
+  });
+  $("overview").addEventListener("pointermove", (event) => event.buttons && show(event));
+}
+
+// The rims of the outermost cells, across and up.
+const fieldBox = () => [x, y].map(extent).map(([low, high]) => [low - inLattice / 2, high + inLattice / 2]);
+
+// The place that is in the middle when no cell at the left and the upper rim is cut and all of the pane shows the field.
+function wholeCells(center) {
+  const { width, height } = paneBoxes()[0];
+  const [[west, east], [south, north]] = fieldBox();
+  const [half_width, half_height] = [width, height].map((side) => side / 2 / view.metre);
+  const snapped = (far, side, half) => {
+    const most = Math.floor(Math.max(side - 2 * half, 0) / inLattice + 1e-6);
+    return Math.min(Math.max(Math.round((far - half) / inLattice), 0), most) * inLattice + half;
+  };
+  return [west + snapped(center[0] - west, east - west, half_width), north - snapped(north - center[1], north - south, half_height)];
+}
+
+function drawOverview() {
+  const [[west, east], [south, north]] = fieldBox();
+  const [columns, rows] = [east - west, north - south].map((side) => Math.round(side / inLattice));
+  const map = Object.assign($("overview").firstElementChild, { width: columns, height: rows });
+  const pen = map.getContext("2d");
+  for (let node = 0; node < x.length; node++) {
+    if (!passes(node)) continue;
+    pen.fillStyle = colorOf(node);
+    pen.fillRect(Math.round((x[node] - west) / inLattice - 0.5), Math.round((north - y[node]) / inLattice - 0.5), 1, 1);
+  }
+}
+
+function frameOverview() {
+  const { width, height } = paneBoxes()[0];
+  const [[west, east], [south, north]] = fieldBox();
+  const [left, top] = view.toMap(0, 0);
+  const [right, bottom] = view.toMap(width, height);
+  const percent = (share) => `${100 * Math.min(Math.max(share, 0), 1)}%`;
+  const frame = $("overview").lastElementChild.style;
+  frame.left = percent((left - west) / (east - west));
+  frame.right = percent((east - right) / (east - west));
+  frame.top = percent((north - top) / (north - south));
+  frame.bottom = percent((bottom - south) / (north - south));
 }
 
 // Turn places in space: x and y become what is seen, in a mild perspective; returns how near each is, −1 to 1.

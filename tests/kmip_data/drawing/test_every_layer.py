@@ -130,6 +130,21 @@ def test_a_page_draws_the_predictions_of_a_cloud(tmp_path):
     )
 
 
+def test_the_many_edges_of_a_cloud_are_off_at_first(tmp_path):
+    for k, is_on in ((8, True), (32, False)):
+        build = write_build(
+            tmp_path / str(k), s3dis_records(1, nodes=(600, 600), k=k), s3dis_schema(k)
+        )
+        page = page_of([(graph_of_record(ShardedDataset(build), 0), None)], tmp_path / "page.html")
+        shown = act(
+            page,
+            'return [state.lines, $("lines").checked, $("lines").parentElement.textContent];',
+            tmp_path,
+        )
+        assert shown[:2] == [is_on, is_on]
+        assert ("off at first" in shown[2]) is not is_on
+
+
 def test_a_page_draws_two_runs_on_a_city(build, city, tmp_path):
     guess = np.zeros(len(city.classes), np.int64)
     graph = city_graph(build, [("helsinki/gcn/a", guess)], "random-seed0")
@@ -226,12 +241,25 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
           const ratio = canvas.width / canvas.clientWidth, colors = onGround(named("class").colors).map(rgba);
           return x.every((_, node) => {
             const [across, down] = placeOf(node).map((at) => Math.round((at + aside) * ratio));
-            if ([across, down].some((at, i) => at < 0 || at >= [canvas.width, canvas.height][i])) return true;
+            const { width, height } = paneBoxes()[0];
+            if ([across, down].some((at, i) => at < 0 || at >= [width, height][i] * ratio)) return true;
             const color = colors[named("class").codes[node]];
             return pen.getImageData(across, down, 1, 1).data.every((byte, i) => Math.abs(byte - color[i]) < 3);
           });
         };
         const opened = inLattice * view.metre, hints = $("ways").textContent;
+        const parts = [$("buttons"), $("credit")].map((part) => part.getBoundingClientRect());
+        const pane = paneBoxes()[0];
+        const free = parts[0].left >= pane.width && parts[1].top >= pane.height;
+        const cutOff = () => view.toMap(0, 0).map((at, i) => Math.abs(((at - fieldBox()[i][0]) / inLattice) % 1));
+        const rims = [cutOff()];
+        const box = $("overview").firstElementChild.getBoundingClientRect();
+        const where = { clientX: box.left + 1, clientY: box.top + 1, pointerId: 1, bubbles: true };
+        $("overview").firstElementChild.dispatchEvent(new PointerEvent("pointerdown", where));
+        drawNow();
+        rims.push(cutOff());
+        const corner = view.toScreen(fieldBox()[0][0], fieldBox()[1][1]);
+        const frame = [$("overview").lastElementChild.style.left, $("overview").lastElementChild.style.top];
         const swatches = [...document.querySelectorAll("#legend button i")].map((each) => each.style.background);
         const states = [12, 30].map((apart) => {
           view.lookAt([0, 0], (view.zoomed() * apart) / (inLattice * view.metre));
@@ -239,7 +267,8 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
         });
         hold(0);
         const held = state.edges.length;
-        return { symbolText, states, opened, hints, swatches, held, note: $("note").textContent,
+        return { symbolText, free, rims, corner, frame, states, opened, hints, swatches, held,
+                 note: $("note").textContent,
                  offered: !$("lines").parentElement.hidden,
                  texts: symbols.map(({ text }) => text) };""",
         tmp_path,
@@ -247,6 +276,12 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
     assert shown["states"] == [True, True], "cells are filled, small or large"
     assert shown["opened"] == pytest.approx(32), "large enough to be read"
     assert "opens on a part of the grid" in shown["hints"]
+    assert "darker: number hidden" in shown["hints"]
+    assert shown["free"], "buttons and credit cover no cell"
+    for share in np.ravel(shown["rims"]):
+        assert min(share, 1 - share) < 0.01, "cells at the rim are whole"
+    assert np.abs(shown["corner"]).max() < 1, "a click into the corner of the overview moves there"
+    assert shown["frame"] == ["0%", "0%"]
     assert not shown["note"], "edges are not named"
     assert not shown["offered"], "nor a choice"
     assert not shown["held"], "nor drawn at a held node"
@@ -272,11 +307,14 @@ def test_a_node_shows_the_sign_of_its_only_feature(tmp_path):
         const proto = CanvasRenderingContext2D.prototype, colors = new Set();
         proto.fillText = function () { colors.add(this.fillStyle); };
         drawNow();
-        return { symbolText, texts: symbols.map(({ text }) => text), colors: [...colors] };""",
+        const ends = [...document.querySelectorAll("#legend .ends span")].map((each) => each.textContent);
+        return { symbolText, ends, texts: symbols.map(({ text }) => text), colors: [...colors] };""",
         tmp_path,
         size=(1280, 900),
     )
     assert len(shown["colors"]) == 1, "a second colour would look like a value"
     assert shown["symbolText"] == "▲ spin 1, ▼ spin −1"
+    low, *_, high = shown["ends"]
+    assert low.replace("≤ −", "") == high.replace("≥ ", ""), "both ends are written alike"
     spins = dataset[0].x.numpy().reshape(-1)
     assert shown["texts"] == ["▲" if spin > 0 else "▼" for spin in spins]

@@ -359,6 +359,9 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         proto.fillText = (text) => texts.push(text);
         drawNow();
         proto.fillText = fillText;
+        const spread = (color) => Math.max(...rgba(color).slice(0, 3)) - Math.min(...rgba(color).slice(0, 3));
+        const weakest = [spread(STRENGTHS[0][0]), spread(untouched())];
+        const legend = document.getElementById("legend").textContent;
         const strengths = STRENGTHS.map((colors) => colors.map(luminance));
         const buttons = document.getElementById("buttons").getBoundingClientRect().top - box.top;
         const at = cityMap.view.toScreen(cityMap.x[2000], cityMap.y[2000]);
@@ -378,7 +381,7 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
         const apart = left.right <= right.left;
         influence[1].name = "helsinki/gcn/b";
         const same = influence.map((run) => shortName(run.name));
-        return {{ errors, titles, light, texts, strengths, buttons, held, apart, same, follows,
+        return {{ errors, titles, weakest, legend, light, texts, strengths, buttons, held, apart, same, follows,
                   panes: explorer.state.panes }};""",
         tmp_path,
     )
@@ -393,6 +396,9 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     assert view["follows"]
     assert view["light"][1] > 1.3 * view["light"][0] > 0, "more of the city has a colour"
     assert view["texts"].count(f"intersection {NODE}") == 2, "the held one is named on both maps"
+    assert "Each map has its own 100 %" in view["legend"]
+    weakest, untouched = view["weakest"]
+    assert weakest > 100 > 10 > untouched, "the weakest influence is told from none, which is grey"
     on_light, on_dark = view["strengths"]
     assert on_light == sorted(on_light, reverse=True), "the stronger, the darker"
     assert on_dark == sorted(on_dark), "the stronger, the lighter"
@@ -419,7 +425,10 @@ def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, city, ans
     )
     size = f"{(city.splits[answer.split] == 2).sum():,} test intersections"
     score = f"gcn 9.3 %, gps-kmip 10.0 % accuracy on the {size}"
-    constant = "always the most frequent class: 9.0\u00a0%"
+    in_train = np.bincount(city.classes[city.splits[answer.split] == 0])
+    is_tied = np.count_nonzero(in_train == in_train.max()) > 1
+    of = "train, by val where classes tie" if is_tied else "train"
+    constant = f"always the most frequent class of {of}: 9.0\u00a0%"
     assert shown == [build.card.caption_title, f"{score} ({constant})"]
     header, _ = read_page(page)
     assert "Helsinki" in header["about"]

@@ -269,7 +269,7 @@ def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(t
         """
         const pen = CanvasRenderingContext2D.prototype, { fillText } = pen, texts = [];
         pen.fillText = function (...call) {
-          texts.push(call);
+          texts.push([...call, this.fillStyle]);
           fillText.apply(this, call);
         };
         drawNow();
@@ -277,7 +277,8 @@ def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(t
         const codes = named("class").codes;
         const mean = (at, code) => at.reduce((sum, value, node) => sum + (codes[node] === code) * value, 0) / 12;
         const middles = [0, 1].map((code) => view.toScreen(mean(x, code), mean(y, code)));
-        const seen = texts.splice(0);
+        const onGroundOf = (color) => contrastOf(color, ink("ground"));
+        const seen = texts.splice(0).map(([text, left, top, color]) => [text, left, top, onGroundOf(color)]);
         colorBy(named("right or wrong"));
         const sizes = Array.from(x, (_, node) => sizeOf(node));
         return { opened, texts: seen, middles, sizes, colored: coloursEdges(state.layer),
@@ -291,7 +292,8 @@ def test_wrong_nodes_stand_out_and_communities_have_the_names_of_their_classes(t
     assert not shown["colored"], "edges say nothing of what is right"
     assert "larger: wrong (test)" in shown["note"]
     assert {text for text, *_ in shown["texts"]} == set(names)
-    for text, *place in shown["texts"]:
+    for text, *place, contrast in shown["texts"]:
+        assert contrast >= 4.5
         away = [np.hypot(*np.subtract(place, middle)) for middle in shown["middles"]]
         assert np.argmin(away) == names.index(text)
 
