@@ -426,7 +426,7 @@ function drawSymbols(pen) {
     if (!header.bonds) pen.font = `600 ${text.length > 1 ? 0.7 * size : size}px sans-serif`;
     pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : letters || lettersOn(colorOf(node));
     if (isField && text === "?") { // a darker cell
-      Object.assign(pen, { fillStyle: ink("ink"), globalAlpha: HIDDEN });
+      Object.assign(pen, { fillStyle: ink("ink"), globalAlpha: held >= 0 && !ball.has(node) ? HIDDEN / 3 : HIDDEN });
       pen.fillRect(across - diameter / 2, down - diameter / 2, diameter, diameter);
     } else {
       pen.globalAlpha = text === "?" ? UNKNOWN : 1;

@@ -8,7 +8,7 @@ const GAP = 3; // CSS pixels between a node and its label
 const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
 const FAR_FROM_OTHERS = 24; // CSS pixels at which it cannot be taken for that of another node
 const CLEARLY = 12; // CSS pixels that its own node is nearer than any other
-const COST = { crossed: 5, close: 5, away: 1, side: 3 }; // of a square with an edge, of a node that is nearly as near, of a pixel, of a later side
+const COST = { crossed: 5, close: 5, away: 1, side: 3, aslant: 8 }; // of a square with an edge, of a node that is nearly as near, of a pixel, of a later side
 const [HEAD, LIT] = [4, 4]; // edges that a square with the head of an arrow, or with an edge that is lit, counts for
 const AWAY = [0, 5]; // CSS pixels that a label may be away from its usual place
 const CELL = 4; // CSS pixels: what lies where is remembered in squares
@@ -186,7 +186,7 @@ function drawLabels(pen) {
       if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
       const isClose = squares.some((square) => vicinity[square] !== FREE && vicinity[square] !== node);
       const edges = squares.reduce((sum, square) => sum + crossed[square], 0);
-      const cost = COST.side * order + COST.crossed * edges + COST.close * isClose + COST.away * away;
+      const cost = COST.side * order + COST.aslant * Boolean(right && up) + COST.crossed * edges + COST.close * isClose + COST.away * away;
       if (cost >= least) return;
       const nearest = distanceTo(node, left, middle, long) + CLEARLY;
       if (isClose && seen.some((other) => other !== node && distanceTo(other, left, middle, long) < nearest)) return;
