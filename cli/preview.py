@@ -170,12 +170,13 @@ def draw_build(
         if record.key in pictures:
             plottable_records[number] = replace(record, picture=pictures[record.key])
     most_drawn = max(len(record.pos) for record in plottable_records)
+    sizes = range_of_sizes(dataset.nodes, most_drawn, plottable_records[0].noun)
     plot_records(
         plottable_records if len(dataset) > 1 else [replace(plottable_records[0], key="")],
         path,
         title=card.caption_title,
         footer="" if card.sources else card.credit,
-        summary=f"{card.about}{range_of_sizes(dataset.nodes, most_drawn)}",
+        summary=f"{card.about}{sizes}",
         class_names=dataset.card.class_names,
         up=up_axis_name(card.dataset),
         labels=label_distribution(dataset),

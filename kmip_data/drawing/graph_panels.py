@@ -15,8 +15,10 @@ from kmip_data.drawing.plottable_record import PlottableRecord
 from kmip_data.drawing.plotted_layers import node_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
+    TEXT_CONTRAST,
     Axes,
     current_style,
+    readable_color,
 )
 from kmip_data.text import shorten_middle
 
@@ -32,11 +34,10 @@ MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
 LEAST_WIDTH = 0.6  #: of edges that are as wide as their numbers, relative to others
 MAX_ARROWS = 300  #: more directed edges are lines
-MIDDLE_GROUND = "#707070"  #: behind points in their own colours, which may be white or black
-MAX_FADE = 0.4  #: of the farthest points into the ground
+MAX_FADE = 0.6  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
 LIGHT = 0.75  #: mean of the channels of a light colour
-EDGE_ON_PICTURE = (0.35, 0.45)  #: points of width, and opacity
+EDGE_ON_PICTURE = (0.35, 0.3)  #: points of width, and opacity
 VICINITY = 0.1  #: of the width of a graph, in which the members of a class are counted
 MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
 CELL_PIXELS = 300  #: width and height of a picture of cells
@@ -144,7 +145,6 @@ def draw_graph(
     record, places = sheet[number]
     style = current_style()
     is_own = layer is record.own_colors
-    is_cloud = record.pos.shape[1] == 3
     set_limits(axes, places[:, :2], size)
     colors = node_colors(layer, len(places))
     areas = np.full(len(places), min(_node_area(*other, size) for other in sheet))
@@ -154,18 +154,15 @@ def draw_graph(
     outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
     if record.is_picture:
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
-    if is_own and record.is_picture:
-        areas /= 4
-        outlines = np.where(colors[:, :3].mean(axis=1) < LIGHT, *RIMS)
-    ground = style.background_color
-    if is_own and not record.is_picture:
-        ground = MIDDLE_GROUND
+        if is_own:
+            areas /= 4
+            outlines = np.where(colors[:, :3].mean(axis=1) < LIGHT, *RIMS)
+    if record.pos.shape[1] == 3:  # far points are paler and smaller
         outlines[:] = "none"
-        axes.axhspan(*axes.get_ylim(), color=ground, linewidth=0)
-    if is_cloud:
-        depth = places[:, 2].max(initial=0) - places[:, 2:]
+        depth = places[:, 2].max(initial=0) - places[:, 2]
         fade = MAX_FADE * depth / max(depth.max(initial=0), 1e-6)
-        colors[:, :3] += fade * (to_rgb(ground) - colors[:, :3])
+        areas *= (1 - fade) ** 2
+        colors[:, :3] += fade[:, None] * (to_rgb(style.background_color) - colors[:, :3])
 
     order = np.argsort(places[:, 2], kind="stable")
     pos = places[order, :2]
@@ -242,7 +239,7 @@ def _add_edges(
         edges = np.hstack([edges, edges[::-1]])
         edge_color = current_style().line_color
     count = edges.shape[1]
-    strength = np.clip(45 / np.sqrt(max(1, count)), 0.3, 0.9)
+    strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
     widths = np.full(count, min(strength, np.median(radius) / 2))
     if record.edge_widths is not None:
         _, values = record.edge_widths
@@ -253,7 +250,7 @@ def _add_edges(
     if isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]
         shades[is_within, :3] = colors[edges[0, is_within], :3]
-        shades[:, 3] *= 0.7
+        shades[is_within, 3] *= 0.7
 
     if not has_arrows(record):
         segments = pos[edges.T]
@@ -381,6 +378,7 @@ def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
         axes.text(
             *members[near.argmax()],
             layer.labels[code],
+            color=readable_color(layer.colors[code], TEXT_CONTRAST),
             fontweight="bold",
             path_effects=[withStroke(linewidth=3, foreground=current_style().background_color)],
             ha="center",

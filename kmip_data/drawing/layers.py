@@ -184,15 +184,12 @@ def rgb_layer(columns: Mapping[str, Array]) -> Layer | None:
     distinct, codes = np.unique(shades, axis=0, return_inverse=True)
     brightness = (distinct * 255 // max_shade).tolist()
     colors = [f"#{bytes(color).hex()}" for color in brightness]
-    note = "the nodes' own colours, in 16 shades per channel"
-    if not np.ptp(rgb, axis=1).any():
-        note = "the nodes' own greys, in 16 shades"
     return Categories(
         "colour",
         codes.reshape(-1).astype(np.uint16),
         tuple(colors),
         lambda: colors,
-        note,
+        "the nodes' own colours, in 16 shades per channel",
     )
 
 

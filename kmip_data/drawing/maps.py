@@ -36,6 +36,7 @@ from kmip_data.text import count_with_noun, format_length, format_parameters, ro
 
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
+DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
 MIN_DOT, MAX_DOT = 0.7, 3.0  #: points across an intersection
 
 
@@ -165,9 +166,12 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     facts = [
         count_with_noun(len(city.position), "intersection"),
         count_with_noun(city.streets.shape[1], "street"),
-        "each half of a street has the colour of its end",
-        "bends are not drawn",
+        "each half of a street has the colour of its end; bends are not drawn",
     ]
+    is_bent = np.tile(streets_longer_than_drawn(city), 2)
+    if is_bent.any():
+        facts.append(f"dashed streets are over {MAX_DETOUR} times as long as their line")
+    # Halves begin at the middle of their street, so that the dashes of both are one pattern.
     middles = city.position[city.streets].mean(axis=0)
     places = np.vstack([city.position, middles])
     ends = city.streets.ravel()
@@ -183,10 +187,12 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         # Dots and lines are small where streets are short, so that these remain visible.
         dots = np.clip(0.6 * points_per_metre * shortest, MIN_DOT, widest)
         tenths = np.ceil(2 * points_per_metre * lengths / widest).clip(1, 4)
-        for code, tenth in product(range(len(layer.labels)), np.unique(tenths)):
-            is_shown = (layer.codes[ends] == code) & (tenths == tenth)
+        codes = layer.codes[ends]
+        for code, tenth, is_dashed in product(np.unique(codes), np.unique(tenths), (False, True)):
+            is_shown = (codes == code) & (tenths == tenth) & (is_bent == is_dashed)
             axes.plot(
                 *edge_line_with_gaps(places, halves[:, is_shown]),
+                linestyle=DASHES if is_dashed else "-",
                 color=layer.colors[code],
                 linewidth=0.1 * tenth * widest,
                 zorder=1,
@@ -230,7 +236,7 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
 def _legend(city: CityMap, layer: Categories) -> Legend:
     """Return the cut points of ordered classes, or else the counts."""
     if not layer.is_ordered:
-        return class_legend("intersections", layer)
+        return class_legend("intersections", [layer], 0)
     least, most = min(layer.counts), max(layer.counts)
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
     heading = f"{len(starts)} classes of {least:,} to {most:,} intersections; limits in {city.unit}"

@@ -13,7 +13,7 @@ from kmip_data.drawing.style import CPK_COLORS, current_style, element_colors
 from kmip_data.graphs.molecule_fields import Atom
 
 BOND_LENGTH = 100  #: pixels of a bond by default
-LETTER_HEIGHTS = (37, 50)  #: pixels of a letter, less if bonds are short
+LETTER_HEIGHTS = (45, 55)  #: pixels of a letter, less if bonds are short
 PIXELS_PER_INCH = 300
 
 
@@ -59,7 +59,7 @@ def draw_molecule(
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
     letter = np.clip(bond_length // 4, *LETTER_HEIGHTS)
-    options.fixedFontSize = int(min(letter, bond_length * 3 // 7))
+    options.fixedFontSize = int(min(letter, bond_length * 4 // 7))
     options.bondLineWidth = max(4, bond_length // 35)
     options.scalingFactor = bond_length / 1.5  # pixels of an ångström in RDKit's drawings
     options.padding = 0.01

@@ -149,9 +149,8 @@ def graph_of_record(
         header["ids"] = node_id_texts(data.node_id.numpy())
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
-    header["node_noun"] = "node"
+    header["node_noun"] = record.noun
     if record.bonds is not None:
-        header["node_noun"] = "atom"
         header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _pack_picture(picture, scale, middle, packer)

@@ -61,7 +61,7 @@ LINE_HEIGHT = 1.4
 BASELINE = 0.75  #: distance from the top of a line
 HEADING_LINES = 1.7
 TITLE_LINES = 1.2
-KEY_LETTERS = 22  #: of a key next to counts, at most
+KEY_LETTERS = 14  #: of a key next to counts, at most
 #: Letters in an inch relative to the body.
 HEADING_LETTERS = 0.78
 BOLD_LETTERS = 0.88
@@ -162,15 +162,17 @@ def _legends_of(
     records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
 ) -> list[list[Legend]]:
     """Return the legends of each record: of the colours of its nodes, and of its targets."""
+    sheet: Any = [column[-1] for column in layers]
     legends = []
-    for record, (*_, layer) in zip(records, layers, strict=True):
+    for number, record in enumerate(records):
+        layer = sheet[number]
         column: list[Legend] = []
         if isinstance(layer, Scale):
-            column.append(value_legend(layer))
+            column.append(value_legend(layer, sheet))
         elif record.y is not None and record.y.size:
-            column.append(class_legend(record.label_name or "classes", layer))
+            column.append(class_legend(record.label_name or "classes", sheet, number))
         elif layer is not record.own_colors and len(np.unique(layer.codes)) > 1:
-            column.append(class_legend("nodes by their edges", layer))
+            column.append(class_legend("nodes", sheet, number))
         if labels is not None and labels.values is not None:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
@@ -185,8 +187,7 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
 
     Without a label, or with several targets, which have a legend, the name is the headline.
     """
-    noun = "node" if record.bonds is None else "atom"
-    counts = f"{count_with_noun(len(record.pos), noun)}, {record.edge_text}"
+    counts = f"{count_with_noun(len(record.pos), record.noun)}, {record.edge_text}"
     if record.metres:
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"

@@ -114,6 +114,11 @@ class PlottableRecord:
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
     @property
+    def noun(self) -> str:
+        """Name of a node."""
+        return "node" if self.bonds is None else "atom"
+
+    @property
     def edge_text(self) -> str:
         """Number of edges or bonds; an undirected one counts once, although it is stored twice."""
         sources, targets = self.edge_index

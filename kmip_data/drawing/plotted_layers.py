@@ -26,6 +26,7 @@ NOTE_LETTERS = 1.26  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
 BAR_LETTERS = 15  #: width of a bar and its number in letters
+NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
@@ -81,14 +82,15 @@ class Legend:
 
     heading: str
     draw: Callable[[Axes], None]  #: fills the panel
-    names: Sequence[str] = ()  #: of bars; none for a panel with numbers below
+    names: Sequence[str] = ()  #: of bars in all graphs; none for a panel with numbers below
+    bars: int = 0  #: of this graph
     fixed_lines: float = HISTOGRAM_LINES  #: height of a panel with numbers below
 
     def lines(self, width: float) -> float:
         """Height of a panel of ``width`` inches in lines of text."""
         if not self.names:
             return self.fixed_lines
-        return BAR_LINES * -(-len(self.names) // _bar_columns(self.names, width))
+        return BAR_LINES * -(-self.bars // _bar_columns(self.names, width))
 
     def height(self, width: float) -> float:
         """Lines of text with the heading, numbers below the panel, and a gap."""
@@ -102,12 +104,24 @@ def _bar_columns(names: Sequence[str], width: float) -> int:
     return columns if columns >= len(names) else min(columns, 2)
 
 
-def class_legend(heading: str, layer: Categories) -> Legend:
-    """Return bars of the nodes of each class that has any."""
-    counts = np.array(layer.counts)
-    shown = np.flatnonzero(counts)
-    names = np.array(layer.labels)[shown]
-    return _bar_legend(heading, names, counts[shown], np.array(layer.colors)[shown])
+def class_legend(heading: str, sheet: Sequence[Categories], number: int) -> Legend:
+    """Return bars of the nodes of each class that has any in the ``number``-th layer of a ``sheet``.
+
+    Bars have one order and one scale in the sheet.
+    """
+    labels = max((other.labels for other in sheet), key=len)  # the others lack "no class"
+    counts = np.array([np.bincount(other.codes, minlength=len(labels)) for other in sheet])
+    totals = counts.sum(axis=0)
+    order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
+    shown = order[counts[number, order] > 0]
+    return _bar_legend(
+        heading,
+        np.array(labels)[shown],
+        counts[number, shown] / counts.max(),
+        np.array(sheet[number].colors)[shown],
+        [f"{count:,}" for count in counts[number, shown]],
+        [labels[code] for code in order],
+    )
 
 
 def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
@@ -127,73 +141,79 @@ def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
 
 
 def _bar_legend(
-    heading: str, names: Array, counts: Array, colors: Array, numbers: Sequence[str] = ()
+    heading: str,
+    names: Array,
+    lengths: Array,
+    colors: Array,
+    numbers: Sequence[str],
+    sheet_names: Sequence[str],
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar, and a number.
+    """Return a row for each of ``names`` (C,): the name, a bar of a length up to 1, and a number.
 
-    Without ``numbers``, these are the counts, from the most.
+    Bars begin to the right of all ``sheet_names``, so that all graphs have one scale.
     """
-    longest = counts.max(initial=1)
-    if not numbers:
-        order = np.argsort(-counts, kind="stable")
-        names = names[order]
-        counts = counts[order]
-        colors = colors[order]
-        numbers = [f"{count:,}" for count in counts]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
-    shown = [shorten_middle(str(name)) for name in names[:count]]
 
     def draw(axes: Axes) -> None:
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
-        room = _bar_columns(shown, width)
+        room = _bar_columns(sheet_names, width)
         rows = -(-count // room)
-        columns = max(-(-count // rows), room / 2)  # bars of at most twice the width that they need
+        # Bars have at most twice the width that they need.
+        columns = max(min(room, len(sheet_names)), room / 2)
         left, row = np.divmod(np.arange(count), rows)  # as parts of a column's width
         axes.set_axis_off()
         axes.set(xlim=(0, columns), ylim=(rows - 0.5, -0.5))
         style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
-        letters = int(0.65 * width / columns * NOTE_LETTERS * current_style().letters_per_inch)
-        texts = [
-            axes.text(left[number], row[number], shorten_middle(shown[number], letters), **style)
-            for number in range(count)
-        ]
-        unit = columns / axes.get_window_extent().width
-        start = left + unit * max(text.get_window_extent().width for text in texts) + 0.03
-        ends = [axes.text(0, row[number], numbers[number], **style) for number in range(count)]
-        end = 0.82 - unit * max(text.get_window_extent().width for text in ends)
-        lengths = (end - start[0]) * counts[:count] / longest
-        axes.barh(row, lengths, height=0.7, left=start, color=colors[:count])
-        for number, place in enumerate(start + lengths + 0.02):
-            ends[number].set_x(place)
+        letters = int(NAME_END * width / columns * NOTE_LETTERS * current_style().letters_per_inch)
+        start = 0.0
+        for name in sheet_names:
+            text = axes.text(0, 0, shorten_middle(name, letters), **style)
+            end = axes.transData.inverted().transform(text.get_window_extent().max)[0]
+            start = max(start, end + 0.03)
+            text.remove()
+        bars = (BAR_END - start) * lengths[:count]
+        axes.barh(row, bars, height=0.7, left=left + start, color=colors[:count])
+        for number in range(count):
+            axes.text(left[number], row[number], shorten_middle(names[number], letters), **style)
+        for number, end in enumerate(left + start + bars):
+            axes.text(end + 0.02, row[number], numbers[number], **style)
 
-    return Legend(heading, draw, shown)
+    return Legend(heading, draw, sheet_names, count)
 
 
-def value_legend(layer: Scale) -> Legend:
-    """Return a histogram of the nodes' values in their colours."""
-    return Legend(f"nodes by {layer.label}", partial(_draw_histogram, layer=layer))
+def value_legend(layer: Scale, sheet: Sequence[Scale]) -> Legend:
+    """Return a histogram of the nodes' values in their colours, as high as those of the ``sheet``."""
+    most = max(max(_histogram(other)[1]) for other in sheet)
+    return Legend(f"nodes by {layer.label}", partial(_draw_histogram, layer=layer, most=most))
 
 
 def _written(value: float) -> str:
     return f"{float(number_text(value)):,.10g}".replace("-", "−")
 
 
-def _draw_histogram(axes: Axes, layer: Scale) -> None:
-    """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond."""
+def _histogram(layer: Scale) -> tuple[Array, Array]:
+    """Return the limits and counts of the bars of a histogram; colours change evenly over bars."""
     limits = layer.limits
-    mappable = _scalar_mappable(limits)
     values = layer.values[np.isfinite(layer.values)].clip(limits.low, limits.high)
-    ends = np.asarray(mappable.norm.inverse(np.linspace(0, 1, VALUE_BINS + 1)))
-    counts = np.histogram(values, ends)[0]
-    most = max(1, int(counts.max()))
-    bars = axes.bar(
-        range(VALUE_BINS), counts, 0.94, color=mappable.to_rgba((ends[1:] + ends[:-1]) / 2)
-    )
-    texts = [f"{count:,}" * (count == most) for count in counts.tolist()]
+    norm = _scalar_mappable(limits).norm
+    ends = np.asarray(norm.inverse(np.linspace(0, 1, VALUE_BINS + 1)))
+    return ends, np.histogram(values, ends)[0]
+
+
+def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
+    """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond.
+
+    A bar of ``most`` nodes fills the panel.
+    """
+    limits = layer.limits
+    ends, counts = _histogram(layer)
+    colors = _scalar_mappable(limits).to_rgba((ends[1:] + ends[:-1]) / 2)
+    bars = axes.bar(range(VALUE_BINS), counts, 0.94, color=colors)
+    texts = [f"{count:,}" * int(count == max(counts)) for count in counts]
     axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
-    axes.set(yticks=[], ylim=(0, 1.35 * most), xlim=(-0.5, VALUE_BINS - 0.5))
+    axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(-0.5, VALUE_BINS - 0.5))
     axes.spines[:].set_visible(False)
     names = [_written(end) for end in ends[1:-1]]
     if limits.least < limits.low:
@@ -222,8 +242,11 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ shown below)"
     marked = [f"▸ {name}" for name in labels.names]
     names = np.where(is_shown, marked, labels.names)
+    order = np.argsort(-labels.counts)
+    counts = labels.counts[order]
     colors = np.full(len(names), current_style().palette[0])
-    return [_bar_legend(heading, names, labels.counts, colors)]
+    numbers = [f"{count:,}" for count in counts]
+    return [_bar_legend(heading, names[order], counts / counts[0], colors, numbers, list(names))]
 
 
 def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:
@@ -233,4 +256,5 @@ def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legen
     numbers = [number_text(target) for target in targets.tolist()]
     colors = np.full(len(names), current_style().palette[0])
     ranks = (values < targets).mean(axis=0)
-    return _bar_legend("bars: share of graphs with a smaller value", names, ranks, colors, numbers)
+    heading = "bars: share of graphs with a smaller value"
+    return _bar_legend(heading, names, ranks, colors, numbers, list(names))

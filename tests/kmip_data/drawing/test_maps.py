@@ -19,6 +19,7 @@ from kmip_data.drawing import pictures
 from kmip_data.drawing.layers import Categories, Scale
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
+    DASHES,
     MIN_DOT,
     city_layers,
     draw_map,
@@ -188,6 +189,23 @@ def test_dots_and_lines_are_small_where_streets_are_short(city, page_of):
     assert sizes.max() > 2 * np.median(sizes[city.streets[:, points < 2]])
     widths = {line.get_linewidth() for line in panel.lines}
     assert len(widths) == 4
+
+
+def test_the_dashes_of_a_bent_street_go_on_in_its_middle(city, page_of):
+    bent = streets_longer_than_drawn(city)
+    middles = {
+        tuple(middle) for middle in city.position[city.streets[:, bent]].mean(axis=0).round(6)
+    }
+    page = page_of(city)
+    dashed = [line for line in page.child_axes[-1].lines if line.is_dashed()]
+    firsts = np.vstack([line.get_xydata()[::3] for line in dashed])
+    assert len(firsts) == 2 * bent.sum(), "both halves begin there, with half a gap"
+    assert {tuple(first) for first in firsts.round(6)} == middles
+    offset, (on, off) = DASHES
+    assert offset == on + off / 2
+    assert any(
+        "dashed streets are over 1.25 times as long" in text.get_text() for text in page.texts
+    )
 
 
 def test_odd_cities_are_drawn(city, tmp_path):

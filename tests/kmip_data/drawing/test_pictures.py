@@ -39,7 +39,7 @@ from kmip_data.drawing.plottable_record import (
     read_plottable_record,
 )
 from kmip_data.drawing.plotted_layers import shorten_middle
-from kmip_data.drawing.style import current_style, using_style
+from kmip_data.drawing.style import current_style, readable_color, using_style
 from kmip_data.errors import UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
@@ -149,11 +149,13 @@ def test_coloured_points_are_drawn_once_by_class_or_in_their_colours(monkeypatch
     assert len(by_class.collections) == 1, "edges would hide the points"
     assert page.texts[1].get_text() == "Edges are not drawn."
     (own,) = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red, y=None)]).child_axes
-    reds, greens, *_ = own.collections[0].get_facecolors().T
-    far, *_, near = np.column_stack([reds, greens])
-    assert near.tolist() == [1, 0], "drawn last, over others"
-    assert (reds[:-1] < 1).all()
-    assert (greens <= far[1]).all(), "the farthest fades most into the ground"
+    _, greens, *_ = own.collections[0].get_facecolors().T
+    assert greens[-1] == 0, "the nearest is drawn last, over others, in full red"
+    assert (np.diff(greens) <= 0).all(), "far ones fade into the ground"
+    sizes = own.collections[0].get_sizes()
+    assert (np.diff(sizes) >= 0).all(), "from far and small to near and large"
+    rims = own.collections[0].get_edgecolors()
+    assert not rims[:, 3].any(), "rims would hide what is far"
 
 
 def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_path):
@@ -392,6 +394,28 @@ def test_nodes_without_a_class_are_grey(monkeypatch, tmp_path):
     assert classes.patches[0].get_facecolor() == to_rgba(current_style().missing)
 
 
+def test_legends_of_a_sheet_have_one_scale_and_one_order(monkeypatch, tmp_path):
+    """Equal numbers have equal bars in all graphs; classes missing in a graph are left out."""
+    many = replace(random_record(12, 2), y=np.repeat([0, 1, 2], [3, 8, 1]))
+    few = replace(random_record(6, 2), y=np.repeat([0, 1], [4, 2]))
+    page = page_of(monkeypatch, tmp_path, [many, few], class_names=["a", "b", "a long name"])
+    legends = [panel for panel in page.child_axes if not panel.collections]
+    texts = [texts_of(legend) for legend in legends]
+    assert texts == [["b", "a", "a long name", "8", "3", "1"], ["b", "a", "2", "4"]]
+    (unit,) = {
+        round(bar.get_width() / int(number), 6)
+        for legend, names in zip(legends, texts, strict=True)
+        for bar, number in zip(legend.patches, names[len(names) // 2 :], strict=True)
+    }
+    assert unit > 0
+    targets = [
+        replace(random_record(9, 2, classes=0), values=np.arange(9.0) % step) for step in (2, 9)
+    ]
+    page = page_of(monkeypatch, tmp_path, targets)
+    high, low = (panel for panel in page.child_axes if len(panel.patches) == 14)
+    assert high.get_ylim() == low.get_ylim()
+
+
 def test_few_directed_edges_are_arrows_and_directions_have_a_legend_if_they_differ(
     monkeypatch, tmp_path
 ):
@@ -482,6 +506,8 @@ def test_names_of_classes_stand_where_most_of_their_nodes_are(monkeypatch, tmp_p
     page = page_of(monkeypatch, tmp_path, [record], class_names=["a", "b", "c"])
     texts = page.child_axes[-1].texts
     assert [text.get_text() for text in texts] == ["a", "b", "c"]
+    for text, color in zip(texts, current_style().palette, strict=False):
+        assert text.get_color() == readable_color(color, 4.5), "of the class, and readable"
     for code, text in enumerate(texts):
         members = record.pos[record.y == code]
         away = np.linalg.norm(members[:, None] - members, axis=2)
