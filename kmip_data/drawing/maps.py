@@ -236,7 +236,7 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
 def _legend(city: CityMap, layer: Categories) -> Legend:
     """Return the cut points of ordered classes, or else the counts."""
     if not layer.is_ordered:
-        return class_legend("intersections", [layer], 0)
+        return class_legend("intersections", layer, [layer])
     least, most = min(layer.counts), max(layer.counts)
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
     heading = f"{len(starts)} classes of {least:,} to {most:,} intersections; limits in {city.unit}"

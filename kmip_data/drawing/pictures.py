@@ -162,17 +162,16 @@ def _legends_of(
     records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
 ) -> list[list[Legend]]:
     """Return the legends of each record: of the colours of its nodes, and of its targets."""
-    sheet: Any = [column[-1] for column in layers]
+    sheet = [column[-1] for column in layers]
     legends = []
-    for number, record in enumerate(records):
-        layer = sheet[number]
+    for record, layer in zip(records, sheet, strict=True):
         column: list[Legend] = []
         if isinstance(layer, Scale):
             column.append(value_legend(layer, sheet))
         elif record.y is not None and record.y.size:
-            column.append(class_legend(record.label_name or "classes", sheet, number))
+            column.append(class_legend(record.label_name or "classes", layer, sheet))
         elif layer is not record.own_colors and len(np.unique(layer.codes)) > 1:
-            column.append(class_legend("nodes", sheet, number))
+            column.append(class_legend("nodes", layer, sheet))
         if labels is not None and labels.values is not None:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)

@@ -104,22 +104,21 @@ def _bar_columns(names: Sequence[str], width: float) -> int:
     return columns if columns >= len(names) else min(columns, 2)
 
 
-def class_legend(heading: str, sheet: Sequence[Categories], number: int) -> Legend:
-    """Return bars of the nodes of each class that has any in the ``number``-th layer of a ``sheet``.
-
-    Bars have one order and one scale in the sheet.
-    """
-    labels = max((other.labels for other in sheet), key=len)  # the others lack "no class"
-    counts = np.array([np.bincount(other.codes, minlength=len(labels)) for other in sheet])
+def class_legend(heading: str, layer: Categories, sheet: Sequence[Layer]) -> Legend:
+    """Return bars of the nodes of each class that has any, with one order and scale in a ``sheet``."""
+    alike: Any = [other for other in sheet if other.name == layer.name]
+    labels = max((other.labels for other in alike), key=len)  # the others lack "no class"
+    counts = np.array([np.bincount(other.codes, minlength=len(labels)) for other in alike])
+    own = np.bincount(layer.codes, minlength=len(labels))
     totals = counts.sum(axis=0)
     order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
-    shown = order[counts[number, order] > 0]
+    shown = order[own[order] > 0]
     return _bar_legend(
         heading,
         np.array(labels)[shown],
-        counts[number, shown] / counts.max(),
-        np.array(sheet[number].colors)[shown],
-        [f"{count:,}" for count in counts[number, shown]],
+        own[shown] / counts.max(),
+        np.array(layer.colors)[shown],
+        [f"{count:,}" for count in own[shown]],
         [labels[code] for code in order],
     )
 
@@ -183,9 +182,9 @@ def _bar_legend(
     return Legend(heading, draw, sheet_names, count)
 
 
-def value_legend(layer: Scale, sheet: Sequence[Scale]) -> Legend:
+def value_legend(layer: Scale, sheet: Sequence[Layer]) -> Legend:
     """Return a histogram of the nodes' values in their colours, as high as those of the ``sheet``."""
-    most = max(max(_histogram(other)[1]) for other in sheet)
+    most = max(max(_histogram(other)[1]) for other in sheet if isinstance(other, Scale))
     return Legend(f"nodes by {layer.label}", partial(_draw_histogram, layer=layer, most=most))
 
 
@@ -227,7 +226,7 @@ def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
     """Write the last of ``names`` and as many others as there is room for below a panel."""
     letters = axes.get_window_extent().width / axes.figure.dpi / np.ptp(axes.get_xlim())
     letters *= current_style().letters_per_inch * NOTE_LETTERS
-    step = -int(-(max(map(len, names)) + 2) // letters)
+    step = -int(-(max(map(len, names)) + 4) // letters)
     axes.set_xticks(ticks[::-step], names[::-step])
 
 
