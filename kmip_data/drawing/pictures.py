@@ -339,7 +339,10 @@ def draw_cells(
 def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int, float]:
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
     columns = len(sizes)
-    if columns * views > MAX_PANELS:  # one row is one glance
+    width, height = sizes.mean(axis=0)
+    if width > 2 * height:  # wide ones are larger above each other
+        columns = 1
+    elif columns * views > MAX_PANELS:  # one row is one glance
         columns = math.ceil(math.sqrt(columns))
     rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
     width = views * max(row[:, 0].sum() for row in rows)
