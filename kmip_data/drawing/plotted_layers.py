@@ -226,7 +226,7 @@ def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
     """Write the last of ``names`` and as many others as there is room for below a panel."""
     letters = axes.get_window_extent().width / axes.figure.dpi / np.ptp(axes.get_xlim())
     letters *= current_style().letters_per_inch * NOTE_LETTERS
-    step = -int(-(1.5 * max(map(len, names)) + 2) // letters)
+    step = -int(-(max(map(len, names)) + 3) // letters)
     axes.set_xticks(ticks[::-step], names[::-step])
 
 

@@ -211,7 +211,7 @@ def test_a_picture_of_a_digit_is_square_and_has_arrows_at_a_held_node_alone(tmp_
     triangles, strip = 4, 5  # of WebGL: edges, and the picture
     assert shown["kinds"].count(triangles) == shown["kinds"].count(strip), "edges, but no arrows"
     assert shown["arrows"] > 0
-    assert "greys" in shown["note"]
+    assert "16 shades" in shown["note"]
     assert "faint until a node is held" in shown["hints"]
     assert [shown["ends"][0], shown["ends"][-1]] == ["0, black", "1, white"]
 
