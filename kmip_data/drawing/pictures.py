@@ -340,7 +340,7 @@ def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
     columns = len(sizes)
     width, height = sizes.mean(axis=0)
-    if width > 2 * height:  # wide ones are larger above each other
+    if width > 3 * height:  # wide ones are larger above each other
         columns = 1
     elif columns * views > MAX_PANELS:  # one row is one glance
         columns = math.ceil(math.sqrt(columns))
