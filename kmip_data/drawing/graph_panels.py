@@ -128,8 +128,9 @@ def draw_field(
                 fontsize=NOTE_FONT_SIZE,
             )
     elif record.marks:
-        sides = (MARKED_ROWS, MARKED_ROWS)
-        axes.add_patch(Rectangle(pos[is_marked].min(axis=0) - 0.5, *sides, fill=False))
+        corner = pos[is_marked].min(axis=0) - 0.5
+        sides = np.ptp(pos[is_marked], axis=0) + 1
+        axes.add_patch(Rectangle(corner, *sides, fill=False))
 
 
 def draw_graph(
@@ -156,9 +157,10 @@ def draw_graph(
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
         if is_own:
             areas /= 4
-            outlines = np.where(colors[:, :3].mean(axis=1) < LIGHT, *RIMS)
+    if is_own:  # colours may be those of the ground
+        outlines = np.where(colors[:, :3].mean(axis=1) < LIGHT, *RIMS)
     if record.pos.shape[1] == 3:  # far points are paler and smaller
-        outlines[:] = "none"
+        outlines[outlines != RIMS[1]] = "none"
         depth = places[:, 2].max(initial=0) - places[:, 2]
         fade = MAX_FADE * depth / max(depth.max(initial=0), 1e-6)
         areas *= (1 - fade) ** 2
@@ -167,8 +169,8 @@ def draw_graph(
     order = np.argsort(places[:, 2], kind="stable")
     pos = places[order, :2]
     _add_names(axes, record, order, pos, np.sqrt(areas[order]) / 2)
-    is_named = record.position_source.startswith(SPRINGS) and not record.ids
-    if is_named and isinstance(layer, Categories) and record.y is not None:
+    has_communities = record.position_source.startswith(SPRINGS) and record.y is not None
+    if has_communities and isinstance(layer, Categories) and not record.ids:
         _add_class_names(axes, layer, places[:, :2])
     if record.edge_index.size and has_edges(record):
         _add_edges(axes, record, layer, colors, outlines, places[:, :2], np.sqrt(areas) / 2)
@@ -256,11 +258,12 @@ def _add_edges(
         segments = pos[edges.T]
         if is_lattice:
             segments = stubs_beyond_borders(segments)
-        if layer is record.own_colors:
+        if layer is record.own_colors and record.is_picture:
             widths[:], opacity = EDGE_ON_PICTURE
             shades = to_rgba_array(outlines[edges[0]], opacity)
-        lines = LineCollection([*segments], colors=shades, linewidths=widths, clip_on=False)
-        axes.add_collection(lines)
+        axes.add_collection(
+            LineCollection([*segments], colors=shades, linewidths=widths, clip_on=False)
+        )
         return
     has_reverse = ~record.has_no_reverse()[drawn]
     pixels = axes.transData.transform(pos)

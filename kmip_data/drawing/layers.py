@@ -184,12 +184,15 @@ def rgb_layer(columns: Mapping[str, Array]) -> Layer | None:
     distinct, codes = np.unique(shades, axis=0, return_inverse=True)
     brightness = (distinct * 255 // max_shade).tolist()
     colors = [f"#{bytes(color).hex()}" for color in brightness]
+    kind = (
+        "colours, in 16 shades per channel" if np.ptp(rgb, axis=1).any() else "greys, in 16 shades"
+    )
     return Categories(
         "colour",
         codes.reshape(-1).astype(np.uint16),
         tuple(colors),
         lambda: colors,
-        "the nodes' own colours, in 16 shades per channel",
+        f"the nodes' own {kind}",
     )
 
 

@@ -25,8 +25,7 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
 
     Nodes are laid out by the forces of ForceAtlas2 (Jacomy et al., 2014), which move hubs apart, and in
     the end by its LinLog mode (Noack, 2007), which moves communities apart. The start is fixed, so that
-    results are reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES`
-    nodes.
+    results are reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES` nodes.
     """
     if nodes > MAX_NODES:
         raise UsageError(

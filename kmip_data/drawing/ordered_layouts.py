@@ -87,10 +87,10 @@ def lattice_width(edge_index: I64, nodes: int) -> int:
 def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
     """Return the length of the longest path to each node, (N,), if that makes readable layers.
 
-    Graphs with cycles, which include undirected ones,
-    with fewer than :data:`MIN_LAYERS` or more than :data:`MAX_LAYERS` layers have None; so have graphs
-    with more than :data:`MAX_LAYER` nodes in a layer, and with edges that mostly
-    skip layers: an undirected list with the smaller number first is acyclic, too.
+    Graphs with cycles, which include undirected ones, with fewer than :data:`MIN_LAYERS` or more than
+    :data:`MAX_LAYERS` layers have None; so have graphs with more than :data:`MAX_LAYER` nodes in a
+    layer, and with edges that mostly skip layers: an undirected list with the smaller number first is
+    acyclic, too.
     """
     if nodes > MAX_LAYER * MAX_LAYERS:
         return None

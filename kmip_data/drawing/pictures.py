@@ -211,10 +211,11 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     if any((sources != targets).any() for sources, targets in ends):
         facts.append("grey edges join two classes")
     if records[0].is_picture:
-        nodes_and_regions = "each node lies in its region of the picture"
-        if records[0].picture is None:
-            nodes_and_regions = "each cell is the region nearest to a node, in the node's colour"
-        facts.append(nodes_and_regions)
+        facts.append(
+            "each node lies in its region of the picture"
+            if records[0].picture is not None
+            else "each cell is the region nearest to a node, in the node's colour"
+        )
     if any(map(has_arrows, with_edges)):
         facts.append("arrows go from source to target")
     for name, values in filter(None, (record.edge_widths for record in with_edges)):
@@ -339,8 +340,7 @@ def draw_cells(
 def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int, float]:
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
     columns = len(sizes)
-    width, height = sizes.mean(axis=0)
-    if width > 3 * height:  # wide ones are larger above each other
+    if sizes[:, 0].mean() > 3 * sizes[:, 1].mean():  # wide ones are larger above each other
         columns = 1
     elif columns * views > MAX_PANELS:  # one row is one glance
         columns = math.ceil(math.sqrt(columns))

@@ -58,13 +58,10 @@ def with_quiet_majority(layer: Categories) -> Categories:
     if 2 * layer.counts[largest] <= len(layer.codes):
         return layer
 
-    def colors() -> Sequence[str]:
-        style = current_style()
-        quiet = mix_colors(style.line_color, style.background_color, 0.5)
-        others = layer.color_function()
-        return [*others[:largest], quiet, *others[largest + 1 :]]
-
-    return replace(layer, color_function=colors)
+    style = current_style()
+    colors = list(layer.colors)
+    colors[largest] = mix_colors(style.line_color, style.background_color, 0.5)
+    return replace(layer, color_function=lambda: colors)
 
 
 def _scalar_mappable(limits: ColorLimits) -> Any:
@@ -108,17 +105,18 @@ def class_legend(heading: str, layer: Categories, sheet: Sequence[Layer]) -> Leg
     """Return bars of the nodes of each class that has any, with one order and scale in a ``sheet``."""
     alike: Any = [other for other in sheet if other.name == layer.name]
     labels = max((other.labels for other in alike), key=len)  # the others lack "no class"
-    counts = np.array([np.bincount(other.codes, minlength=len(labels)) for other in alike])
-    own = np.bincount(layer.codes, minlength=len(labels))
+    count = partial(np.bincount, minlength=len(labels))
+    counts = np.array([count(other.codes) for other in alike])
+    own = count(layer.codes)
     totals = counts.sum(axis=0)
     order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
     shown = order[own[order] > 0]
     return _bar_legend(
         heading,
         np.array(labels)[shown],
-        own[shown] / counts.max(),
+        own[shown],
+        counts.max(),
         np.array(layer.colors)[shown],
-        [f"{count:,}" for count in own[shown]],
         [labels[code] for code in order],
     )
 
@@ -142,15 +140,19 @@ def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
 def _bar_legend(
     heading: str,
     names: Array,
-    lengths: Array,
-    colors: Array,
-    numbers: Sequence[str],
+    values: Array,
+    most: float,
+    colors: Array | str,
     sheet_names: Sequence[str],
+    numbers: Sequence[str] = (),
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar of a length up to 1, and a number.
+    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the value.
 
-    Bars begin to the right of all ``sheet_names``, so that all graphs have one scale.
+    The bar of the value ``most`` is the longest; ``colors`` are those of the bars, or one of all. Bars
+    begin to the right of all ``sheet_names``, so that all graphs have one scale.
     """
+    colors = np.broadcast_to(colors, len(names))
+    numbers = numbers or [f"{value:,}" for value in values]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
@@ -172,7 +174,7 @@ def _bar_legend(
             end = axes.transData.inverted().transform(text.get_window_extent().max)[0]
             start = max(start, end + 0.03)
             text.remove()
-        bars = (BAR_END - start) * lengths[:count]
+        bars = (BAR_END - start) * values[:count] / most
         axes.barh(row, bars, height=0.7, left=left + start, color=colors[:count])
         for number in range(count):
             axes.text(left[number], row[number], shorten_middle(names[number], letters), **style)
@@ -243,9 +245,8 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     names = np.where(is_shown, marked, labels.names)
     order = np.argsort(-labels.counts)
     counts = labels.counts[order]
-    colors = np.full(len(names), current_style().palette[0])
-    numbers = [f"{count:,}" for count in counts]
-    return [_bar_legend(heading, names[order], counts / counts[0], colors, numbers, list(names))]
+    color = current_style().palette[0]
+    return [_bar_legend(heading, names[order], counts, counts[0], color, list(names))]
 
 
 def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:
@@ -253,7 +254,6 @@ def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legen
     targets = np.asarray(record.label_value).reshape(-1)
     names = np.array(labels.names or [record.label_name or "label"])
     numbers = [number_text(target) for target in targets.tolist()]
-    colors = np.full(len(names), current_style().palette[0])
     ranks = (values < targets).mean(axis=0)
     heading = "bars: share of graphs with a smaller value"
-    return _bar_legend(heading, names, ranks, colors, numbers, list(names))
+    return _bar_legend(heading, names, ranks, 1, current_style().palette[0], list(names), numbers)

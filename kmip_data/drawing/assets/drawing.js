@@ -68,7 +68,7 @@ const VERTEX = `#version 300 es
     return mix(faint, inside, share);
   }
   // In a formula an atom is a corner, before which only the inner line of a ring ends.
-  float radius(vec4 at, vec4 look) { if (formula) return 1.5 * band; return 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
+  float radius(vec4 at, vec4 look) { return formula ? 1.5 * band : 0.5 * diameter * look.z * mix(1.0, 1.0 - 0.45 * at.z, deep); }
   void line(int number, int corner) { // as little as can be: there are many
     uvec4 ends = texelFetch(pairs, cell(number), 0);
     ivec2 end = cell(int(corner == 0 ? nodeOf(ends.x) : other(ends))), second = cell(int(corner == 0 ? other(ends) : nodeOf(ends.x)));

@@ -3,7 +3,7 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 130; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
-const OVER_PICTURE = 0.16; // strength of edges: the picture comes first
+const OVER_PICTURE = 0.21; // strength of edges: the picture comes first
 const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; where it would have less, nodes are cells of a field
 const [READ_PITCH, GAP_FROM] = [32, 8]; // CSS pixels of a cell with a text, and of one with a line around it
 const OF_BOND = 0.55; // diameter of an atom
@@ -150,8 +150,7 @@ async function startPage() {
   if (isField) {
     view.metre = READ_PITCH / inLattice;
     view.lookAt(wholeCells([0, 0]), view.zoomed());
-  }
-  else view.fit();
+  } else view.fit();
   startSharing(shared, record);
   drawNow();
   $("message").hidden = true;

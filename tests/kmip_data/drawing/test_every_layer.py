@@ -45,7 +45,7 @@ for (const option of [...select.options]) {
   select.dispatchEvent(new Event("change"));
   shares[option.textContent] = painted();
 }
-if (header.picture) { // faint edges, with a contrast of 1.07 near their middle; nodes in cells of their colour
+if (header.picture) { // faint edges, with a contrast of 1.1 near their middle; nodes in cells of their colour
   document.getElementById("picture").checked = true;
   const hex = (bytes, i) => `#${[0, 1, 2].map((k) => bytes[i + k].toString(16).padStart(2, "0")).join("")}`;
   state.lines = false;
@@ -59,7 +59,7 @@ if (header.picture) { // faint edges, with a contrast of 1.07 near their middle;
     const isSeen = [-1, 0, 1].some((right) => [-1, 0, 1].some((below) => {
       const at = 4 * ((canvas.height - 1 - down - below) * canvas.width + across + right);
       const [low, high] = [without, lined].map((bytes) => luminance(hex(bytes, at))).sort((a, b) => a - b);
-      return (high + 0.05) / (low + 0.05) >= 1.07;
+      return (high + 0.05) / (low + 0.05) >= 1.1;
     }));
     lines += isSeen;
   }
@@ -211,7 +211,7 @@ def test_a_picture_of_a_digit_is_square_and_has_arrows_at_a_held_node_alone(tmp_
     triangles, strip = 4, 5  # of WebGL: edges, and the picture
     assert shown["kinds"].count(triangles) == shown["kinds"].count(strip), "edges, but no arrows"
     assert shown["arrows"] > 0
-    assert "16 shades" in shown["note"]
+    assert "greys" in shown["note"]
     assert "faint until a node is held" in shown["hints"]
     assert [shown["ends"][0], shown["ends"][-1]] == ["0, black", "1, white"]
 

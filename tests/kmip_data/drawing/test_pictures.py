@@ -156,6 +156,22 @@ def test_coloured_points_are_drawn_once_by_class_or_in_their_colours(monkeypatch
     assert (np.diff(sizes) >= 0).all(), "from far and small to near and large"
     rims = own.collections[0].get_edgecolors()
     assert not rims[:, 3].any(), "rims would hide what is far"
+    white = replace(red, color_function=lambda: ["#ffffff"])
+    (own,) = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=white, y=None)]).child_axes
+    rims = {to_hex(color) for color in own.collections[0].get_edgecolors()}
+    assert rims == {"#707070"}, "white points are seen on white"
+
+
+def test_edges_between_points_in_their_own_colours_are_seen(monkeypatch, tmp_path):
+    """Only over a picture do edges take the colour of the rims, which may be that of the ground."""
+    red = Categories("colour", np.zeros(40, np.uint8), ("red",), lambda: ["#ff0000"])
+    cloud = random_record(40, edges=30)
+    both_ways = np.hstack([cloud.edge_index, cloud.edge_index[::-1]])
+    cloud = replace(cloud, own_colors=red, y=None, edge_index=both_ways)
+    (panel,) = page_of(monkeypatch, tmp_path, [cloud]).child_axes
+    (lines,) = panel.findobj(LineCollection)
+    assert {to_hex(color) for color in lines.get_colors()} == {current_style().missing}
+    assert lines.get_colors()[:, 3].min() > 0.2
 
 
 def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_path):
