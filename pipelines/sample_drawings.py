@@ -110,7 +110,7 @@ class Superpixels:
 
 
 def draw_superpixels(rows: int, columns: int, hue: float, rng: Generator) -> Superpixels:
-    """Draw a disc in a colour on its complement; ``hue`` from 0 to 1 is its class."""
+    """Draw a disc in a colour on a dull complement; ``hue`` from 0 to 1 is its class."""
     cell = np.column_stack(np.divmod(np.arange(rows * columns), columns))
     shift = rng.uniform(-0.2, 0.2, cell.shape)
     pos = (cell + 0.5 + shift) / (rows, columns)
@@ -118,9 +118,11 @@ def draw_superpixels(rows: int, columns: int, hue: float, rng: Generator) -> Sup
     centre = rng.uniform(0.3, 0.7, 2)
     inside = np.linalg.norm(pos - centre, axis=1) < rng.uniform(0.2, 0.4)
     phases = np.array([0.0, 2.1, 4.2])  # phases of red, green, blue
-    front = 0.5 + 0.35 * np.cos(2 * np.pi * hue + phases)
-    noise = rng.normal(0, 0.05, (len(pos), 3))
-    colour = np.clip(np.where(inside[:, None], front, 1 - front) + noise, 0, 1)
+    hues = np.cos(2 * np.pi * hue + phases)
+    front = 0.52 + 0.3 * hues
+    back = 0.42 - 0.12 * hues
+    noise = rng.normal(0, 0.03, (len(pos), 3))
+    colour = np.clip(np.where(inside[:, None], front, back) + noise, 0, 1)
     return Superpixels(rows, columns, pos, inside.astype(np.int64), colour)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations, product
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +29,8 @@ COVERED = 0.1  #: fraction of a panel that its nodes cover
 COVERED_BY_LATTICE = 0.3
 COVERED_BY_CLOUD = 1.8  #: points of a surface overlap
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
-GROWTH = (0.64, 9.0)  #: least and largest area relative to that of most nodes
+#: Least and largest area of nodes with few and many edges relative to that of most nodes, by layout.
+GROWTH = {SPRINGS: (0.64, 9.0), LAYERS: (0.64, 2.25)}
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
@@ -37,8 +39,9 @@ MAX_ARROWS = 300  #: more directed edges are lines
 MAX_FADE = 0.6  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
 LIGHT = 0.75  #: mean of the channels of a light colour
-EDGE_ON_PICTURE = (0.35, 0.3)  #: points of width, and opacity
+EDGE_ON_PICTURE = (0.5, 0.45)  #: points of width, and opacity
 VICINITY = 0.1  #: of the width of a graph, in which the members of a class are counted
+UNKNOWN = 0.35  #: opacity of a question mark
 MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
@@ -125,12 +128,13 @@ def draw_field(
                 record.marks[1][node],
                 ha="center",
                 va="center_baseline",
+                alpha=UNKNOWN if record.marks[1][node] == "?" else 1,
                 fontsize=NOTE_FONT_SIZE,
             )
-    elif record.marks:
+    if record.marks:
         corner = pos[is_marked].min(axis=0) - 0.5
         sides = np.ptp(pos[is_marked], axis=0) + 1
-        axes.add_patch(Rectangle(corner, *sides, fill=False))
+        axes.add_patch(Rectangle(corner, *sides, fill=False, clip_on=False))
 
 
 def draw_graph(
@@ -147,11 +151,13 @@ def draw_graph(
     style = current_style()
     is_own = layer is record.own_colors
     set_limits(axes, places[:, :2], size)
+    if record.metres:
+        _draw_box(axes, record.pos, places, size)
     colors = node_colors(layer, len(places))
     areas = np.full(len(places), min(_node_area(*other, size) for other in sheet))
-    if record.position_source.startswith(SPRINGS):  # hubs are larger
+    if record.position_source in GROWTH:  # hubs are larger
         degrees = np.sum(record.degrees(), axis=0)
-        areas *= (degrees / max(1, degrees.mean())).clip(*GROWTH)
+        areas *= (degrees / max(1, degrees.mean())).clip(*GROWTH[record.position_source])
     outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
     if record.is_picture:
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
@@ -188,6 +194,18 @@ def draw_graph(
             clip_on=False,
             zorder=3,
         )
+
+
+def _draw_box(axes: Axes, pos: F64, places: F64, size: F64) -> None:
+    """Draw the box around positions (N, 3) in metres, which have ``places`` (N, 3) in the view."""
+    corners = np.array(list(product(*np.stack([pos.min(axis=0), pos.max(axis=0)], axis=1))))
+    view = np.linalg.lstsq(np.insert(pos, 3, 1, axis=1), places)[0]  # turns and moves positions
+    corners = np.insert(corners, 3, 1, axis=1) @ view
+    set_limits(axes, corners[:, :2], size)
+    for first, second in combinations(range(len(corners)), 2):
+        if (first ^ second).bit_count() == 1:  # they differ in one coordinate
+            ends = corners[[first, second], :2]
+            axes.plot(*ends.T, color=current_style().line_color, linewidth=1, zorder=1)
 
 
 def set_limits(axes: Axes, pos: F64, size: F64) -> None:
@@ -370,9 +388,9 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
 
 def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
     """Write the name of each class where most of its nodes' ``places`` (N, 2) lie together."""
-    from matplotlib.patheffects import withStroke
     from scipy.spatial import KDTree
 
+    plate = {"facecolor": current_style().background_color, "linewidth": 0, "alpha": 0.75, "pad": 2}
     for code in set(layer.codes):
         members = places[layer.codes == code]
         near = KDTree(members).query_ball_point(
@@ -383,7 +401,7 @@ def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
             layer.labels[code],
             color=readable_color(layer.colors[code], TEXT_CONTRAST),
             fontweight="bold",
-            path_effects=[withStroke(linewidth=3, foreground=current_style().background_color)],
+            bbox=plate,
             ha="center",
             va="center",
             zorder=4,

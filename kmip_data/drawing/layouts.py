@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import F32, F64, I64
+from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+SMALL = 0.05  #: of the nodes; smaller components would form a rim around the others
+ROW_GAP = 1.0  #: between components in rows
 GRAVITY = 0.1  #: attraction of the origin, relative to that of a neighbour
 SPRING_STEPS = 0.5  #: fraction of the steps in which the attraction grows with the distance itself
 MAX_NODES = 20_000
@@ -24,8 +26,9 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
     """Return a position for each node, (N, 2), about one apart.
 
     Nodes are laid out by the forces of ForceAtlas2 (Jacomy et al., 2014), which move hubs apart, and in
-    the end by its LinLog mode (Noack, 2007), which moves communities apart. The start is fixed, so that
-    results are reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES` nodes.
+    the end by its LinLog mode (Noack, 2007), which moves communities apart. Components with less than
+    :data:`SMALL` of the nodes stand in rows below the others. The start is fixed, so that results are
+    reproducible. Raises ``UsageError`` for more than :data:`MAX_NODES` nodes.
     """
     if nodes > MAX_NODES:
         raise UsageError(
@@ -35,9 +38,38 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         )
     if not nodes:
         return np.zeros((0, 2))
+    from scipy.sparse.csgraph import connected_components
+
     adjacency = adjacency_matrix(edge_index[:, edge_index[0] != edge_index[1]], nodes)
-    pos = _balanced_positions((adjacency + adjacency.T).tocsr())
-    return np.asarray(pos * np.sqrt(nodes) / max(np.ptp(pos, axis=0).max(), 1e-6), np.float64)
+    adjacency = (adjacency + adjacency.T).tocsr()
+    component = connected_components(adjacency, directed=False)[1]
+    counts = np.bincount(component)
+    is_small = (counts < SMALL * nodes)[component] & (component != counts.argmax())
+    pos = np.zeros((nodes, 2))
+    for part in np.flatnonzero(~is_small), np.flatnonzero(is_small):
+        if len(part):
+            balanced = _balanced_positions(adjacency[part][:, part])
+            pos[part] = balanced * np.sqrt(len(part)) / max(np.ptp(balanced, axis=0).max(), 1e-6)
+    _stand_in_rows(pos, component, is_small)
+    return pos
+
+
+def _stand_in_rows(pos: F64, component: I64, is_small: Array) -> None:
+    """Move the small components, from the largest to single nodes, into rows below the others."""
+    start, bottom = pos[~is_small].min(axis=0)
+    width = max(np.ptp(pos[~is_small, 0]), np.sqrt(is_small.sum()))
+    right = np.inf  # end of the current row: the first component begins a new one
+    numbers, counts = np.unique(component[is_small], return_counts=True)
+    for number in numbers[np.argsort(-counts, kind="stable")]:
+        members = np.flatnonzero(component == number)
+        corner = pos[members].min(axis=0)
+        across, up = np.ptp(pos[members], axis=0)
+        if right + across > start + width:
+            right = start
+            top = bottom - ROW_GAP
+        pos[members] += (right, top - up) - corner
+        right += across + ROW_GAP
+        bottom = min(bottom, top - up)
 
 
 def adjacency_matrix(edge_index: I64, nodes: int) -> csr_array:

@@ -58,6 +58,7 @@ class CityMap:
     unit: str  #: unit of the eccentricity, ``m`` or ``s``
     splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`.layers.PART_NAMES`
     columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns but the sinusoids
+    warnings: Sequence[str] = ()  #: what the build says about the map
 
     def class_labels(self) -> tuple[str, ...]:
         """Return number and name of each class, such as ``0: 310–904 m``."""
@@ -120,6 +121,7 @@ def read_city_map(build: Build) -> CityMap:
         unit=schema.column("node/eccentricity").unit,
         splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
+        warnings=card.statistics.get("city", {}).get("warnings", ()),
     )
 
 
@@ -171,6 +173,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     is_bent = np.tile(streets_longer_than_drawn(city), 2)
     if is_bent.any():
         facts.append(f"dashed streets are over {MAX_DETOUR} times as long as their line")
+    facts += [warning.rstrip(".") for warning in city.warnings]
     # Halves begin at the middle of their street, so that the dashes of both are one pattern.
     middles = city.position[city.streets].mean(axis=0)
     places = np.vstack([city.position, middles])

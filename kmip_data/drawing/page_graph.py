@@ -124,6 +124,8 @@ def graph_of_record(
         layers.append(parts)
     if record.own_colors is not None:
         layers.append(record.own_colors)
+    if record.is_directed:
+        layers.append(record.direction_layer())
     layers = [*layers_of_runs(truth, runs, parts), *layers, *record.degree_layers()]
 
     # 2. Draw one line per pair of nodes, however many edges join them; an arrow if all go one way.
@@ -143,12 +145,16 @@ def graph_of_record(
     header = _page_header(page_pos, lines, layers, columns, packer)
     if record.bonds is None and len(first):
         of_edges = _record_columns(dataset, data, "edge", ())
-        of_lines = ((name, prefix, row[first], kind) for name, prefix, row, kind in of_edges)
+        of_lines = (
+            (name, prefix, record.values_of_pairs(row, kind), kind)
+            for name, prefix, row, kind in of_edges
+        )
         header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
+        header["ends"] = record.ends_of_edges
     header["node_noun"] = record.noun
     if record.bonds is not None:
         header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))

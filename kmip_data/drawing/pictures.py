@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import numpy as np
 from kmip_data.arrays import F64
 from kmip_data.drawing.graph_panels import (
     BORDER,
+    GROWTH,
     draw_field,
     draw_formula,
     draw_graph,
@@ -25,7 +27,6 @@ from kmip_data.drawing.graph_panels import (
 )
 from kmip_data.drawing.layers import Categories, Layer, Scale
 from kmip_data.drawing.molecules import BOND_LENGTH
-from kmip_data.drawing.ordered_layouts import SPRINGS
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
@@ -138,7 +139,7 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
         if is_field(record) and isinstance(truth, Categories):
             truth = with_quiet_majority(truth)
         own = record.own_colors if record.is_picture or not truth else None
-        layers.append([layer for layer in (own, truth) if layer] or [direction_layer(record)])
+        layers.append([layer for layer in (own, truth) if layer] or [record.direction_layer()])
 
     scales = [column[-1] for column in layers if isinstance(column[-1], Scale)]
     for column in layers:
@@ -146,16 +147,6 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
             values = np.concatenate([scale.values for scale in scales])
             column[-1] = replace(column[-1], limit_values=values)  # of all records
     return layers
-
-
-def direction_layer(record: PlottableRecord) -> Categories:
-    """Return whether each node is a source of edges, a target, or both."""
-    incoming, outgoing = record.degrees()
-    codes = (2 * (incoming > 0) + (outgoing > 0)).astype(np.uint8)
-    labels = ("no edges", "source only", "target only", "source and target")
-    style = current_style()
-    colors = (style.line_color, style.palette[1], style.missing, style.palette[0])
-    return Categories("direction", codes, labels, lambda: colors)
 
 
 def _legends_of(
@@ -190,7 +181,7 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     if record.metres:
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"
-    label = record.label.replace("\n", ", ")
+    label = re.sub(r"\B-(?=\d)", "−", record.label.replace("\n", ", "))
     if not label or "  " in label:
         return record.key, counts
     if kind := record.label_name or "class" * label.isdigit():
@@ -202,7 +193,7 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
     """Return what holds for all graphs, with ranges where they differ."""
     origins = dict.fromkeys(record.position_source for record in records)
     facts = [", or ".join(filter(None, origins))]
-    if any(origin.startswith(SPRINGS) for origin in origins):
+    if any(origin.startswith(tuple(GROWTH)) for origin in origins):
         facts.append("larger nodes have more edges")
     with_edges = [record for record in records if has_edges(record)]
     if not with_edges:
@@ -216,8 +207,11 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
             if records[0].picture is not None
             else "each cell is the region nearest to a node, in the node's colour"
         )
+        facts.append("lines are edges")
+    if records[0].pos.shape[1] == 3:
+        facts.append("far points are paler and smaller")
     if any(map(has_arrows, with_edges)):
-        facts.append("arrows go from source to target")
+        facts.append(f"arrows go from {records[0].ends_of_edges}")
     for name, values in filter(None, (record.edge_widths for record in with_edges)):
         facts.append(f"wider edges have more {name} ({values.min():,g} to {values.max():,g})")
     if records[0].flags is not None:
@@ -292,9 +286,10 @@ def draw_cells(
     foot = _wrap(footer, page_width, NOTE_LETTERS)
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
     top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
+    legend_width = min(widths)  # one for all, so that bars have one scale
     below = np.zeros(len(cells))
     for number, cell in enumerate(cells):
-        below[number] = line * sum(legend.height(widths[number]) for legend in cell.legends)
+        below[number] = line * sum(legend.height(legend_width) for legend in cell.legends)
     heights = [top_of_panels + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
@@ -331,7 +326,7 @@ def draw_cells(
                 _write(page, right, top + above, name_of_view, **note)
                 draw(_add_panel(page, right, top + top_of_panels, *size), size=size)
             legend_top = top + top_of_panels + max(panels[row, 1])
-            _add_legends(page, left, legend_top, width, line, cell.legends)
+            _add_legends(page, left, legend_top, legend_width, line, cell.legends)
             left += width + GAP
         top += row_height
     save_figure(figure, path)

@@ -13,9 +13,10 @@ from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.columns.position_columns import stored_positions
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import draw_molecule
-from kmip_data.drawing.style import element_colors
+from kmip_data.drawing.style import current_style, element_colors
+from kmip_data.format.card import Card
 from kmip_data.format.label_texts import label_text
-from kmip_data.format.schema import Schema, node_id_texts
+from kmip_data.format.schema import FieldKind, Schema, node_id_texts
 from kmip_data.graphs.molecule_fields import (
     Atom,
     atoms_from_features,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
+CALLS = "caller to called"
 BY_RDKIT = "bonds as in the data, positions by RDKit"
 
 
@@ -61,6 +63,7 @@ class PlottableRecord:
     marks: tuple[str, Array] | None = None
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
+    ends_of_edges: str = "source to target"  #: what a directed edge leads from and to
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -83,6 +86,20 @@ class PlottableRecord:
         elif not self.is_directed:
             named = {"edges of a node": outgoing}
         return [Scale(name, degrees.astype(np.float32)) for name, degrees in named.items()]
+
+    def direction_layer(self) -> Categories:
+        """Return whether each node is a source of edges, a target, or both."""
+        incoming, outgoing = self.degrees()
+        codes = (2 * (incoming > 0) + (outgoing > 0)).astype(np.uint8)
+        labels = ["no edges", "source only", "target only", "source and target"]
+        if self.ends_of_edges == CALLS:
+            labels[1:] = "calls only", "is called only", "calls and is called"
+
+        def colors() -> Sequence[str]:  # targets, which are often most nodes, are quiet
+            style = current_style()
+            return style.line_color, style.palette[1], style.missing, style.palette[0]
+
+        return Categories("direction of edges", codes, tuple(labels), colors)
 
     @property
     def is_formula(self) -> bool:
@@ -132,6 +149,18 @@ class PlottableRecord:
         low, high = np.sort(self.edge_index, axis=0)
         first: I64 = np.unique(low * len(self.pos) + high, return_index=True)[1]
         return np.asarray(first[(low != high)[first]])
+
+    def values_of_pairs(self, values: Array, kind: FieldKind) -> Array:
+        """Return the values of edges (E,) for each of :meth:`first_edges`, (P,).
+
+        Numbers of a directed graph are summed over both ways.
+        """
+        first = self.first_edges()
+        if kind != "number" or not self.is_directed:
+            return values[first]
+        ends = np.sort(self.edge_index, axis=0)
+        pair = np.unique(ends, axis=1, return_inverse=True)[1]
+        return np.bincount(pair, values)[pair[first]]
 
 
 def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:
@@ -204,10 +233,20 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         flags=flags,
         marks=marks,
         ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
+        ends_of_edges=_ends_of_edges(dataset.card),
     )
     if record.is_picture or bonds is not None:
         return record
     return replace(record, edge_widths=_first_number_of_edges(dataset, values))
+
+
+def _ends_of_edges(card: Card) -> str:
+    """Return the names of the columns of ends in your own tables, or what edges are."""
+    direction = str((card.statistics.get("files") or {}).get("direction"))
+    columns = re.match("from '(.+)' to '([^']+)'", direction)
+    if columns:
+        return f"{columns[1]} to {columns[2]}"
+    return CALLS if "call graph" in card.about else "source to target"
 
 
 def _first_number_of_edges(

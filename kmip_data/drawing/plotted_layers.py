@@ -253,7 +253,7 @@ def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legen
     """Return the targets of a record, with the share of all graphs whose ``values`` (G, T) are smaller."""
     targets = np.asarray(record.label_value).reshape(-1)
     names = np.array(labels.names or [record.label_name or "label"])
-    numbers = [number_text(target) for target in targets.tolist()]
+    numbers = [_written(target) for target in targets.tolist()]
     ranks = (values < targets).mean(axis=0)
-    heading = "bars: share of graphs with a smaller value"
+    heading = "bars: share of graphs below"
     return _bar_legend(heading, names, ranks, 1, current_style().palette[0], list(names), numbers)

@@ -5,8 +5,7 @@ const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incom
 const LISTED = 60; // keys in the table: the heaviest ones
 // Font size of symbols of atoms, of other nodes and of cells, of their diameter.
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
-const UNKNOWN = 0.4; // strength of a symbol that stands for no value
-const HIDDEN = 0.13; // share of ink in a cell whose number is hidden
+const UNKNOWN = 0.3; // strength of a symbol that stands for no value
 const LEAST_LETTER = 11; // CSS pixels
 const [OF_FORMULA, LEAST_IN_FORMULA] = [0.28, 8]; // font size in a formula, of a bond, and CSS pixels at least
 const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
@@ -425,13 +424,8 @@ function drawSymbols(pen) {
     const [across, down] = placeOf(node);
     if (!header.bonds) pen.font = `600 ${text.length > 1 ? 0.7 * size : size}px sans-serif`;
     pen.fillStyle = held >= 0 && !ball.has(node) ? ink("pale") : letters || lettersOn(colorOf(node));
-    if (isField && text === "?") { // a darker cell
-      Object.assign(pen, { fillStyle: ink("ink"), globalAlpha: held >= 0 && !ball.has(node) ? HIDDEN / 3 : HIDDEN });
-      pen.fillRect(across - diameter / 2, down - diameter / 2, diameter, diameter);
-    } else {
-      pen.globalAlpha = text === "?" ? UNKNOWN : 1;
-      pen.fillText(text, across, down + 0.05 * size);
-    }
+    pen.globalAlpha = text === "?" ? UNKNOWN : 1;
+    pen.fillText(text, across, down + 0.05 * size);
     pen.globalAlpha = 1;
   });
 }

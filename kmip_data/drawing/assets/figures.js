@@ -187,16 +187,6 @@ function errorChart({ rows, note, unit, step }, most) {
   return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": note }, ...bars, ...texts, ...ends);
 }
 
-// The class that a constant answer gives; of those that are equally frequent in train, the one of most nodes in val.
-function constantClass(parts) {
-  const text = "always the most frequent class of train";
-  const truth = named("class");
-  if (!parts || !truth) return text;
-  const inTrain = truth.labels.map((_, code) => truth.codes.filter((each, node) => each === code && parts.codes[node] === 0).length);
-  const isTied = inTrain.filter((count) => count === Math.max(...inTrain)).length > 1;
-  return isTied ? `${text}, by val where classes tie` : text;
-}
-
 // The metric on test of the first two runs, and in which unit, of what, and that of a constant answer.
 function scoresOf(curves, parts) {
   const judged = curves.filter(({ name, answers = [] }) => answers.some(([row]) => row === name)).slice(0, 2);
@@ -205,10 +195,9 @@ function scoresOf(curves, parts) {
   const text = (value) => `${unit === "%" ? Number(value.split(" ")[0]).toFixed(1) : value.split(" ")[0]}${unit ? ` ${unit}` : ""}`;
   const of = ({ answers }, wanted) => answers.filter(([row]) => row === wanted).map(([, value]) => text(value));
   const [constant] = of(judged[0], "constant answer");
-  const always = metric === "accuracy" ? constantClass(parts) : "the same answer for all";
   return [
     judged.map((run) => `${shortName(run.name, judged)} ${of(run, run.name)}`).join(", "),
-    `${metric} on ${parts ? `the ${parts.counts[2].toLocaleString("en")} test ${header.node_noun}s` : "test"}${constant ? ` (${always}: ${constant.replace(" ", "\u00a0")})` : ""}`,
+    `${metric} on ${parts ? `the ${parts.counts[2].toLocaleString("en")} test ${header.node_noun}s` : "test"}${constant ? ` (the same answer for all: ${constant.replace(" ", "\u00a0")})` : ""}`,
   ];
 }
 

@@ -70,13 +70,14 @@ function reachText(pane) {
   let [count, far] = [0, 0];
   const hops = ballOf(graph, state.node, Infinity);
   influence[pane].of(state.node).forEach((value, node) => {
-    if (!value) return;
+    if (!value || node === state.node) return;
     count++;
     far = Math.max(far, hops.get(node) ?? 0);
   });
-  const of = `${x.length.toLocaleString("en")} ${header.node_noun}s`;
+  const others = x.length - 1;
+  const of = `${others.toLocaleString("en")} other ${header.node_noun}s`;
   const name = `${header.node_noun} ${numberOf(state.node)} is reached by`;
-  if (count === x.length) return `${name} all ${of}`;
+  if (count === others) return `${name} all ${of}`;
   return `${name} ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }
 

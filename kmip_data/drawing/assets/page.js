@@ -47,7 +47,7 @@ async function startPage() {
   layers = header.layers.map(readLayer);
   // Classes in columns of their own, such as town=Bonn and town=Rome, come before what is counted.
   const counted = layers.findIndex(({ name }) => DEGREES.includes(name));
-  layers.splice(counted < 0 ? layers.length : counted, 0, ...oneHotLayers(header.columns), ...directionLayers());
+  layers.splice(counted < 0 ? layers.length : counted, 0, ...oneHotLayers(header.columns));
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
@@ -264,9 +264,9 @@ async function startExtras() {
   const hints = turning ? ["drag turns it"] : [];
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
-  else if (isOneWay) hints.push(`arrow: from ${isCallGraph() ? "caller to called" : "source to target"}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as the first of the two in the data" : ""}`);
+  else if (isOneWay) hints.push(`arrow: from ${header.ends}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as both together" : ""}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
-  if (symbolText) hints.push(isField ? symbolText.replace("?:", "darker:") : symbolText);
+  if (symbolText) hints.push(symbolText);
   if (isField) hints.push("opens on a part of the grid, framed below; ⤢ shows all");
   if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
@@ -419,20 +419,6 @@ function oneHotLayers(described) {
     made.push({ name, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
   }
   return made;
-}
-
-const isCallGraph = () => /\bcall graph/.test(header.about);
-
-// Of a directed graph: whether edges leave a node, enter it, or both. Targets alone, often most nodes, are quiet.
-function directionLayers() {
-  const [outgoing, incoming] = ["outgoing edges", "incoming edges"].map((name) => columns.get(name));
-  if (!outgoing) return [];
-  const labels = isCallGraph() ? ["calls only", "calls and is called", "is called only"] : ["source only", "source and target", "target only"];
-  labels.push("no edges");
-  const codeOf = (node) => (outgoing(node) ? Number(incoming(node) > 0) : incoming(node) ? 2 : 3);
-  const codes = Uint8Array.from(x, (_, node) => codeOf(node));
-  const counts = labels.map((_, code) => codes.filter((each) => each === code).length);
-  return [{ name: DIRECTION, labels, codes, counts, get colors() { return [[hueNow(1), hueNow(0), ink("missing"), ink("line")]]; } }];
 }
 
 // What is to be predicted has the name of its column in the reader's files.

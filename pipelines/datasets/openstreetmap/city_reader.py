@@ -120,7 +120,8 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
         cut = card_statistics["ways_cut"]
         if cut:
             warnings = (
-                f"{cut:,} of {card_statistics['ways']:,} streets reach over the border and were cut there.",
+                f"{cut:,} of {card_statistics['ways']:,} OpenStreetMap ways reach over the border and were"
+                " cut there.",
             )
     node_land_use = land_use_of_nodes(graph, land_use)
     del land_use  # frees 0.3 GB for a country

@@ -276,7 +276,7 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
     assert shown["states"] == [True, True], "cells are filled, small or large"
     assert shown["opened"] == pytest.approx(32), "large enough to be read"
     assert "opens on a part of the grid" in shown["hints"]
-    assert "darker: number hidden" in shown["hints"]
+    assert "?: number hidden" in shown["hints"]
     assert shown["free"], "buttons and credit cover no cell"
     for share in np.ravel(shown["rims"]):
         assert min(share, 1 - share) < 0.01, "cells at the rim are whole"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -117,3 +119,18 @@ def test_communities_lie_apart_although_edges_join_them():
     middles = np.array([np.median(pos[community == side], axis=0) for side in (0, 1)])
     nearest = np.linalg.norm(pos[:, None] - middles, axis=2).argmin(axis=1)
     assert (nearest == community).mean() > 0.8
+
+
+def test_small_components_stand_in_rows_below_the_others():
+    sizes = [60, 12, 2, 2, 2, *[1] * 30]  # the first two are no twentieth of the nodes
+    graph = nx.disjoint_union_all([nx.path_graph(size) for size in sizes])
+    pos, _ = arrange(np.array(graph.to_directed().edges).T, len(graph))
+    large = pos[:72]
+    small = [pos[list(part)] for part in nx.connected_components(graph) if len(part) < 12]
+    boxes = [(*part.min(axis=0), *part.max(axis=0)) for part in small]
+    assert max(top for *_, top in boxes) < large[:, 1].min()
+    assert min(left for left, *_ in boxes) == pytest.approx(large[:, 0].min())
+    assert max(right for _, _, right, _ in boxes) <= large[:, 0].max() + 1e-9
+    for (left, low, right, high), (other, below, end, top) in itertools.combinations(boxes, 2):
+        apart = max(other - right, left - end, below - high, low - top)
+        assert apart >= 1 - 1e-9, "boxes are one apart"

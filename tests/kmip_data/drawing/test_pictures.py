@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -34,6 +35,7 @@ from kmip_data.drawing.pictures import plot_records
 from kmip_data.drawing.plottable_record import (
     Labels,
     PlottableRecord,
+    _ends_of_edges,
     element_layer,
     numbers_of_flags,
     read_plottable_record,
@@ -147,7 +149,7 @@ def test_coloured_points_are_drawn_once_by_class_or_in_their_colours(monkeypatch
     classes, by_class = page.child_axes
     assert len(classes.patches) == 3
     assert len(by_class.collections) == 1, "edges would hide the points"
-    assert page.texts[1].get_text() == "Edges are not drawn."
+    assert page.texts[1].get_text() == "Edges are not drawn; far points are paler and smaller."
     (own,) = page_of(monkeypatch, tmp_path, [replace(cloud, own_colors=red, y=None)]).child_axes
     _, greens, *_ = own.collections[0].get_facecolors().T
     assert greens[-1] == 0, "the nearest is drawn last, over others, in full red"
@@ -320,10 +322,75 @@ def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
     page = page_of(monkeypatch, tmp_path, [record])
     arrows = [arrow for panel in page.child_axes for arrow in panel.findobj(FancyArrowPatch)]
     assert np.argsort([arrow.get_linewidth() for arrow in arrows]).tolist() == [0, 3, 2, 4, 1]
-    assert any("wider edges have more pallets (1 to 5)" in text for text in texts_of(page))
+    notes = " ".join(texts_of(page))
+    assert "wider edges have more pallets (1 to 5)" in notes
     other = replace(record, edge_widths=("tolls", np.arange(5)))
     page = page_of(monkeypatch, tmp_path, [record, other])
     assert any("wider edges have more tolls (0 to 4)" in text for text in texts_of(page))
+
+
+@pytest.mark.parametrize(
+    ("files", "about", "expected"),
+    [
+        ({"direction": "from 'sold by' to 'buyer', by position"}, "", "sold by to buyer"),
+        ({"direction": ["none"]}, "", "source to target"),
+        (None, "Function call graphs of apps", "caller to called"),
+        (None, "Citations", "source to target"),
+    ],
+)
+def test_arrows_go_between_what_the_columns_of_a_table_are(
+    monkeypatch, tmp_path, files, about, expected
+):
+    ends = _ends_of_edges(SimpleNamespace(statistics={"files": files}, about=about))
+    assert ends == expected
+    chain = PlottableRecord("a", np.eye(3)[:, :2], None, np.array([[0], [1]]), ends_of_edges=ends)
+    page = page_of(monkeypatch, tmp_path, [chain])
+    assert f"rrows go from {expected}." in " ".join(texts_of(page))
+
+
+def test_numbers_of_directed_edges_add_up_over_both_ways():
+    edges = np.array([[0, 1, 2, 1], [1, 0, 1, 1]])
+    values = np.array([1.0, 2.0, 5.0, 7.0])
+    record = PlottableRecord("a", np.eye(3)[:, :2], None, edges)
+    assert record.edge_index[:, record.first_edges()].T.tolist() == [[0, 1], [2, 1]]
+    assert record.values_of_pairs(values, "number").tolist() == [3, 5]
+    assert record.values_of_pairs(values, "category").tolist() == [1, 5]
+    both = replace(record, edge_index=edges[:, :2])
+    assert both.values_of_pairs(values[:2], "number").tolist() == [1], "undirected, stored twice"
+
+
+def test_bars_below_graphs_of_different_width_have_one_scale(monkeypatch, tmp_path):
+    """Formulas are as wide as their molecules; bars of equal values are equally long."""
+    records = []
+    for smiles in ("CC", "CCCCCCCCCC"):
+        molecule = molecule_from_smiles(smiles)
+        fields = dict(zip(ATOM_FIELDS, molecule.x.T, strict=False))
+        atoms = atoms_from_features(ATOM_FIELDS, np.column_stack([*fields.values()]))
+        bonds = np.zeros(molecule.edge_index.shape[1], np.int64)
+        pos = draw_molecule(atoms, molecule.edge_index, bonds)[1]
+        record = PlottableRecord("a", pos, None, molecule.edge_index, atoms=atoms, bonds=bonds)
+        records.append(replace(record, label="1", label_name="gap", label_value=np.array(1.0)))
+    labels = Labels((), values=np.float32([[0], [1], [2]]))
+    page = page_of(monkeypatch, tmp_path, records, labels=labels)
+    page.figure.canvas.draw()
+    panels = [panel for panel in page.child_axes if panel.patches]
+    lengths = [panel.patches[0].get_window_extent().width for panel in panels]
+    assert len(lengths) == 2
+    assert lengths[0] == pytest.approx(lengths[1])
+
+
+def test_a_cloud_in_metres_stands_in_its_box(monkeypatch, tmp_path):
+    cloud = replace(random_record(500), metres=True)
+    page = page_of(monkeypatch, tmp_path, [cloud])
+    panel = page.child_axes[-1]
+    assert len(panel.lines) == 12
+    ends = np.concatenate([line.get_xydata() for line in panel.lines])
+    assert len(np.unique(ends.round(6), axis=0)) == 8
+    (points,) = (each for each in panel.collections if isinstance(each, PathCollection))
+    assert (points.get_offsets().min(axis=0) >= ends.min(axis=0) - 1e-9).all()
+    assert (points.get_offsets().max(axis=0) <= ends.max(axis=0) + 1e-9).all()
+    low, high = np.array([panel.get_xlim(), panel.get_ylim()]).T
+    assert ((ends >= low) & (ends <= high)).all(), "nothing is clipped"
 
 
 def lattice_record(side, *, periodic):
