@@ -119,9 +119,9 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
         graph, land_use, card_statistics = _read_extract(raw, extract, params, area, workdir)
         cut = card_statistics["ways_cut"]
         if cut:
+            ways = card_statistics["ways"]
             warnings = (
-                f"{cut:,} of {card_statistics['ways']:,} OpenStreetMap ways reach over the border and were"
-                " cut there.",
+                f"{cut:,} of {ways:,} OpenStreetMap ways cross the border and were cut there.",
             )
     node_land_use = land_use_of_nodes(graph, land_use)
     del land_use  # frees 0.3 GB for a country
