@@ -155,9 +155,10 @@ def draw_graph(
         _draw_box(axes, record.pos, places, size)
     colors = node_colors(layer, len(places))
     areas = np.full(len(places), min(_node_area(*other, size) for other in sheet))
-    if record.position_source in GROWTH:  # hubs are larger
+    layout = record.position_source.partition(",")[0]
+    if layout in GROWTH:  # hubs are larger
         degrees = np.sum(record.degrees(), axis=0)
-        areas *= (degrees / max(1, degrees.mean())).clip(*GROWTH[record.position_source])
+        areas *= (degrees / max(1, degrees.mean())).clip(*GROWTH[layout])
     outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
     if record.is_picture:
         _add_picture(axes, record, alpha=1 if is_own else 0.3)

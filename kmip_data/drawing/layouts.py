@@ -38,13 +38,9 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         )
     if not nodes:
         return np.zeros((0, 2))
-    from scipy.sparse.csgraph import connected_components
-
     adjacency = adjacency_matrix(edge_index[:, edge_index[0] != edge_index[1]], nodes)
     adjacency = (adjacency + adjacency.T).tocsr()
-    component = connected_components(adjacency, directed=False)[1]
-    counts = np.bincount(component)
-    is_small = (counts < SMALL * nodes)[component] & (component != counts.argmax())
+    component, is_small = small_components(edge_index, nodes)
     pos = np.zeros((nodes, 2))
     for part in np.flatnonzero(~is_small), np.flatnonzero(is_small):
         if len(part):
@@ -52,6 +48,16 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
             pos[part] = balanced * np.sqrt(len(part)) / max(np.ptp(balanced, axis=0).max(), 1e-6)
     _stand_in_rows(pos, component, is_small)
     return pos
+
+
+def small_components(edge_index: I64, nodes: int) -> tuple[I64, Array]:
+    """Return the component of each node, (N,), and True if it is a small one, bool (N,)."""
+    from scipy.sparse.csgraph import connected_components
+
+    adjacency = adjacency_matrix(edge_index, nodes)
+    component = connected_components(adjacency, directed=False)[1]
+    counts = np.bincount(component, minlength=1)
+    return component, (counts < SMALL * nodes)[component] & (component != counts.argmax())
 
 
 def _stand_in_rows(pos: F64, component: I64, is_small: Array) -> None:

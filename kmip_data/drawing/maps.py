@@ -242,7 +242,7 @@ def _legend(city: CityMap, layer: Categories) -> Legend:
         return class_legend("intersections", layer, [layer])
     least, most = min(layer.counts), max(layer.counts)
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
-    heading = f"{len(starts)} classes of {least:,} to {most:,} intersections; limits in {city.unit}"
+    heading = f"{len(starts)} classes of {least:,} to {most:,} intersections, in {city.unit}"
     return interval_legend(heading, layer, np.append(starts, city.eccentricity.max()))
 
 

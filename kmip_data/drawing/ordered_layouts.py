@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kmip_data.arrays import F64, I64, Array
-from kmip_data.drawing.layouts import adjacency_matrix, spring_layout
+from kmip_data.drawing.layouts import adjacency_matrix, small_components, spring_layout
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -43,7 +43,10 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
     layers = layers_of_nodes(edge_index, nodes)
     if layers is not None:
         return _layered_positions(edge_index, layers), LAYERS
-    return spring_layout(edge_index, nodes), SPRINGS
+    origin = SPRINGS
+    if small_components(edge_index, nodes)[1].any():
+        origin += ", small components below"
+    return spring_layout(edge_index, nodes), origin
 
 
 def stubs_beyond_borders(segments: F64) -> F64:

@@ -50,6 +50,8 @@ from kmip_data.text import class_name, count_with_noun, shorten_middle
 PAGE_SIZE = 9.6  #: inches of a page's width, and of the height of its graphs, at most
 MIN_CELL_WIDTH = 1.6  #: inches
 MIN_PAGE_WIDTH = 5.0  #: inches, for texts
+HIGH = 1.3  #: height relative to the width of a single graph from which texts stand next to it
+SIDE_WIDTH = 3.3  #: inches of their column
 MARGIN = 0.2  #: inches around the page
 GAP = 0.25  #: inches between records
 VIEW_GAP = 0.08  #: inches between views of a record
@@ -163,7 +165,7 @@ def _legends_of(
             column.append(class_legend(record.label_name or "classes", layer, sheet))
         elif layer is not record.own_colors and len(np.unique(layer.codes)) > 1:
             column.append(class_legend("nodes", layer, sheet))
-        if labels is not None and labels.values is not None:
+        if labels is not None and labels.values is not None and labels.values.shape[1] > 1:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
     return legends
@@ -255,7 +257,8 @@ def draw_cells(
     """Draw graphs in rows of cells, as large as the page permits.
 
     The unit of their sizes has at most ``max_unit`` inches. The legends of all cells, ``band``, stand
-    next to each other above them; so do those of a single cell.
+    next to each other above them; so do those of a single cell. Next to a high graph, texts and legends
+    have a column of their own.
     """
     # 1. Arrange them.
     style = current_style()
@@ -274,16 +277,20 @@ def draw_cells(
     widths = np.maximum(views * panels[:, 0], scale * MIN_CELL_WIDTH)
     rows = [range(len(cells))[first : first + columns] for first in range(0, len(cells), columns)]
     page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
-    page_width = max(page_width, scale * MIN_PAGE_WIDTH)
-    band_width = (page_width + GAP) / max(1, len(band)) - GAP
+    side = 0.0  # width of a column of texts
+    if len(cells) == 1 and panels[0, 1] > HIGH * widths[0]:
+        side = scale * SIDE_WIDTH + GAP
+    page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
+    text_width = side - GAP if side else page_width
+    band_width = (text_width + GAP) / max(1, len(band)) - GAP
     if len(cells) == 1:
-        widths[:] = page_width
+        widths[:] = page_width - side
 
     # 2. Create the page.
-    heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
+    heading = _wrap(title if style.has_title else "", text_width, HEADING_LETTERS)
     heading_height = line * HEADING_LINES * len(heading)
-    introduction = _wrap(summary, page_width, NOTE_LETTERS)
-    foot = _wrap(footer, page_width, NOTE_LETTERS)
+    introduction = _wrap(summary, text_width, NOTE_LETTERS)
+    foot = _wrap(footer, text_width, NOTE_LETTERS)
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
     top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
     legend_width = min(widths)  # one for all, so that bars have one scale
@@ -293,8 +300,13 @@ def draw_cells(
     heights = [top_of_panels + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
-    bottom = top + sum(heights)
-    height = bottom + line * len(foot)
+    if side:
+        height = max(sum(heights), top + line * (len(foot) + 1))
+        top = 0.0
+        bottom = height - line * len(foot)
+    else:
+        bottom = top + sum(heights)
+        height = bottom + line * len(foot)
     figure = new_figure(page_width + 2 * MARGIN, height + 2 * MARGIN)
     figure.set_layout_engine("none")
     page = figure.add_axes((0, 0, 1, 1))  # in inches from the top left
@@ -302,7 +314,7 @@ def draw_cells(
     page.set_axis_off()
 
     # 3. Fill it.
-    note: dict[str, Any] = {"color": style.secondary_color, "fontsize": NOTE_FONT_SIZE}
+    note = _note_style()
     _write(page, 0, 0, *heading, step=HEADING_LINES, fontsize="x-large")
     _write(page, 0, heading_height, *introduction, **note)
     _write(page, 0, bottom, *foot, **note)
@@ -311,7 +323,7 @@ def draw_cells(
         _add_legends(page, left, band_top, band_width, line, [legend])
         left += band_width + GAP
     for row, row_height in zip(rows, heights, strict=True):
-        left = 0.0
+        left = side
         for number in row:
             cell = cells[number]
             width = widths[number]
@@ -320,11 +332,7 @@ def draw_cells(
             _write(page, left, top, name, fontweight="bold")
             _write(page, left, top + above - line * TITLE_LINES, facts, **note)
             start = left + (width - views * panels[number, 0]) / 2
-            for view, (name_of_view, draw) in enumerate(cell.panels.items()):
-                right = start + view * panels[number, 0]
-                size = panels[number] - VIEW_GAP
-                _write(page, right, top + above, name_of_view, **note)
-                draw(_add_panel(page, right, top + top_of_panels, *size), size=size)
+            _add_panels(page, start, top + above, top + top_of_panels, panels[number], cell.panels)
             legend_top = top + top_of_panels + max(panels[row, 1])
             _add_legends(page, left, legend_top, legend_width, line, cell.legends)
             left += width + GAP
@@ -351,6 +359,25 @@ def _write(page: Axes, left: float, top: float, *texts: str, step: float = 1, **
     line = LINE_HEIGHT * current_style().body_points / 72
     for number, text in enumerate(texts):
         page.text(left, -top - line * (BASELINE + step * number), text, **style)
+
+
+def _note_style() -> dict[str, Any]:
+    return {"color": current_style().secondary_color, "fontsize": NOTE_FONT_SIZE}
+
+
+def _add_panels(
+    page: Axes,
+    left: float,
+    top_of_names: float,
+    top: float,
+    size: F64,
+    panels: Mapping[str, Callable[..., None]],
+) -> None:
+    """Draw the views of a record next to each other, each in ``size`` (2,) inches with its gap."""
+    for name, draw in panels.items():
+        _write(page, left, top_of_names, name, **_note_style())
+        draw(_add_panel(page, left, top, *(size - VIEW_GAP)), size=size - VIEW_GAP)
+        left += size[0]
 
 
 def _add_panel(page: Axes, left: float, top: float, width: float, height: float) -> Axes:

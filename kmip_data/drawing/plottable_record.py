@@ -97,7 +97,7 @@ class PlottableRecord:
 
         def colors() -> Sequence[str]:  # targets, which are often most nodes, are quiet
             style = current_style()
-            return style.line_color, style.palette[1], style.missing, style.palette[0]
+            return style.line_color, style.palette[1], style.secondary_color, style.palette[0]
 
         return Categories("direction of edges", codes, tuple(labels), colors)
 

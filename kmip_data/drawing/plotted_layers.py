@@ -149,9 +149,11 @@ def _bar_legend(
     """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the value.
 
     The bar of the value ``most`` is the longest; ``colors`` are those of the bars, or one of all. Bars
-    begin to the right of all ``sheet_names``, so that all graphs have one scale.
+    begin to the right of all ``sheet_names``, so that all graphs have one scale. With ``numbers``, values are
+    shares of ``most``, whose bars lie behind theirs.
     """
     colors = np.broadcast_to(colors, len(names))
+    is_share = bool(numbers)
     numbers = numbers or [f"{value:,}" for value in values]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
@@ -175,7 +177,10 @@ def _bar_legend(
             start = max(start, end + 0.03)
             text.remove()
         bars = (BAR_END - start) * values[:count] / most
-        axes.barh(row, bars, height=0.7, left=left + start, color=colors[:count])
+        if is_share:
+            whole = np.full(count, BAR_END - start)
+            axes.barh(row, whole, height=0.5, left=left + start, color=current_style().line_color)
+        axes.barh(row, bars, height=0.5, left=left + start, color=colors[:count])
         for number in range(count):
             axes.text(left[number], row[number], shorten_middle(names[number], letters), **style)
         for number, end in enumerate(left + start + bars):
@@ -221,7 +226,10 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
         names[0] = f"≤ {names[0]}"
     if limits.most > limits.high:
         names[-1] = f"≥ {names[-1]}"
-    _label_ticks(axes, np.arange(len(names)) + 0.5, names)
+    shown = slice(None)
+    if limits.center is not None:  # the middle and the ends
+        shown = slice(None, None, VALUE_BINS // 2 - 1)
+    _label_ticks(axes, np.arange(len(names))[shown] + 0.5, names[shown])
 
 
 def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
@@ -233,8 +241,15 @@ def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
 
 
 def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:
-    """Return the classes of all graphs with those of ``records`` marked, unless they are equally many."""
-    if labels is None or labels.counts is None or not np.ptp(labels.counts):
+    """Return the classes or the target of all graphs with those of ``records`` marked.
+
+    Equally frequent classes and several targets have no legend for all graphs.
+    """
+    if labels is None:
+        return []
+    if labels.values is not None and labels.values.shape[1] == 1:
+        return [_target_legend(records, labels.values[:, 0])]
+    if labels.counts is None or not np.ptp(labels.counts):
         return []
     is_shown = np.zeros(len(labels.names), bool)
     for record in records:
@@ -247,6 +262,25 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     counts = labels.counts[order]
     color = current_style().palette[0]
     return [_bar_legend(heading, names[order], counts, counts[0], color, list(names))]
+
+
+def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
+    """Return a histogram of all graphs' targets (G,) with marks above those of ``records``."""
+    counts, ends = np.histogram(values[np.isfinite(values)], VALUE_BINS)
+    shown = [np.asarray(record.label_value).item() for record in records]
+    top = max(counts)
+
+    def draw(axes: Axes) -> None:
+        style = current_style()
+        axes.stairs(counts, ends, fill=True, color=style.palette[0])
+        axes.plot(
+            shown, np.full(len(shown), 1.25 * top), "v", color=style.text_color, clip_on=False
+        )
+        axes.set(yticks=[], ylim=(0, 1.35 * top))
+        axes.spines[:].set_visible(False)
+
+    name = records[0].label_name or "label"
+    return Legend(f"{name}: all {len(values):,} graphs (▾ shown below)", draw)
 
 
 def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:

@@ -40,7 +40,8 @@ def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, monkey
     assert opened == [page.as_uri()]
     header = header_of(page)
     assert "z" in header, "a cloud can be turned"
-    names = ["class", "colour", "edges of a node", "outgoing edges", "incoming edges"]
+    names = ["class", "colour", "direction of edges"]
+    names += ["edges of a node", "outgoing edges", "incoming edges"]
     assert [layer["name"] for layer in header["layers"]] == names
     assert (header["explore"]["hops"], header["explore"]["label"]) == (1, ""), "of nodes"
     assert "red [0-1]" in [column["name"] for column in header["columns"]]

@@ -122,7 +122,8 @@ const VERTEX = `#version 300 es
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
     bool none = lane != ${BOTH_WAYS} && lane != (back ? ${BACKWARD} : ${ONE_WAY});
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
-    paint = faded(mix(edgeColor(lb, la, lb), letters, inked), b.z);
+    bool within = classed > 0.0 && la.x >= 0.0 && abs(la.x - lb.x) <= 1e-5; // heads in a class have its colour
+    paint = faded(within ? colorOf(lb.x) : mix(edgeColor(lb, la, lb), letters, inked), b.z);
     paint.a *= strength * clamp(2.0 * room, 0.4, 1.0);
   }
   void node(int number) {

@@ -83,6 +83,7 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
+  if (node < 0 && ranked.length && state.edges.length) lines.push(heldKey("", `edges of ${numberOf(ranked[0])}, described below`, heldColor()));
   if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s in rings.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
@@ -260,8 +261,7 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  const quiet = mixed(ink("pale"), ink("ground"), 0.35);
-  for (const node of influence[0].known) cased(pen, node, 4.5, [ink("ground"), 2.5], [quiet, 1]);
+  for (const node of influence[0].known) cased(pen, node, 5, [ink("ground"), 3.5], [ink("pale"), 1.5]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });
@@ -508,7 +508,10 @@ function arrow(pen, from, to, long) {
   for (const [turn, far] of [[0, 0], [0.4, long], [-0.4, long]]) {
     pen.lineTo(bx - far * Math.cos(angle + turn), by - far * Math.sin(angle + turn));
   }
+  pen.closePath();
+  pen.lineJoin = "round";
   pen.fill();
+  pen.stroke(); // its casing covers the head below
 }
 
 // Stroke an arc. Each head bends its arcs by another share of their length, so that those to one key lie apart;
@@ -553,7 +556,7 @@ function showFigures({ runs = [], label, is_class, split, curves }) {
   }
   $("label").hidden = !label;
   if (label) {
-    const name = element("span", { textContent: `${capital(titleOf(is_class ? "class" : "label"))} ` });
+    const name = element("span", { textContent: `${header.target || (is_class ? "Class" : "Label")} ` });
     $("label").replaceChildren(name, element("b", { textContent: line(label) }), ...said);
   }
   $("words").hidden = !runs.length;

@@ -4,11 +4,11 @@ const DECADES = 4; // that a byte spans, below the strongest influence of anothe
 // Colours of weak to strong influence, on light and on dark ground: the stronger, the farther from the ground, so that
 // what stands out is what matters.
 const STRENGTHS = [
-  ["#f3bd72", "#eaa552", "#d98a3f", "#b04a2b", "#6b1d2a", "#1c0a1e"],
+  ["#fbe08f", "#f2bd62", "#dd8f43", "#b04a2b", "#6b1d2a", "#1c0a1e"],
   ["#54422f", "#6e5030", "#96653a", "#dd8546", "#fbc583", "#fff6e6"],
 ];
 
-const OWN_SCALES = "Each map has its own 100 %, its strongest node but the held one: equal colours are not equal amounts.";
+const OWN_SCALES = "Each map has its own 100 %.";
 
 // Streets without influence are paler than other lines, so that the weakest influence is told from none.
 const untouched = () => mixed(ink("line"), ink("ground"), 0.25);

@@ -53,15 +53,17 @@ function findMiddles() {
   }
 }
 
-// On the communities of what a run predicts, rings tell which test nodes it has wrong.
+// On the communities of what a run predicts, rings in the colour of the true class tell which test nodes it has wrong.
 const hasRings = ({ name }) => middles.length > 0 && name === "predicted class" && Boolean(named("right or wrong"));
 
 function drawWrong(pen) {
   if (state.node >= 0 || !hasRings(state.layer)) return;
   const { codes } = named("right or wrong");
-  Object.assign(pen, { strokeStyle: ink("ink"), lineWidth: 1.5 });
+  const truth = named("class");
   for (let node = 0; node < x.length; node++) {
-    if (codes[node] === WRONG && passes(node)) disc(pen, node, ringRadius(node)).stroke();
+    if (codes[node] !== WRONG || !passes(node)) continue;
+    const color = onGround(truth.colors)[truth.codes[node]];
+    cased(pen, node, ringRadius(node) + 1, [ink("ground"), 4], [color, 2]);
   }
 }
 

@@ -266,10 +266,15 @@ async function startExtras() {
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay) hints.push(`arrow: from ${header.ends}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as both together" : ""}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
+  if (header.bonds && array(header.bonds).includes(AROMATIC)) hints.push("dashed: aromatic");
   if (symbolText) hints.push(symbolText);
   if (isField) hints.push("opens on a part of the grid, framed below; ⤢ shows all");
-  if (measured) hints.push(`wider: more ${measured.name} (${written(measured.limits.least)} to ${written(measured.limits.most)})`);
   $("ways").textContent = hints.join("; ");
+  if (measured) { // a thin and a wide line
+    const { name, limits } = measured;
+    const sample = (height, value) => element("span", { className: "width" }, element("i", { style: `height: ${height}px` }), written(value));
+    $("ways").append(element("br"), `${name}: `, sample(1.2, limits.least), sample(3.4, limits.most));
+  }
   $("picture").parentElement.hidden = !header.picture;
   if (!header.picture) return;
   const picture = header.picture.cells || await createImageBitmap(new Blob([array(header.picture.bytes)], { type: "image/jpeg" }));

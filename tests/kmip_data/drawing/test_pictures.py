@@ -364,19 +364,31 @@ def test_bars_below_graphs_of_different_width_have_one_scale(monkeypatch, tmp_pa
     records = []
     for smiles in ("CC", "CCCCCCCCCC"):
         molecule = molecule_from_smiles(smiles)
-        fields = dict(zip(ATOM_FIELDS, molecule.x.T, strict=False))
-        atoms = atoms_from_features(ATOM_FIELDS, np.column_stack([*fields.values()]))
+        atoms = atoms_from_features(ATOM_FIELDS, molecule.x)
         bonds = np.zeros(molecule.edge_index.shape[1], np.int64)
         pos = draw_molecule(atoms, molecule.edge_index, bonds)[1]
         record = PlottableRecord("a", pos, None, molecule.edge_index, atoms=atoms, bonds=bonds)
-        records.append(replace(record, label="1", label_name="gap", label_value=np.array(1.0)))
-    labels = Labels((), values=np.float32([[0], [1], [2]]))
+        records.append(replace(record, label="a  1\nb  1", label_value=np.array([1.0, 1.0])))
+    labels = Labels(("a", "b"), values=np.float32([[0, 0], [1, 1], [2, 2]]))
     page = page_of(monkeypatch, tmp_path, records, labels=labels)
-    page.figure.canvas.draw()
     panels = [panel for panel in page.child_axes if panel.patches]
-    lengths = [panel.patches[0].get_window_extent().width for panel in panels]
+    lengths = [[bar.get_window_extent().width for bar in panel.patches] for panel in panels]
     assert len(lengths) == 2
-    assert lengths[0] == pytest.approx(lengths[1])
+    np.testing.assert_allclose(lengths[0], lengths[1])
+
+
+def test_texts_stand_next_to_a_high_graph_and_above_others(monkeypatch, tmp_path):
+    heading, graphs = {}, {}
+    for height in (0.8, 2.5):
+        record = random_record(40, 2)
+        record = replace(record, pos=record.pos * (1, height) / np.ptp(record.pos, axis=0))
+        page = page_of(monkeypatch, tmp_path, [record])
+        graphs[height] = page.child_axes[-1].get_window_extent()
+        heading[height] = next(
+            text for text in page.texts if text.get_text() == "t"
+        ).get_window_extent()
+    assert graphs[0.8].y1 < heading[0.8].y0
+    assert graphs[2.5].x0 > heading[2.5].x1
 
 
 def test_a_cloud_in_metres_stands_in_its_box(monkeypatch, tmp_path):
@@ -559,16 +571,21 @@ def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
         random_record(5, 2, classes=0), label="2", label_value=np.array(2.0), label_name="gap"
     )
     several = replace(value, label="x  10\ny  1", label_value=np.array([10.0, 1.0]))
-    for record, names, values, texts, ranks in (
-        (value, (), [[1], [2], [4], [9]], ["gap", "2"], [0.25]),
-        (several, ("x", "y"), [[0, 1]] * 9 + [[10, 1]], ["x", "y", "10", "1"], [0.9, 0]),
-    ):
-        labels = Labels(names, values=np.float32(values))
-        panel = page_of(monkeypatch, tmp_path, [record], labels=labels).child_axes[0]
-        assert texts_of(panel) == texts
-        lengths = np.array([bar.get_width() for bar in panel.patches])
-        longest = max(lengths[0] / ranks[0], 1e-6)
-        np.testing.assert_allclose(lengths / longest, ranks)
+    labels = Labels(("x", "y"), values=np.float32([[0, 1]] * 9 + [[10, 1]]))
+    panel = page_of(monkeypatch, tmp_path, [several], labels=labels).child_axes[0]
+    assert texts_of(panel) == ["x", "y", "10", "1"]
+    lengths = np.array([bar.get_width() for bar in panel.patches]).reshape(2, 2)
+    np.testing.assert_allclose(lengths[1] / lengths[0], [0.9, 0], err_msg="before all of it")
+
+    # A single target has a histogram of all graphs, and a mark for each that is shown.
+    other = replace(value, label="8", label_value=np.array([8.0]))
+    labels = Labels((), values=np.float32([[1], [2], [4], [9]]))
+    panel = page_of(monkeypatch, tmp_path, [value, other], labels=labels).child_axes[0]
+    (histogram,) = panel.patches
+    heights, ends, _ = histogram.get_data()
+    assert (heights.sum(), ends[0], ends[-1]) == (4, 1, 9)
+    (marks,) = panel.lines
+    assert marks.get_xdata().tolist() == [2, 8]
 
 
 def test_nodes_without_classes_show_the_direction_of_their_edges(monkeypatch, tmp_path):
@@ -577,7 +594,7 @@ def test_nodes_without_classes_show_the_direction_of_their_edges(monkeypatch, tm
     assert texts_of(legend)[:4] == ["target only", "no edges", "source only", "source and target"]
     assert texts_of(legend)[4:] == ["2", "1", "1", "1"]
     palette = current_style().palette
-    expected = {0: palette[1], 1: palette[0], 2: current_style().missing}
+    expected = {0: palette[1], 1: palette[0], 2: current_style().secondary_color}
     order = np.argsort(np.sum(chain.degrees(), axis=0), kind="stable")
     shown = dict(zip(order.tolist(), graph.collections[-1].get_facecolors(), strict=True))
     assert {node: to_hex(shown[node]) for node in expected} == expected
