@@ -226,10 +226,12 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
         names[0] = f"≤ {names[0]}"
     if limits.most > limits.high:
         names[-1] = f"≥ {names[-1]}"
-    shown = slice(None)
-    if limits.center is not None:  # the middle and the ends
-        shown = slice(None, None, VALUE_BINS // 2 - 1)
-    _label_ticks(axes, np.arange(len(names))[shown] + 0.5, names[shown])
+    ticks = np.arange(len(names)) + 0.5
+    if limits.center is None:
+        _label_ticks(axes, ticks, names)
+    else:  # the ends and the middle
+        half = len(names) // 2
+        axes.set_xticks(ticks[::half], names[::half])
 
 
 def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:

@@ -509,6 +509,10 @@ def test_legends_of_a_sheet_have_one_scale_and_one_order(monkeypatch, tmp_path):
     page = page_of(monkeypatch, tmp_path, targets)
     high, low = (panel for panel in page.child_axes if len(panel.patches) == 14)
     assert high.get_ylim() == low.get_ylim()
+    signed = [replace(record, values=record.values - 4) for record in targets]
+    *_, panel = page_of(monkeypatch, tmp_path, signed).child_axes
+    ends = [label.get_text() for label in panel.get_xticklabels()]
+    assert (len(ends), ends[1]) == (3, "0"), "where colours turn"
 
 
 def test_few_directed_edges_are_arrows_and_directions_have_a_legend_if_they_differ(
