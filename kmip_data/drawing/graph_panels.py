@@ -36,7 +36,7 @@ MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
 LEAST_WIDTH = 0.6  #: of edges that are as wide as their numbers, relative to others
 MAX_ARROWS = 300  #: more directed edges are lines
-MAX_FADE = 0.6  #: of the farthest points into the ground, and of their width
+MAX_FADE = 0.5  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
 LIGHT = 0.75  #: mean of the channels of a light colour
 EDGE_ON_PICTURE = (0.5, 0.45)  #: points of width, and opacity
@@ -50,6 +50,7 @@ NAME_SIDES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1
 NAME_GAP = 5  #: points between two names
 NAME_DISTANCES = (2, 8)  #: points between a name and its own node, and at least any other node
 BENDS = (0, 0.06, -0.06, 0.12, -0.12, 0.2, -0.2, 0.3, -0.3)  #: of edges, relative to their length
+CLEARANCE = 2.0  #: of arrows from the middle of other nodes, relative to their radius
 CURVE_POINTS = 129  #: of an arrow, at which it may enter the box of a node
 LINE_POINTS = 33  #: of an edge, at which it may enter the box of a name
 
@@ -286,7 +287,7 @@ def _add_edges(
         return
     has_reverse = ~record.has_no_reverse()[drawn]
     pixels = axes.transData.transform(pos)
-    half = radius[:, None] * axes.figure.dpi / 72
+    half = CLEARANCE * radius[:, None] * axes.figure.dpi / 72
     dots = np.hstack([pixels - half, pixels + half])
     for (source, target), is_double, shade, width in zip(
         edges.T, has_reverse, shades, widths, strict=True

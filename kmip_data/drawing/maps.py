@@ -16,7 +16,7 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.graph_panels import BORDER, set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
-from kmip_data.drawing.pictures import Cell, draw_cells
+from kmip_data.drawing.pictures import Cell, draw_cells, is_high
 from kmip_data.drawing.plotted_layers import Legend, class_legend, interval_legend, node_colors
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
@@ -208,12 +208,13 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     titles = [("", f"Colour: {layer.name}, {layer.note}") for layer in layers]
     if len(layers) > 1:
         titles = [(layer.name, layer.note) for layer in layers]
+    shape = 2 * BORDER + (1 - 2 * BORDER) * up / across
     cells = [
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            [_legend(city, layer)],
-            (1.0, 2 * BORDER + (1 - 2 * BORDER) * up / across),
+            [_legend(city, layer, is_column=is_high(len(layers), shape))],
+            (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
     ]
@@ -236,14 +237,14 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     return line.reshape(-1, pos.shape[1]).T
 
 
-def _legend(city: CityMap, layer: Categories) -> Legend:
+def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
     """Return the cut points of ordered classes, or else the counts."""
     if not layer.is_ordered:
         return class_legend("intersections", layer, [layer])
     least, most = min(layer.counts), max(layer.counts)
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
     heading = f"{len(starts)} classes of {least:,} to {most:,} intersections, in {city.unit}"
-    return interval_legend(heading, layer, np.append(starts, city.eccentricity.max()))
+    return interval_legend(heading, layer, np.append(starts, city.eccentricity.max()), is_column)
 
 
 def _drawn_lengths(city: CityMap) -> F64:

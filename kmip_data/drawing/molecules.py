@@ -12,6 +12,7 @@ from kmip_data.arrays import F64, I64, U8
 from kmip_data.drawing.style import CPK_COLORS, current_style, element_colors
 from kmip_data.graphs.molecule_fields import Atom
 
+AROMATIC = 3  #: type of a bond
 BOND_LENGTH = 100  #: pixels of a bond by default
 LETTER_HEIGHTS = (45, 55)  #: pixels of a letter, less if bonds are short
 PIXELS_PER_INCH = 300

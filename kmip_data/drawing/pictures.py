@@ -26,7 +26,7 @@ from kmip_data.drawing.graph_panels import (
     plane_positions,
 )
 from kmip_data.drawing.layers import Categories, Layer, Scale
-from kmip_data.drawing.molecules import BOND_LENGTH
+from kmip_data.drawing.molecules import AROMATIC, BOND_LENGTH
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
@@ -89,6 +89,8 @@ def plot_records(
     license requires, ``up`` is the axis that points up, and ``labels`` has the labels of all graphs.
     Classes without a name in ``class_names`` are shown by number.
     """
+    if labels is not None and labels.values is not None and not labels.names:
+        records = sorted(records, key=lambda record: np.asarray(record.label_value).item())
     layers = _layers_of(records, class_names)
     legends = _legends_of(records, layers, labels)
     places = [plane_positions(record, up) for record in records]
@@ -216,6 +218,8 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
         facts.append(f"arrows go from {records[0].ends_of_edges}")
     for name, values in filter(None, (record.edge_widths for record in with_edges)):
         facts.append(f"wider edges have more {name} ({values.min():,g} to {values.max():,g})")
+    if any(record.bonds is not None and AROMATIC in record.bonds for record in records):
+        facts.append("dashed: aromatic")
     if records[0].flags is not None:
         facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
     layer = layers[0][-1]
@@ -278,7 +282,7 @@ def draw_cells(
     rows = [range(len(cells))[first : first + columns] for first in range(0, len(cells), columns)]
     page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
     side = 0.0  # width of a column of texts
-    if len(cells) == 1 and panels[0, 1] > HIGH * widths[0]:
+    if is_high(len(cells), panels[0, 1] / widths[0]):
         side = scale * SIDE_WIDTH + GAP
     page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
     text_width = side - GAP if side else page_width
@@ -287,7 +291,7 @@ def draw_cells(
         widths[:] = page_width - side
 
     # 2. Create the page.
-    heading = _wrap(title if style.has_title else "", text_width, HEADING_LETTERS)
+    heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
     heading_height = line * HEADING_LINES * len(heading)
     introduction = _wrap(summary, text_width, NOTE_LETTERS)
     foot = _wrap(footer, text_width, NOTE_LETTERS)
@@ -301,8 +305,8 @@ def draw_cells(
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     if side:
-        height = max(sum(heights), top + line * (len(foot) + 1))
-        top = 0.0
+        height = max(heading_height + sum(heights), top + line * (len(foot) + 1))
+        top = heading_height
         bottom = height - line * len(foot)
     else:
         bottom = top + sum(heights)
@@ -338,6 +342,11 @@ def draw_cells(
             left += width + GAP
         top += row_height
     save_figure(figure, path)
+
+
+def is_high(cells: int, shape: float) -> bool:
+    """True for a single cell with a height relative to its width of ``shape``, next to which texts stand."""
+    return cells == 1 and shape > HIGH
 
 
 def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int, float]:

@@ -121,10 +121,21 @@ def class_legend(heading: str, layer: Categories, sheet: Sequence[Layer]) -> Leg
     )
 
 
-def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
-    """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below."""
+def interval_legend(heading: str, layer: Categories, ends: Array, is_column: bool) -> Legend:
+    """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below.
+
+    A column has all of them next to it.
+    """
 
     def draw(axes: Axes) -> None:
+        if is_column:
+            axes.barh(range(len(layer.colors)), 1, 1, color=layer.colors)
+            axes.axis((0, 8, len(layer.colors) - 0.5, -1))
+            axes.set_axis_off()
+            for number, end in enumerate(ends):
+                place = (1.2, number - 0.5)
+                axes.text(*place, f"{end:,.0f}", va="center_baseline", fontsize=NOTE_FONT_SIZE)
+            return
         axes.bar(range(len(layer.colors)), 1, 1, color=layer.colors)
         axes.margins(0)
         axes.set_yticks([])
@@ -134,7 +145,8 @@ def interval_legend(heading: str, layer: Categories, ends: Array) -> Legend:
         labels[0].set_ha("right")
         labels[-1].set_ha("left")
 
-    return Legend(heading, draw, fixed_lines=BAR_LINES)
+    lines = BAR_LINES * (len(layer.colors) + 0.5 if is_column else 1)
+    return Legend(heading, draw, fixed_lines=lines)
 
 
 def _bar_legend(
@@ -274,7 +286,7 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
 
     def draw(axes: Axes) -> None:
         style = current_style()
-        axes.stairs(counts, ends, fill=True, color=style.palette[0])
+        axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=style.palette[0], align="edge")
         axes.plot(
             shown, np.full(len(shown), 1.25 * top), "v", color=style.text_color, clip_on=False
         )

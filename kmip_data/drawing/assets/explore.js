@@ -261,7 +261,7 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  for (const node of influence[0].known) cased(pen, node, 5, [ink("ground"), 3.5], [ink("pale"), 1.5]);
+  for (const node of influence[0].known) cased(pen, node, 5, [ink("ground"), 3], [mixed(ink("pale"), ink("ground"), 0.2), 1]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });

@@ -11,7 +11,7 @@ const STRENGTHS = [
 const OWN_SCALES = "Each map has its own 100 %.";
 
 // Streets without influence are paler than other lines, so that the weakest influence is told from none.
-const untouched = () => mixed(ink("line"), ink("ground"), 0.25);
+const untouched = () => mixed(ink("line"), ink("ground"), 0.4);
 
 function readInfluence(runs) {
   return (runs || []).map(({ name, nodes, values }) => {
@@ -75,8 +75,8 @@ function reachText(pane) {
     far = Math.max(far, hops.get(node) ?? 0);
   });
   const others = x.length - 1;
-  const of = `${others.toLocaleString("en")} other ${header.node_noun}s`;
-  const name = `${header.node_noun} ${numberOf(state.node)} is reached by`;
+  const of = `${others.toLocaleString("en")} others`;
+  const name = "reached by";
   if (count === others) return `${name} all ${of}`;
   return `${name} ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }
