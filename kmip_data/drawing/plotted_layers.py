@@ -29,6 +29,7 @@ BAR_LETTERS = 15  #: width of a bar and its number in letters
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
+COLUMN_LINES = 26  #: lines of text that a column of classes is high
 TICK_LINES = 1.2  #: lines of the numbers below it
 
 
@@ -124,17 +125,22 @@ def class_legend(heading: str, layer: Categories, sheet: Sequence[Layer]) -> Leg
 def interval_legend(heading: str, layer: Categories, ends: Array, is_column: bool) -> Legend:
     """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below.
 
-    A column has all of them next to it.
+    A column is a scale: intervals are as high as they are wide, and limits stand where they have room.
     """
 
     def draw(axes: Axes) -> None:
         if is_column:
-            axes.barh(range(len(layer.colors)), 1, 1, color=layer.colors)
-            axes.axis((0, 8, len(layer.colors) - 0.5, -1))
+            axes.bar(0.5, np.diff(ends), 1, bottom=ends[:-1], color=layer.colors)
+            room = 0.8 * np.ptp(ends) / COLUMN_LINES
+            axes.axis((0, 10, ends[0], ends[-1] + room))
             axes.set_axis_off()
-            for number, end in enumerate(ends):
-                place = (1.2, number - 0.5)
-                axes.text(*place, f"{end:,.0f}", va="center_baseline", fontsize=NOTE_FONT_SIZE)
+            last = -np.inf
+            for end in ends:
+                if end >= last + room:
+                    axes.text(
+                        1.2, end, f"{end:,.0f}", va="center_baseline", fontsize=NOTE_FONT_SIZE
+                    )
+                    last = end
             return
         axes.bar(range(len(layer.colors)), 1, 1, color=layer.colors)
         axes.margins(0)
@@ -145,8 +151,7 @@ def interval_legend(heading: str, layer: Categories, ends: Array, is_column: boo
         labels[0].set_ha("right")
         labels[-1].set_ha("left")
 
-    lines = BAR_LINES * (len(layer.colors) + 0.5 if is_column else 1)
-    return Legend(heading, draw, fixed_lines=lines)
+    return Legend(heading, draw, fixed_lines=COLUMN_LINES if is_column else BAR_LINES)
 
 
 def _bar_legend(

@@ -84,7 +84,7 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
   if (node < 0 && ranked.length && state.edges.length) lines.push(heldKey("", `edges of ${numberOf(ranked[0])}, described below`, heldColor()));
-  if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s in rings.`);
+  if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s, ringed while you point at a map.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -261,7 +261,8 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  for (const node of influence[0].known) cased(pen, node, 5, [ink("ground"), 3], [mixed(ink("pale"), ink("ground"), 0.2), 1]);
+  const marked = state.hovered >= 0 ? influence[0].known : []; // they would outshine the maps
+  for (const node of marked) cased(pen, node, 5, [ink("ground"), 3], [ink("pale"), 1.5]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });
