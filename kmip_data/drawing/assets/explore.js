@@ -83,7 +83,7 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (node < 0 && ranked.length && state.edges.length) lines.push(heldKey("", `edges of ${numberOf(ranked[0])}, described below`, heldColor()));
+  if (node < 0 && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, is described below; its edges are thicker.`);
   if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s, ringed while you point at a map.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
@@ -457,11 +457,18 @@ function drawHeld(pen) {
   }
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
-  const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.4 : 2);
+  const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.9 : 2);
+  // The edges of the node that is described at first keep the colour of their class.
+  const ownColor = (edge) => {
+    const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
+    const { codes } = state.layer;
+    return node >= 0 || !codes ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
+  };
   const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
   const casing = header.picture ? ["#000", 1.5] : [ink("ground"), 3];
-  for (const [strokeStyle, more] of [casing, [color, 0]]) {
+  for (const [ground, more] of [casing, ["", 0]]) {
     for (const [lines, isOneWay, edge] of edges) {
+      const strokeStyle = ground || ownColor(edge);
       const lineWidth = widthOf(edge) + more;
       for (const line of lines) {
         const [first, last] = [line[0], line.at(-1)];
@@ -470,8 +477,8 @@ function drawHeld(pen) {
         const [second, before] = [between[0] ?? last, between.at(-1) ?? first];
         const end = last < x.length ? rimOf(last, before) : placeOf(last);
         stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...between.map(placeOf), end]);
-        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 4.5 * wide);
-        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 4.5 * wide);
+        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 4.5 * Math.min(wide, 1.4));
+        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 4.5 * Math.min(wide, 1.4));
       }
     }
   }

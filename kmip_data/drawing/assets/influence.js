@@ -11,7 +11,7 @@ const STRENGTHS = [
 const OWN_SCALES = "Each map has its own 100 %.";
 
 // Streets without influence are paler than other lines, so that the weakest influence is told from none.
-const untouched = () => mixed(ink("line"), ink("ground"), 0.4);
+const untouched = () => mixed(ink("line"), ink("ground"), 0.25);
 
 function readInfluence(runs) {
   return (runs || []).map(({ name, nodes, values }) => {
