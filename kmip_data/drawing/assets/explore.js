@@ -83,7 +83,7 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (node < 0 && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, is described below; its edges are thicker.`);
+  if (node < 0 && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, is described below; its edges are darker.`);
   if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s, ringed while you point at a map.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
@@ -457,7 +457,7 @@ function drawHeld(pen) {
   }
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
-  const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.9 : 2);
+  const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.6 : 2); // as wide as others, if widths are numbers
   // The edges of the node that is described at first keep the colour of their class.
   const ownColor = (edge) => {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
