@@ -424,7 +424,7 @@ def test_the_heading_is_the_dataset_and_the_scores_of_both_runs(build, city, ans
     )
     size = f"{(city.splits[answer.split] == 2).sum():,} test intersections"
     score = f"gcn 9.3 %, gps-kmip 10.0 % accuracy on the {size}"
-    constant = "the same answer for all: 9.0\u00a0%"
+    constant = "guessing one class for all: 9.0\u00a0%"
     assert shown == [build.card.caption_title, f"{score} ({constant})"]
     header, _ = read_page(page)
     assert "Helsinki" in header["about"]
