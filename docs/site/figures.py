@@ -685,18 +685,17 @@ def trees(path: Path) -> None:
     # 2. Processor seconds until then, on a logarithmic scale.
     def at_time(depth: float, seconds: float) -> tuple[float, float]:
         share = np.log10(seconds / 3) / 3
-        return left + 350 + 140 * (depth - 2) / 4, top + height * (1 - float(share))
+        return left + 350 + 190 * (depth - 2) / 6, top + height * (1 - float(share))
 
     figure.text(left + 350, 22, "CPU seconds", bold=True, anchor="start")
     for seconds in (10, 100, 1000):
-        figure.line([at_time(2, seconds), at_time(6, seconds)], PANEL, stroke_width=1)
+        figure.line([at_time(2, seconds), at_time(8, seconds)], PANEL, stroke_width=1)
         x, y = at_time(2, seconds)
         figure.text(x - 6, y + 4, f"{seconds:,}", size=12, fill=QUIET, anchor="end")
-    figure.text(left + 420, 248, "depth of the tree", size=12, fill=QUIET)
+    figure.text(left + 445, 248, "depth of the tree", size=12, fill=QUIET)
 
     for depth in range(2, 9):
         figure.text(at(depth, 0)[0], top + height + 18, str(depth), size=12, fill=QUIET)
-    for depth in range(2, 7):
         figure.text(at_time(depth, 3)[0], top + height + 18, str(depth), size=12, fill=QUIET)
     for row, (model, (name, hue)) in enumerate(TREE_LEARNERS.items()):
         colour = LIGHT.palette[hue]
@@ -707,8 +706,8 @@ def trees(path: Path) -> None:
             figure.line(points, colour, stroke_width=2 + 2 * below)
             for x, y in points:
                 figure.dot(x, y, colour, 3.5 + below)
-        figure.text(592, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
-    figure.text(592, 54 + 18 * len(TREE_LEARNERS), "published", size=12, fill=QUIET, anchor="start")
+        figure.text(622, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
+    figure.text(622, 54 + 18 * len(TREE_LEARNERS), "published", size=12, fill=QUIET, anchor="start")
     figure.save(path)
 
 
