@@ -372,10 +372,10 @@ def shorten_middle(name: str, letters: int = MAX_NAME_LETTERS) -> str:
 def number_text(number: float) -> str:
     """Format a number with three digits; rounding errors of zero become 0.
 
-    >>> number_text(-1.11e-16), number_text(0.12345)
-    ('0', '0.123')
+    >>> number_text(-1.11e-16), number_text(0.12345), number_text(math.nan)
+    ('0', '0.123', 'nan')
     """
-    return f"{number if abs(number) > ZERO_TOLERANCE else 0:.3g}"
+    return f"{0 if abs(number) <= ZERO_TOLERANCE else number:.3g}"
 
 
 def range_of_sizes(nodes: Iterable[int], most_drawn: int, noun: str = "node") -> str:

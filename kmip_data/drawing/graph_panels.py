@@ -41,7 +41,7 @@ RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their ed
 LIGHT = 0.75  #: mean of the channels of a light colour
 EDGE_ON_PICTURE = (0.5, 0.45)  #: points of width, and opacity
 VICINITY = 0.1  #: of the width of a graph, in which the members of a class are counted
-UNKNOWN = 0.35  #: opacity of a question mark
+UNKNOWN = 0.3  #: opacity of a question mark
 MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
@@ -135,7 +135,11 @@ def draw_field(
     if record.marks:
         corner = pos[is_marked].min(axis=0) - 0.5
         sides = np.ptp(pos[is_marked], axis=0) + 1
-        axes.add_patch(Rectangle(corner, *sides, fill=False, clip_on=False))
+        axes.add_patch(
+            Rectangle(
+                corner, *sides, fill=False, edgecolor=current_style().text_color, clip_on=False
+            )
+        )
 
 
 def draw_graph(
@@ -152,7 +156,7 @@ def draw_graph(
     style = current_style()
     is_own = layer is record.own_colors
     set_limits(axes, places[:, :2], size)
-    if record.metres:
+    if record.metres and record.pos.shape[1] == 3:
         _draw_box(axes, record.pos, places, size)
     colors = node_colors(layer, len(places))
     areas = np.full(len(places), min(_node_area(*other, size) for other in sheet))
@@ -200,12 +204,17 @@ def draw_graph(
 
 def _draw_box(axes: Axes, pos: F64, places: F64, size: F64) -> None:
     """Draw the box around positions (N, 3) in metres, which have ``places`` (N, 3) in the view."""
+    # 1. The view turns and moves positions; points of one plane do not determine it.
+    view, _, rank, _ = np.linalg.lstsq(np.insert(pos, 3, 1, axis=1), places)
+    if rank < 4:
+        return
+
+    # 2. Join the corners that differ in one coordinate.
     corners = np.array(list(product(*np.stack([pos.min(axis=0), pos.max(axis=0)], axis=1))))
-    view = np.linalg.lstsq(np.insert(pos, 3, 1, axis=1), places)[0]  # turns and moves positions
     corners = np.insert(corners, 3, 1, axis=1) @ view
     set_limits(axes, corners[:, :2], size)
     for first, second in combinations(range(len(corners)), 2):
-        if (first ^ second).bit_count() == 1:  # they differ in one coordinate
+        if (first ^ second).bit_count() == 1:
             ends = corners[[first, second], :2]
             axes.plot(*ends.T, color=current_style().line_color, linewidth=1, zorder=1)
 
@@ -233,7 +242,7 @@ def _node_area(record: PlottableRecord, places: F64, size: F64) -> float:
     area = np.clip(covered * 72**2 * np.prod(size) / max(1, nodes), *POINT_AREAS)
     if record.position_source.startswith(LAYERS):  # nodes of a layer are one apart
         points_per_unit = 72 * size[0] / (np.ptp(places[:, 0]) + 2)
-        area = min(area, (0.7 * points_per_unit) ** 2)
+        area = min(area, (0.6 * points_per_unit) ** 2)
     return float(area)
 
 

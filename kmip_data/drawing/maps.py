@@ -17,7 +17,13 @@ from kmip_data.builds.home import Build
 from kmip_data.drawing.graph_panels import BORDER, set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
 from kmip_data.drawing.pictures import Cell, draw_cells, is_high
-from kmip_data.drawing.plotted_layers import Legend, class_legend, interval_legend, node_colors
+from kmip_data.drawing.plotted_layers import (
+    Legend,
+    class_legend,
+    interval_column,
+    interval_row,
+    node_colors,
+)
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
     Axes,
@@ -173,7 +179,6 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     is_bent = np.tile(streets_longer_than_drawn(city), 2)
     if is_bent.any():
         facts.append(f"dashed streets are over {MAX_DETOUR} times as long as their line")
-    facts += [warning.rstrip(".") for warning in city.warnings]
     # Halves begin at the middle of their street, so that the dashes of both are one pattern.
     middles = city.position[city.streets].mean(axis=0)
     places = np.vstack([city.position, middles])
@@ -223,7 +228,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         path,
         title=city.title,
         summary=summary,
-        footer=f"{'; '.join(facts)}.\n{city.credit}",
+        footer="\n".join([f"{'; '.join(facts)}.", *city.warnings, city.credit]),
     )
 
 
@@ -244,7 +249,8 @@ def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
     least, most = min(layer.counts), max(layer.counts)
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
     heading = f"{len(starts)} classes of {least:,} to {most:,} intersections, in {city.unit}"
-    return interval_legend(heading, layer, np.append(starts, city.eccentricity.max()), is_column)
+    legend = interval_column if is_column else interval_row
+    return legend(heading, layer, np.append(starts, city.eccentricity.max()))
 
 
 def _drawn_lengths(city: CityMap) -> F64:

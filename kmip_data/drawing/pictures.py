@@ -89,7 +89,7 @@ def plot_records(
     license requires, ``up`` is the axis that points up, and ``labels`` has the labels of all graphs.
     Classes without a name in ``class_names`` are shown by number.
     """
-    if labels is not None and labels.values is not None and not labels.names:
+    if labels is not None and labels.values is not None and labels.values.shape[1] == 1:
         records = sorted(records, key=lambda record: np.asarray(record.label_value).item())
     layers = _layers_of(records, class_names)
     legends = _legends_of(records, layers, labels)
@@ -182,21 +182,24 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     Without a label, or with several targets, which have a legend, the name is the headline.
     """
     counts = f"{count_with_noun(len(record.pos), record.noun)}, {record.edge_text}"
-    if record.metres:
+    if record.metres and len(record.pos):
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"
     label = re.sub(r"\B-(?=\d)", "−", record.label.replace("\n", ", "))
-    if not label or "  " in label:
+    name, _, value = label.rpartition("  ")
+    if not label or (name and np.size(np.asarray(record.label_value)) > 1):
         return record.key, counts
-    if kind := record.label_name or "class" * label.isdigit():
-        label = f"{kind}: {label}"
+    is_class = np.asarray(record.label_value).dtype.kind in "iu" and label.isdigit()
+    if kind := record.label_name or name or "class" * is_class:
+        label = f"{kind}: {value}"
     return label, f"{shorten_middle(record.key, KEY_LETTERS)} · {counts}"
 
 
 def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:
     """Return what holds for all graphs, with ranges where they differ."""
     origins = dict.fromkeys(record.position_source for record in records)
-    facts = [", or ".join(filter(None, origins))]
+    texts = [text for text in origins if not any(one.startswith(f"{text},") for one in origins)]
+    facts = [", or ".join(filter(None, texts))]
     if any(origin.startswith(tuple(GROWTH)) for origin in origins):
         facts.append("larger nodes have more edges")
     with_edges = [record for record in records if has_edges(record)]
@@ -211,14 +214,15 @@ def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str
             if records[0].picture is not None
             else "each cell is the region nearest to a node, in the node's colour"
         )
-        facts.append("lines are edges")
+        if any(record.edge_index.size for record in with_edges):
+            facts.append("lines are edges")
     if records[0].pos.shape[1] == 3:
         facts.append("far points are paler and smaller")
     if any(map(has_arrows, with_edges)):
         facts.append(f"arrows go from {records[0].ends_of_edges}")
     for name, values in filter(None, (record.edge_widths for record in with_edges)):
         facts.append(f"wider edges have more {name} ({values.min():,g} to {values.max():,g})")
-    if any(record.bonds is not None and AROMATIC in record.bonds for record in records):
+    if any(record.is_formula and AROMATIC in np.asarray(record.bonds) for record in records):
         facts.append("dashed: aromatic")
     if records[0].flags is not None:
         facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
@@ -345,13 +349,17 @@ def draw_cells(
 
 
 def is_high(cells: int, shape: float) -> bool:
-    """True for a single cell with a height relative to its width of ``shape``, next to which texts stand."""
+    """True if texts stand next to the drawing: it is the only one and high, by ``shape``, height over width."""
     return cells == 1 and shape > HIGH
 
 
 def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int, float]:
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
     columns = len(sizes)
+    width, height = sizes[0] * (views, 1)
+    if is_high(columns, height / width):
+        room = current_style().max_width - 2 * MARGIN - GAP - scale * SIDE_WIDTH
+        max_unit = min(max_unit, room / width)
     if sizes[:, 0].mean() > 3 * sizes[:, 1].mean():  # wide ones are larger above each other
         columns = 1
     elif columns * views > MAX_PANELS:  # one row is one glance

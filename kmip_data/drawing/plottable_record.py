@@ -63,7 +63,7 @@ class PlottableRecord:
     marks: tuple[str, Array] | None = None
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
-    ends_of_edges: str = "source to target"  #: what a directed edge leads from and to
+    ends_of_edges: str = "source to target"  #: names of the two ends of a directed edge
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -153,14 +153,16 @@ class PlottableRecord:
     def values_of_pairs(self, values: Array, kind: FieldKind) -> Array:
         """Return the values of edges (E,) for each of :meth:`first_edges`, (P,).
 
-        Numbers of a directed graph are summed over both ways.
+        Pairs of a directed graph have the largest number of their edges.
         """
         first = self.first_edges()
         if kind != "number" or not self.is_directed:
             return values[first]
-        ends = np.sort(self.edge_index, axis=0)
-        pair = np.unique(ends, axis=1, return_inverse=True)[1]
-        return np.bincount(pair, values)[pair[first]]
+        low, high = np.sort(self.edge_index, axis=0)
+        pairs, pair = np.unique(low * len(self.pos) + high, return_inverse=True)
+        largest = np.full(len(pairs), np.nan)
+        np.fmax.at(largest, pair, values)
+        return largest[pair[first]]
 
 
 def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> PlottableRecord:
@@ -241,11 +243,14 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
 
 
 def _ends_of_edges(card: Card) -> str:
-    """Return the names of the columns of ends in your own tables, or what edges are."""
+    """Return what edges lead from and to.
+
+    These are the end columns of your own table, caller and called, or source and target.
+    """
     direction = str((card.statistics.get("files") or {}).get("direction"))
-    columns = re.match("from '(.+)' to '([^']+)'", direction)
+    columns = re.match(r"from (['\"])(.+)\1 to (['\"])([^,]+)\3", direction)
     if columns:
-        return f"{columns[1]} to {columns[2]}"
+        return f"{columns[2]} to {columns[4]}"
     return CALLS if "call graph" in card.about else "source to target"
 
 

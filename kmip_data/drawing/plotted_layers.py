@@ -122,26 +122,10 @@ def class_legend(heading: str, layer: Categories, sheet: Sequence[Layer]) -> Leg
     )
 
 
-def interval_legend(heading: str, layer: Categories, ends: Array, is_column: bool) -> Legend:
-    """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below.
-
-    A column is a scale: intervals are as high as they are wide, and limits stand where they have room.
-    """
+def interval_row(heading: str, layer: Categories, ends: Array) -> Legend:
+    """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below."""
 
     def draw(axes: Axes) -> None:
-        if is_column:
-            axes.bar(0.5, np.diff(ends), 1, bottom=ends[:-1], color=layer.colors)
-            room = 0.8 * np.ptp(ends) / COLUMN_LINES
-            axes.axis((0, 10, ends[0], ends[-1] + room))
-            axes.set_axis_off()
-            last = -np.inf
-            for end in ends:
-                if end >= last + room:
-                    axes.text(
-                        1.2, end, f"{end:,.0f}", va="center_baseline", fontsize=NOTE_FONT_SIZE
-                    )
-                    last = end
-            return
         axes.bar(range(len(layer.colors)), 1, 1, color=layer.colors)
         axes.margins(0)
         axes.set_yticks([])
@@ -151,7 +135,28 @@ def interval_legend(heading: str, layer: Categories, ends: Array, is_column: boo
         labels[0].set_ha("right")
         labels[-1].set_ha("left")
 
-    return Legend(heading, draw, fixed_lines=COLUMN_LINES if is_column else BAR_LINES)
+    return Legend(heading, draw, fixed_lines=BAR_LINES)
+
+
+def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
+    """Return a scale of the classes' colours, each as high as its interval between ``ends`` (C+1,).
+
+    Limits that would overlap are left out.
+    """
+
+    def draw(axes: Axes) -> None:
+        axes.bar(0.5, np.diff(ends), 1, bottom=ends[:-1], color=layer.colors)
+        room = 0.8 * (np.ptp(ends) or 1.0) / COLUMN_LINES
+        axes.axis((0, 10, ends[0], ends[-1] + room))
+        axes.set_axis_off()
+        last = -np.inf
+        for end in ends:
+            if end >= last + room:
+                text = f"{end:,.0f}"
+                axes.text(1.2, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
+                last = end
+
+    return Legend(heading, draw, fixed_lines=COLUMN_LINES)
 
 
 def _bar_legend(
@@ -166,8 +171,8 @@ def _bar_legend(
     """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the value.
 
     The bar of the value ``most`` is the longest; ``colors`` are those of the bars, or one of all. Bars
-    begin to the right of all ``sheet_names``, so that all graphs have one scale. With ``numbers``, values are
-    shares of ``most``, whose bars lie behind theirs.
+    begin to the right of all ``sheet_names``, so that all graphs have one scale. If ``numbers`` are
+    given, values are shares, and a grey bar of length ``most`` lies behind each.
     """
     colors = np.broadcast_to(colors, len(names))
     is_share = bool(numbers)
@@ -246,7 +251,7 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     ticks = np.arange(len(names)) + 0.5
     if limits.center is None:
         _label_ticks(axes, ticks, names)
-    else:  # the ends and the middle
+    else:  # the first and last limit, and the middle, where colours turn
         half = len(names) // 2
         axes.set_xticks(ticks[::half], names[::half])
 
@@ -274,7 +279,7 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     for record in records:
         value = np.asarray(record.label_value)
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
-    heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ shown below)"
+    heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ drawn here)"
     marked = [f"▸ {name}" for name in labels.names]
     names = np.where(is_shown, marked, labels.names)
     order = np.argsort(-labels.counts)
@@ -285,9 +290,10 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
 
 def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
     """Return a histogram of all graphs' targets (G,) with marks above those of ``records``."""
-    counts, ends = np.histogram(values[np.isfinite(values)], VALUE_BINS)
+    known = values[np.isfinite(values)]
+    counts, ends = np.histogram(known, VALUE_BINS)
     shown = [np.asarray(record.label_value).item() for record in records]
-    top = max(counts)
+    top = max(1, *counts)
 
     def draw(axes: Axes) -> None:
         style = current_style()
@@ -299,7 +305,7 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
         axes.spines[:].set_visible(False)
 
     name = records[0].label_name or "label"
-    return Legend(f"{name}: all {len(values):,} graphs (▾ shown below)", draw)
+    return Legend(f"{name}: all {len(known):,} graphs (▾ drawn here)", draw)
 
 
 def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:
@@ -307,6 +313,6 @@ def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legen
     targets = np.asarray(record.label_value).reshape(-1)
     names = np.array(labels.names or [record.label_name or "label"])
     numbers = [_written(target) for target in targets.tolist()]
-    ranks = (values < targets).mean(axis=0)
+    ranks = (values < targets).sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
     heading = "bars: share of graphs below"
     return _bar_legend(heading, names, ranks, 1, current_style().palette[0], list(names), numbers)

@@ -29,14 +29,14 @@ DARK_PALETTE = (
     "#ff4038", "#f3bc64", "#0098a7", "#80602d", "#6d79a8", "#e9ffde", "#cb42f6", "#96bdbf",
 )  # fmt: skip
 #: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over plum, rose
-#: and coral to sand. Lightness increases (L* 15 to 75), so that the order survives colour blindness and
-#: grey prints. They were searched to maximise the CIEDE2000 distance of neighbours (8.7; with deuteranopia
-#: and protanopia 4.7) at a moderate chroma, because thin lines in neon colours shout on white.
+#: and coral to sand. Lightness increases (L* 14 to 74), so that the order survives colour blindness and
+#: grey prints. The steps were chosen by search to maximise the CIEDE2000 distance of neighbours (8.7; with
+#: deuteranopia and protanopia 4.7) at a moderate chroma, because strong colours dominate thin lines.
 RAMP = (
     "#00263c", "#003970", "#38388f", "#8e2973", "#b4286e", "#cd3c66", "#ea495b", "#e8744e", "#eb915c",
     "#e3ad4b",
 )  # fmt: skip
-#: The same for dark backgrounds, L* 36 to 96.
+#: For dark backgrounds, ten brighter steps from blue over magenta and red to cream, L* 36 to 96.
 DARK_RAMP = (
     "#0d5699", "#2a46fc", "#b806d6", "#ed00a4", "#ff4477", "#ff6b5a", "#ff873e", "#fea409", "#fed585",
     "#fff2da",

@@ -197,7 +197,7 @@ function scoresOf(curves, parts) {
   const [constant] = of(judged[0], "constant answer");
   return [
     judged.map((run) => `${shortName(run.name, judged)} ${of(run, run.name)}`).join(", "),
-    `${metric} on ${parts ? `the ${parts.counts[2].toLocaleString("en")} test ${header.node_noun}s` : "test"}${constant ? ` (guessing one ${metric === "accuracy" ? "class" : "value"} for all: ${constant.replace(" ", "\u00a0")})` : ""}`,
+    `${metric} on ${parts ? `the ${parts.counts[2].toLocaleString("en")} test ${header.node_noun}s` : "test"}${constant ? ` (guessing one ${/accuracy|MCC/.test(metric) ? "class" : "value"} for all: ${constant.replace(" ", "\u00a0")})` : ""}`,
   ];
 }
 

@@ -76,9 +76,8 @@ function reachText(pane) {
   });
   const others = x.length - 1;
   const of = `${others.toLocaleString("en")} others`;
-  const name = "reached by";
-  if (count === others) return `${name} all ${of}`;
-  return `${name} ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
+  if (count === others) return `reached by all ${of}`;
+  return `reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }
 
 // A title on each pane.

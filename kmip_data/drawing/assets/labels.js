@@ -60,10 +60,10 @@ function drawWrong(pen) {
   if (state.node >= 0 || !hasRings(state.layer)) return;
   const { codes } = named("right or wrong");
   const truth = named("class");
+  const colors = onGround(truth.colors);
   for (let node = 0; node < x.length; node++) {
     if (codes[node] !== WRONG || !passes(node)) continue;
-    const color = onGround(truth.colors)[truth.codes[node]];
-    cased(pen, node, ringRadius(node) + 1, [ink("ground"), 4], [color, 2]);
+    cased(pen, node, ringRadius(node) + 1, [ink("ground"), 4], [colors[truth.codes[node]], 2]);
   }
 }
 
@@ -77,8 +77,7 @@ function drawClassNames(pen) {
     const half = pen.measureText(name).width / 2 + GAP;
     if (taken.some((other) => Math.abs(other.down - down) < 1.5 * CLASS_LETTER_SIZE && Math.abs(other.across - across) < other.half + half)) continue;
     taken.push({ across, down, half });
-    pen.fillStyle = labels.includes(name) ? asLetters(onGround(colors)[labels.indexOf(name)]) : ink("ink"); // it belongs to its nodes
-    const color = pen.fillStyle;
+    const color = labels.includes(name) ? asLetters(onGround(colors)[labels.indexOf(name)]) : ink("ink"); // it belongs to its nodes
     Object.assign(pen, { fillStyle: ink("ground"), globalAlpha: PLATE }); // dots between words would look like letters
     pen.fillRect(across - half, down - 0.7 * CLASS_LETTER_SIZE, 2 * half, 1.4 * CLASS_LETTER_SIZE);
     Object.assign(pen, { fillStyle: color, globalAlpha: 1 });

@@ -264,7 +264,7 @@ async function startExtras() {
   const hints = turning ? ["drag turns it"] : [];
   if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
-  else if (isOneWay) hints.push(`arrow: from ${header.ends}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as both together" : ""}`);
+  else if (isOneWay) hints.push(`arrow: from ${header.ends}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as the larger of both" : ""}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
   if (header.bonds && array(header.bonds).includes(AROMATIC)) hints.push("dashed: aromatic");
   if (symbolText) hints.push(symbolText);
@@ -273,7 +273,8 @@ async function startExtras() {
   if (measured) { // a thin and a wide line
     const { name, limits } = measured;
     const sample = (height, value) => element("span", { className: "width" }, element("i", { style: `height: ${height}px` }), written(value));
-    $("ways").append(element("br"), `${name}: `, sample(1.2, limits.least), sample(3.4, limits.most));
+    if (hints.length) $("ways").append(element("br"));
+    $("ways").append(`${titleOf(name)}: `, sample(1.2, limits.least), sample(3.4, limits.most));
   }
   $("picture").parentElement.hidden = !header.picture;
   if (!header.picture) return;

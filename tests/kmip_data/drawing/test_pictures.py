@@ -333,6 +333,7 @@ def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
     ("files", "about", "expected"),
     [
         ({"direction": "from 'sold by' to 'buyer', by position"}, "", "sold by to buyer"),
+        ({"direction": "from \"farm's\" to 'to'"}, "", "farm's to to"),
         ({"direction": ["none"]}, "", "source to target"),
         (None, "Function call graphs of apps", "caller to called"),
         (None, "Citations", "source to target"),
@@ -348,12 +349,12 @@ def test_arrows_go_between_what_the_columns_of_a_table_are(
     assert f"rrows go from {expected}." in " ".join(texts_of(page))
 
 
-def test_numbers_of_directed_edges_add_up_over_both_ways():
+def test_a_pair_of_directed_edges_has_the_larger_number():
     edges = np.array([[0, 1, 2, 1], [1, 0, 1, 1]])
     values = np.array([1.0, 2.0, 5.0, 7.0])
     record = PlottableRecord("a", np.eye(3)[:, :2], None, edges)
     assert record.edge_index[:, record.first_edges()].T.tolist() == [[0, 1], [2, 1]]
-    assert record.values_of_pairs(values, "number").tolist() == [3, 5]
+    assert record.values_of_pairs(values, "number").tolist() == [2, 5]
     assert record.values_of_pairs(values, "category").tolist() == [1, 5]
     both = replace(record, edge_index=edges[:, :2])
     assert both.values_of_pairs(values[:2], "number").tolist() == [1], "undirected, stored twice"
@@ -378,7 +379,7 @@ def test_bars_below_graphs_of_different_width_have_one_scale(monkeypatch, tmp_pa
 
 
 def test_texts_stand_next_to_a_high_graph_and_above_others(monkeypatch, tmp_path):
-    heading, graphs = {}, {}
+    heading, graphs, legends = {}, {}, {}
     for height in (0.8, 2.5):
         record = random_record(40, 2)
         record = replace(record, pos=record.pos * (1, height) / np.ptp(record.pos, axis=0))
@@ -387,8 +388,10 @@ def test_texts_stand_next_to_a_high_graph_and_above_others(monkeypatch, tmp_path
         heading[height] = next(
             text for text in page.texts if text.get_text() == "t"
         ).get_window_extent()
-    assert graphs[0.8].y1 < heading[0.8].y0
-    assert graphs[2.5].x0 > heading[2.5].x1
+        legends[height] = page.child_axes[0].get_window_extent()
+    assert graphs[0.8].y1 < min(heading[0.8].y0, legends[0.8].y0)
+    assert graphs[2.5].x0 > legends[2.5].x1
+    assert graphs[2.5].y1 > legends[2.5].y0, "next to it"
 
 
 def test_a_cloud_in_metres_stands_in_its_box(monkeypatch, tmp_path):
@@ -403,6 +406,13 @@ def test_a_cloud_in_metres_stands_in_its_box(monkeypatch, tmp_path):
     assert (points.get_offsets().max(axis=0) <= ends.max(axis=0) + 1e-9).all()
     low, high = np.array([panel.get_xlim(), panel.get_ylim()]).T
     assert ((ends >= low) & (ends <= high)).all(), "nothing is clipped"
+
+    flat = replace(cloud, pos=cloud.pos * (1, 1, 0))
+    for boxless in (flat, replace(cloud, pos=cloud.pos[:, :2]), replace(cloud, metres=False)):
+        panel = page_of(monkeypatch, tmp_path, [boxless]).child_axes[-1]
+        assert not panel.lines, "points of a plane do not say how a box is turned"
+    nobody = replace(random_record(0), metres=True)
+    page_of(monkeypatch, tmp_path, [nobody])
 
 
 def lattice_record(side, *, periodic):
@@ -562,12 +572,12 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     texts, page = marked(one, two)
     assert texts == ["a", "▸ c", "b"], "from the most"
     assert texts_of(page).count("c") == 2, "headlines"
-    assert "label: all 7 graphs (▸ shown below)" in texts_of(page)
+    assert "label: all 7 graphs (▸ drawn here)" in texts_of(page)
     assert any(text.startswith("room/1 · 5 nodes") for text in texts_of(page))
     some = replace(one, label="a", label_value=np.array([1, np.nan, 0]))  # of several labels
     assert marked(some, two)[0] == ["▸ a", "c", "b"]
     equal = page_of(monkeypatch, tmp_path, [one] * 2, labels=replace(two, counts=np.full(3, 4)))
-    assert not any("shown below" in text for text in texts_of(equal)), "equal bars say nothing"
+    assert not any("drawn here" in text for text in texts_of(equal)), "equal bars say nothing"
 
 
 def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
@@ -592,6 +602,12 @@ def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
     assert panel.patches[0].get_x() == 1
     (marks,) = panel.lines
     assert marks.get_xdata().tolist() == [2, 8]
+    for values in ([[5], [5]], [[np.nan], [np.nan]], [[2], [np.nan]]):  # constant, or none known
+        labels = Labels(("gap",), values=np.float32(values))
+        page = page_of(monkeypatch, tmp_path, [replace(value, label="gap  2")], labels=labels)
+        known = int(np.isfinite(values).sum())
+        assert f"gap: all {known} graphs (▾ drawn here)" in texts_of(page)
+        assert "gap: gap, 2" not in texts_of(page)
 
 
 def test_nodes_without_classes_show_the_direction_of_their_edges(monkeypatch, tmp_path):
