@@ -706,8 +706,8 @@ def trees(path: Path) -> None:
             figure.line(points, colour, stroke_width=2 + 2 * below)
             for x, y in points:
                 figure.dot(x, y, colour, 3.5 + below)
-        figure.text(622, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
-    figure.text(622, 54 + 18 * len(TREE_LEARNERS), "published", size=12, fill=QUIET, anchor="start")
+        figure.text(608, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
+    figure.text(608, 54 + 18 * len(TREE_LEARNERS), "published", size=12, fill=QUIET, anchor="start")
     figure.save(path)
 
 
