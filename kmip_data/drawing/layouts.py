@@ -40,7 +40,7 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         return np.zeros((0, 2))
     adjacency = adjacency_matrix(edge_index[:, edge_index[0] != edge_index[1]], nodes)
     adjacency = (adjacency + adjacency.T).tocsr()
-    component, is_small = small_components(edge_index, nodes)
+    component, is_small = small_components(adjacency)
     pos = np.zeros((nodes, 2))
     for part in np.flatnonzero(~is_small), np.flatnonzero(is_small):
         if len(part):
@@ -50,14 +50,15 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
     return pos
 
 
-def small_components(edge_index: I64, nodes: int) -> tuple[I64, Array]:
+def small_components(adjacency: csr_array) -> tuple[I64, Array]:
     """Return the component of each node, (N,), and True if it is a small one, bool (N,)."""
     from scipy.sparse.csgraph import connected_components
 
-    adjacency = adjacency_matrix(edge_index, nodes)
     component = connected_components(adjacency, directed=False)[1]
     counts = np.bincount(component, minlength=1)
-    return component, (counts < SMALL * nodes)[component] & (component != counts.argmax())
+    is_small = counts < SMALL * len(component)
+    is_small[counts.argmax()] = False  # the largest has others below it
+    return component, is_small[component]
 
 
 def _stand_in_rows(pos: F64, component: I64, is_small: Array) -> None:

@@ -44,7 +44,7 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
     if layers is not None:
         return _layered_positions(edge_index, layers), LAYERS
     origin = SPRINGS
-    if small_components(edge_index, nodes)[1].any():
+    if small_components(adjacency_matrix(edge_index, nodes))[1].any():
         origin += ", small components below"
     return spring_layout(edge_index, nodes), origin
 

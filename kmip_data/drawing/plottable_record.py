@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Values = Mapping[str, Array]  #: attributes of an item as arrays
-CALLS = "caller to called"
+CALLS = "caller to called"  #: ends of the edges of a call graph
 BY_RDKIT = "bonds as in the data, positions by RDKit"
 
 
