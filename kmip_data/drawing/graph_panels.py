@@ -298,6 +298,7 @@ def _add_edges(
     pixels = axes.transData.transform(pos)
     half = CLEARANCE * radius[:, None] * axes.figure.dpi / 72
     dots = np.hstack([pixels - half, pixels + half])
+    bends = BENDS[:5] if record.position_source.startswith(LAYERS) else BENDS  # others would cross layers
     for (source, target), is_double, shade, width in zip(
         edges.T, has_reverse, shades, widths, strict=True
     ):
@@ -306,7 +307,7 @@ def _add_edges(
             pos[target],
             arrowstyle="-|>",
             connectionstyle=_free_bend(
-                pixels[source], pixels[target], dots, BENDS[int(is_double) :]
+                pixels[source], pixels[target], dots, bends[int(is_double) :]
             ),
             mutation_scale=1.2 * radius[target] + 2,
             shrinkA=0,

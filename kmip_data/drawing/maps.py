@@ -142,11 +142,12 @@ def city_layers(city: CityMap) -> list[Layer]:
     """Return layers of the class, the eccentricity and every split."""
     reach = f" up to {city.hops} streets away" if city.hops else ""
     way = f"distance to the farthest intersection{reach}"
+    sizes = np.bincount(city.classes, minlength=city.num_classes)
     classes = class_layer(
         "class",
         city.classes,
         city.class_labels(),
-        f"by the {way}",
+        f"{sizes.min():,} to {sizes.max():,} intersections each, by the {way}",
         lambda: sequential_colors(city.num_classes),
     )
     layers: list[Layer] = [
@@ -245,10 +246,9 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
 def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
     """Return the cut points of ordered classes, or else the counts."""
     if not layer.is_ordered:
-        return class_legend("intersections", layer, [layer])
-    least, most = min(layer.counts), max(layer.counts)
+        return class_legend("intersections", [layer])
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
-    heading = f"{len(starts)} classes of {least:,} to {most:,} intersections, in {city.unit}"
+    heading = f"limits of classes, in {city.unit}"
     legend = interval_column if is_column else interval_row
     return legend(heading, layer, np.append(starts, city.eccentricity.max()))
 
@@ -278,5 +278,9 @@ def _draw_scale_bar(axes: Axes, across: float) -> None:
         frameon=False,
         label_top=True,
         fontproperties={"size": NOTE_FONT_SIZE},
+        pad=0,
+        borderpad=0,
+        bbox_to_anchor=(BORDER, 0, 1, 1),
+        bbox_transform=axes.transAxes,
     )
     axes.add_artist(bar)

@@ -92,7 +92,7 @@ def plot_records(
     if labels is not None and labels.values is not None and labels.values.shape[1] == 1:
         records = sorted(records, key=lambda record: np.asarray(record.label_value).item())
     layers = _layers_of(records, class_names)
-    legends = _legends_of(records, layers, labels)
+    band, legends = _legends_of(records, layers, labels)
     places = [plane_positions(record, up) for record in records]
     extents = np.array([np.ptp(pos[:, :2], axis=0) if len(pos) else (0, 0) for pos in places])
     max_unit = np.inf
@@ -122,7 +122,7 @@ def plot_records(
         cells,
         path,
         max_unit=max_unit,
-        band=label_legends(records, labels),
+        band=band,
         title=title,
         summary=summary,
         footer=f"{_notes(records, layers)}\n{footer}",
@@ -155,22 +155,28 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
 
 def _legends_of(
     records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
-) -> list[list[Legend]]:
-    """Return the legends of each record: of the colours of its nodes, and of its targets."""
+) -> tuple[list[Legend], list[list[Legend]]]:
+    """Return the legends of all records, classes and labels, and those of each, values and targets."""
     sheet = [column[-1] for column in layers]
+    shared = label_legends(records, labels)
+    classes = [
+        layer
+        for record, layer in zip(records, sheet, strict=True)
+        if isinstance(layer, Categories) and layer is not record.own_colors
+    ]
+    has_classes = any(record.y is not None and record.y.size for record in records)
+    if classes and (has_classes or any(len(np.unique(layer.codes)) > 1 for layer in classes)):
+        heading = records[0].label_name or "classes" if has_classes else "nodes"
+        shared.append(class_legend(heading, classes))
     legends = []
     for record, layer in zip(records, sheet, strict=True):
         column: list[Legend] = []
         if isinstance(layer, Scale):
             column.append(value_legend(layer, sheet))
-        elif record.y is not None and record.y.size:
-            column.append(class_legend(record.label_name or "classes", layer, sheet))
-        elif layer is not record.own_colors and len(np.unique(layer.codes)) > 1:
-            column.append(class_legend("nodes", layer, sheet))
         if labels is not None and labels.values is not None and labels.values.shape[1] > 1:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
-    return legends
+    return shared, legends
 
 
 # --- Texts ----------------------------------------------------------------------------------------
@@ -310,6 +316,11 @@ def draw_cells(
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     if side:
         height = max(heading_height + sum(heights), top + line * (len(foot) + 1))
+        free_lines = (height - top) / line - len(foot) - 1
+        band = [
+            replace(legend, fixed_lines=legend.fixed_lines + free_lines * legend.fills_column)
+            for legend in band
+        ]
         top = heading_height
         bottom = height - line * len(foot)
     else:

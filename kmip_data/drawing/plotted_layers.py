@@ -25,11 +25,14 @@ from kmip_data.text import number_text, shorten_middle
 NOTE_LETTERS = 1.26  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
-BAR_LETTERS = 15  #: width of a bar and its number in letters
+BAR_LETTERS = 10  #: width of a bar in letters
+BAR_HEIGHT = 0.35  #: relative to the distance of bars
+DOT = 0.17  #: inches from a dot to its name
+MAX_NUMBERS = 4  #: graphs whose numbers stand in one row
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
-COLUMN_LINES = 26  #: lines of text that a column of classes is high
+COLUMN_LINES = 20  #: lines of text that a column of classes is high at least
 TICK_LINES = 1.2  #: lines of the numbers below it
 
 
@@ -80,46 +83,45 @@ class Legend:
 
     heading: str
     draw: Callable[[Axes], None]  #: fills the panel
-    names: Sequence[str] = ()  #: of bars in all graphs; none for a panel with numbers below
-    bars: int = 0  #: of this graph
+    names: Sequence[str] = ()  #: of bars; none for a panel with numbers below
+    numbers: Sequence[str] = ()  #: at the ends of bars
     fixed_lines: float = HISTOGRAM_LINES  #: height of a panel with numbers below
+    fills_column: bool = False  #: is as high as there is room next to a map
 
     def lines(self, width: float) -> float:
         """Height of a panel of ``width`` inches in lines of text."""
         if not self.names:
             return self.fixed_lines
-        return BAR_LINES * -(-self.bars // _bar_columns(self.names, width))
+        bars = min(len(self.names), MAX_BARS)
+        return BAR_LINES * -(-bars // _bar_columns(self.names, self.numbers, width))
 
     def height(self, width: float) -> float:
         """Lines of text with the heading, numbers below the panel, and a gap."""
         return self.lines(width) + 2 + TICK_LINES * (not self.names)
 
 
-def _bar_columns(names: Sequence[str], width: float) -> int:
+def _bar_columns(names: Sequence[str], numbers: Sequence[str], width: float) -> int:
     """Return the number of columns of bars in ``width`` inches: all in a row if they fit, or up to 2."""
-    letters = max(map(len, names)) + BAR_LETTERS
+    letters = max(map(len, names)) + BAR_LETTERS + max(map(len, numbers))
     columns = max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
     return columns if columns >= len(names) else min(columns, 2)
 
 
-def class_legend(heading: str, layer: Categories, sheet: Sequence[Layer]) -> Legend:
-    """Return bars of the nodes of each class that has any, with one order and scale in a ``sheet``."""
-    alike: Any = [other for other in sheet if other.name == layer.name]
-    labels = max((other.labels for other in alike), key=len)  # the others lack "no class"
-    count = partial(np.bincount, minlength=len(labels))
-    counts = np.array([count(other.codes) for other in alike])
-    own = count(layer.codes)
+def class_legend(heading: str, sheet: Sequence[Categories]) -> Legend:
+    """Return the classes of the graphs of a ``sheet``, each with its colour, a bar and its nodes.
+
+    Numbers are those of each graph in their order, if they are few, and bars those of all graphs.
+    """
+    layer = max(sheet, key=lambda other: len(other.labels))  # the others lack "no class"
+    counts = np.array([np.bincount(other.codes, minlength=len(layer.labels)) for other in sheet])
     totals = counts.sum(axis=0)
     order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
-    shown = order[own[order] > 0]
-    return _bar_legend(
-        heading,
-        np.array(labels)[shown],
-        own[shown],
-        counts.max(),
-        np.array(layer.colors)[shown],
-        [labels[code] for code in order],
-    )
+    numbers = [f"{total:,}" for total in totals[order]]
+    if 1 < len(sheet) <= MAX_NUMBERS:
+        heading = f"{heading}, from left to right"
+        numbers = [" · ".join(f"{count:,}" for count in counts[:, code]) for code in order]
+    names = [layer.labels[code] for code in order]
+    return _bar_legend(heading, names, totals[order], numbers, colors=np.array(layer.colors)[order])
 
 
 def interval_row(heading: str, layer: Categories, ends: Array) -> Legend:
@@ -146,7 +148,8 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
 
     def draw(axes: Axes) -> None:
         axes.bar(0.5, np.diff(ends), 1, bottom=ends[:-1], color=layer.colors)
-        room = 0.8 * (np.ptp(ends) or 1.0) / COLUMN_LINES
+        height = 72 * axes.get_window_extent().height / axes.figure.dpi  # points
+        room = 1.1 * current_style().body_points * (np.ptp(ends) or 1.0) / height
         axes.axis((0, 10, ends[0], ends[-1] + room))
         axes.set_axis_off()
         last = -np.inf
@@ -156,59 +159,68 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
                 axes.text(1.2, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
                 last = end
 
-    return Legend(heading, draw, fixed_lines=COLUMN_LINES)
+    return Legend(heading, draw, fixed_lines=COLUMN_LINES, fills_column=True)
 
 
 def _bar_legend(
     heading: str,
-    names: Array,
+    names: Sequence[str],
     values: Array,
-    most: float,
-    colors: Array | str,
-    sheet_names: Sequence[str],
-    numbers: Sequence[str] = (),
+    numbers: Sequence[str],
+    *,
+    colors: Array | None = None,
+    is_share: bool = False,
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar, and a number, by default the value.
+    """Return a row for each of ``names`` (C,): the name, a bar, and its number.
 
-    The bar of the value ``most`` is the longest; ``colors`` are those of the bars, or one of all. Bars
-    begin to the right of all ``sheet_names``, so that all graphs have one scale. If ``numbers`` are
-    given, values are shares, and a grey bar of length ``most`` lies behind each.
+    If there are ``colors`` (C,) of nodes, names follow a dot. The longest bar is that of the largest value, or
+    of 1 if values are shares, which have a grey bar of that length behind them.
     """
-    colors = np.broadcast_to(colors, len(names))
-    is_share = bool(numbers)
-    numbers = numbers or [f"{value:,}" for value in values]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
+    most = 1 if is_share else max(1, *values)
 
     def draw(axes: Axes) -> None:
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
-        room = _bar_columns(sheet_names, width)
+        room = _bar_columns(names, numbers, width)
         rows = -(-count // room)
         # Bars have at most twice the width that they need.
-        columns = max(min(room, len(sheet_names)), room / 2)
+        columns = max(min(room, len(names)), room / 2)
         left, row = np.divmod(np.arange(count), rows)  # as parts of a column's width
         axes.set_axis_off()
         axes.set(xlim=(0, columns), ylim=(rows - 0.5, -0.5))
         style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
-        letters = int(NAME_END * width / columns * NOTE_LETTERS * current_style().letters_per_inch)
-        start = 0.0
-        for name in sheet_names:
-            text = axes.text(0, 0, shorten_middle(name, letters), **style)
-            end = axes.transData.inverted().transform(text.get_window_extent().max)[0]
-            start = max(start, end + 0.03)
-            text.remove()
-        bars = (BAR_END - start) * values[:count] / most
-        if is_share:
-            whole = np.full(count, BAR_END - start)
-            axes.barh(row, whole, height=0.5, left=left + start, color=current_style().line_color)
-        axes.barh(row, bars, height=0.5, left=left + start, color=colors[:count])
-        for number in range(count):
-            axes.text(left[number], row[number], shorten_middle(names[number], letters), **style)
-        for number, end in enumerate(left + start + bars):
-            axes.text(end + 0.02, row[number], numbers[number], **style)
 
-    return Legend(heading, draw, sheet_names, count)
+        def longest(texts: Sequence[str]) -> float:
+            drawn = [axes.text(0, 0, text, **style) for text in texts]
+            extents = [text.get_window_extent().width for text in drawn]
+            for text in drawn:
+                text.remove()
+            return float(columns * max(extents) / axes.get_window_extent().width)
+
+        letters = int(NAME_END * width / columns * NOTE_LETTERS * current_style().letters_per_inch)
+        shown_names = [shorten_middle(name, letters) for name in names]
+        dot = 0.0
+        if colors is not None:
+            dot = DOT * columns / width
+            for number in range(count):
+                dot_style = {"color": colors[number], "markersize": 36 * DOT, "clip_on": False}
+                axes.plot(left[number] + dot / 3, row[number], "o", **dot_style)
+        start = left + dot + longest(shown_names) + 0.03
+        end = min(BAR_END, 0.95 - longest(numbers))
+        bars = (end - start[0]) * values[:count] / most
+        if is_share:
+            whole = np.full(count, end - start[0])
+            axes.barh(row, whole, BAR_HEIGHT, start, color=current_style().line_color)
+        bar_colors = current_style().palette[0] if colors is None else colors[:count]
+        axes.barh(row, bars, BAR_HEIGHT, start, color=bar_colors)
+        for number in range(count):
+            axes.text(left[number] + dot, row[number], shown_names[number], **style)
+        for number in range(count):
+            axes.text(start[number] + bars[number] + 0.02, row[number], numbers[number], **style)
+
+    return Legend(heading, draw, names, numbers)
 
 
 def value_legend(layer: Scale, sheet: Sequence[Layer]) -> Legend:
@@ -280,12 +292,10 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
         value = np.asarray(record.label_value)
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
     heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ drawn here)"
-    marked = [f"▸ {name}" for name in labels.names]
-    names = np.where(is_shown, marked, labels.names)
     order = np.argsort(-labels.counts)
+    names = ["▸ " * int(is_shown[label]) + labels.names[label] for label in order]
     counts = labels.counts[order]
-    color = current_style().palette[0]
-    return [_bar_legend(heading, names[order], counts, counts[0], color, list(names))]
+    return [_bar_legend(heading, names, counts, [f"{count:,}" for count in counts])]
 
 
 def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
@@ -311,8 +321,8 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
 def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:
     """Return the targets of a record, with the share of all graphs whose ``values`` (G, T) are smaller."""
     targets = np.asarray(record.label_value).reshape(-1)
-    names = np.array(labels.names or [record.label_name or "label"])
+    names = labels.names or [record.label_name or "label"]
     numbers = [_written(target) for target in targets.tolist()]
     ranks = (values < targets).sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
     heading = "bars: share of graphs below"
-    return _bar_legend(heading, names, ranks, 1, current_style().palette[0], list(names), numbers)
+    return _bar_legend(heading, names, ranks, numbers, is_share=True)

@@ -83,8 +83,8 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (node < 0 && !levels && ranked.length && state.edges.length) lines.push(`Node ${numberOf(ranked[0])} is described below until you point at another.`);
-  if (levels) lines.push(`A click holds the nearest of ${influence[0].known.length} ${header.node_noun}s; point at any to ring them.`);
+  if (node < 0 && !levels && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, is described below until you point at another.`);
+  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at a map.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -458,11 +458,12 @@ function drawHeld(pen) {
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
   const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.6 : 2); // 1.6 is the widest of other edges, so that widths stay comparable
-  // The edges of the node that is described at first keep the colour of their class.
+  // The edges of the node that is described at first keep the colour of their class, or have that of the node.
   const ownColor = (edge) => {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
     const { codes } = state.layer;
-    return node >= 0 || !coloursEdges(state.layer) ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
+    if (node < 0 && !coloursEdges(state.layer)) return colorOf(ranked[0]);
+    return node >= 0 ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
   };
   const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
   const casing = header.picture ? ["#000", 1.5] : [ink("ground"), 3];

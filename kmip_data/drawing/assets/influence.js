@@ -8,8 +8,6 @@ const STRENGTHS = [
   ["#54422f", "#6e5030", "#96653a", "#dd8546", "#fbc583", "#fff6e6"],
 ];
 
-const OWN_SCALES = "Each map has its own 100 %.";
-
 // Streets without influence are paler than other lines, so that the weakest influence is told from none.
 const untouched = () => mixed(ink("line"), ink("ground"), 0.25);
 
@@ -30,7 +28,7 @@ const levelAt = (pane, node) => (state.node < 0 ? 0 : influence[pane].of(state.n
 
 function influenceText(pane, node) {
   const level = levelAt(pane, node);
-  if (node === state.node) return "the held one";
+  if (node === state.node) return "this node";
   return level ? `${written(100 * 10 ** (DECADES * (level - 1)))} % of the strongest` : "none";
 }
 
@@ -48,8 +46,7 @@ function legendOfInfluence(layer) {
   const colors = onGround(STRENGTHS);
   drawing.paint(bytesOf(colors), true);
   const steps = Array.from({ length: DECADES / 2 + 1 }, (_, i) => `${i ? "" : "≤ "}${written(100 * 10 ** (2 * i - DECADES))} %`);
-  const scaled = influence.length > 1 ? [element("p", { className: "count", textContent: OWN_SCALES })] : [];
-  return [bar(colors), between(steps), keyed(header.metres ? untouched() : ink("line"), "no influence"), ...scaled];
+  return [bar(colors), between(steps), keyed(header.metres ? untouched() : ink("line"), "no influence")];
 }
 
 // Strength of nodes of no influence, on streets and elsewhere: pale as lines, so that the shape of the graph is seen.
@@ -76,8 +73,8 @@ function reachText(pane) {
   });
   const others = x.length - 1;
   const of = `${others.toLocaleString("en")} others`;
-  if (count === others) return `reached by all ${of}`;
-  return `reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
+  if (count === others) return `influenced by all ${of}`;
+  return `influenced by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
 }
 
 // A title on each pane.

@@ -51,7 +51,7 @@ async function startPage() {
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
-  const note = "of each node's features on the held node's score (absolute derivative), in % of the strongest; logarithmic scale";
+  const note = "of each node's features on the score of the ringed one (absolute derivative), in % of the strongest on the same map; logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;
@@ -484,7 +484,7 @@ const isMade = (name) => name.endsWith("(made at build)");
 
 const numberOf = (node) => (header.ids ? header.ids[node] : node);
 
-// Describe a node; where nodes have ids, at first the one of most neighbours.
+// Describe a node; where nodes have ids or layers, at first the one of most neighbours.
 function describe(node) {
   const isFirst = node < 0 && ranked.length > 0;
   if (isFirst) node = ranked[0];

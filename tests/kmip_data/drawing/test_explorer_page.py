@@ -387,15 +387,14 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     )
     reached = int((near[1] > 0).sum()) - 1  # without the held one
     assert view["titles"][0].split("\n") == [
-        "gcn", f"reached by {reached} of {count - 1:,} others, up to 1 hop away",
+        "gcn", f"influenced by {reached} of {count - 1:,} others, up to 1 hop away",
     ]  # fmt: skip
     assert view["same"] == ["gcn/a", "gcn/b"]
-    assert view["titles"][1] == f"gps-kmip\nreached by all {count - 1:,} others"
+    assert view["titles"][1] == f"gps-kmip\ninfluenced by all {count - 1:,} others"
     assert view["errors"] == 2 * ["1 edge: 0.5", "5 edges: 1.25"], "of data with distances"
     assert view["follows"]
     assert view["light"][1] > 1.3 * view["light"][0] > 0, "more of the city has a colour"
     assert view["texts"].count(f"intersection {NODE}") == 2, "the held one is named on both maps"
-    assert "Each map has its own 100 %" in view["legend"]
     weakest, untouched = view["weakest"]
     assert weakest > 100 > 10 > untouched, "the weakest influence is told from none, which is grey"
     on_light, on_dark = view["strengths"]

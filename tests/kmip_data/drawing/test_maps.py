@@ -166,18 +166,19 @@ def test_ordered_classes_have_one_key_with_their_limits(city, page_of):
     key = page.child_axes[0]
     starts = [city.eccentricity[city.classes == number].min() for number in range(10)]
     limits = [f"{end:,.0f}" for end in [*starts, city.eccentricity.max()]]
-    assert [text.get_text() for text in key.texts] == [*limits[:7], *limits[8:]], "with room"
+    assert [text.get_text() for text in key.texts] == limits
     heights = [bar.get_height() for bar in key.patches]
     assert heights == pytest.approx(np.diff([*starts, city.eccentricity.max()])), "to scale"
     wide = page_of(replace(city, position=city.position[:, ::-1])).child_axes[0]
     assert [label.get_text() for label in wide.get_xticklabels()][::-1] == limits, "in a row"
     headings = [text.get_text() for text in page.texts]
-    assert "10 classes of 249 to 253 intersections, in m" in headings
+    assert "limits of classes, in m" in headings
+    (note,) = {layer.note for layer in city_layers(city) if layer.name == "class"}
+    assert note.startswith("249 to 253 intersections each, by the distance")
     colors = [to_hex(bar.get_facecolor()) for bar in key.patches]
     assert colors == list(sequential_colors(10))
-    unequal = replace(city, classes=np.minimum(city.classes, 8))
-    headings = [text.get_text() for text in page_of(replace(unequal, num_classes=9)).texts]
-    assert "9 classes of 253 to 502 intersections, in m" in headings
+    unequal = replace(city, classes=np.minimum(city.classes, 8), num_classes=9)
+    assert city_layers(unequal)[0].note.startswith("253 to 502 intersections each")
 
 
 def test_dots_and_lines_are_small_where_streets_are_short(city, page_of):
