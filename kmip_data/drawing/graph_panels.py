@@ -400,9 +400,9 @@ def _add_names(axes: Axes, record: PlottableRecord, order: I64, places: F64, rad
 
 def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
     """Write the name of each class where most of its nodes' ``places`` (N, 2) lie together."""
+    from matplotlib.patheffects import withStroke
     from scipy.spatial import KDTree
 
-    plate = {"facecolor": current_style().background_color, "linewidth": 0, "alpha": 0.75, "pad": 2}
     for code in set(layer.codes):
         members = places[layer.codes == code]
         near = KDTree(members).query_ball_point(
@@ -413,7 +413,7 @@ def _add_class_names(axes: Axes, layer: Categories, places: F64) -> None:
             layer.labels[code],
             color=readable_color(layer.colors[code], TEXT_CONTRAST),
             fontweight="bold",
-            bbox=plate,
+            path_effects=[withStroke(linewidth=3, foreground=current_style().background_color)],
             ha="center",
             va="center",
             zorder=4,

@@ -316,11 +316,7 @@ def draw_cells(
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     if side:
         height = max(heading_height + sum(heights), top + line * (len(foot) + 1))
-        free_lines = (height - top) / line - len(foot) - 1
-        band = [
-            replace(legend, fixed_lines=legend.fixed_lines + free_lines * legend.fills_column)
-            for legend in band
-        ]
+        band = _fill_column(band, (height - top) / line - len(foot) - 1)
         top = heading_height
         bottom = height - line * len(foot)
     else:
@@ -410,6 +406,14 @@ def _add_panels(
 
 def _add_panel(page: Axes, left: float, top: float, width: float, height: float) -> Axes:
     return page.inset_axes((left, -top - height, width, height), transform=page.transData)
+
+
+def _fill_column(legends: Sequence[Legend], free_lines: float) -> list[Legend]:
+    """Return legends, those that fill their column higher by the ``free_lines`` of text."""
+    return [
+        replace(legend, fixed_lines=legend.fixed_lines + free_lines * legend.fills_column)
+        for legend in legends
+    ]
 
 
 def _add_legends(

@@ -307,11 +307,15 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
 
     def draw(axes: Axes) -> None:
         style = current_style()
-        axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=style.palette[0], align="edge")
+        color = style.palette[0]
+        bars = axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=color, align="edge")
+        texts = [f"{count:,}" * int(count == top) for count in counts]
+        axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
+        axes.margins(x=0)
         axes.plot(
-            shown, np.full(len(shown), 1.25 * top), "v", color=style.text_color, clip_on=False
+            shown, np.full(len(shown), 1.45 * top), "v", color=style.text_color, clip_on=False
         )
-        axes.set(yticks=[], ylim=(0, 1.35 * top))
+        axes.set(yticks=[], ylim=(0, 1.55 * top))
         axes.spines[:].set_visible(False)
 
     name = records[0].label_name or "label"

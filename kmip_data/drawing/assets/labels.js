@@ -27,7 +27,7 @@ const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
 // Names of classes at their communities, the largest first: where most nodes of each lie together, and no other name
 // is. Where nodes have names of their own, these are drawn.
 const CLASS_LETTER_SIZE = 14; // CSS pixels
-const PLATE = 0.75; // opacity of the ground behind a name
+const CASING = 5; // CSS pixels of the ground around letters
 const VICINITY = 0.1; // of the graph's width, in which the members of a class are counted
 const CANDIDATES = 200; // members that may be the middle of their class
 const [APART, SECOND] = [0.4, 0.75]; // of the graph's width, and of the members near the middle, from which there are two
@@ -78,9 +78,8 @@ function drawClassNames(pen) {
     if (taken.some((other) => Math.abs(other.down - down) < 1.5 * CLASS_LETTER_SIZE && Math.abs(other.across - across) < other.half + half)) continue;
     taken.push({ across, down, half });
     const color = labels.includes(name) ? asLetters(onGround(colors)[labels.indexOf(name)]) : ink("ink"); // it belongs to its nodes
-    Object.assign(pen, { fillStyle: ink("ground"), globalAlpha: PLATE }); // dots between words would look like letters
-    pen.fillRect(across - half, down - 0.7 * CLASS_LETTER_SIZE, 2 * half, 1.4 * CLASS_LETTER_SIZE);
-    Object.assign(pen, { fillStyle: color, globalAlpha: 1 });
+    Object.assign(pen, { fillStyle: color, strokeStyle: ink("ground"), lineJoin: "round", lineWidth: CASING });
+    pen.strokeText(name, across, down); // hides the dots behind letters, and none beside them
     pen.fillText(name, across, down);
   }
 }
