@@ -65,6 +65,7 @@ class CityMap:
     splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`.layers.PART_NAMES`
     columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns but the sinusoids
     warnings: Sequence[str] = ()  #: what the build says about the map
+    places: Sequence[tuple[str, int]] = ()  #: names of districts and the intersections next to them
 
     def class_labels(self) -> tuple[str, ...]:
         """Return number and name of each class, such as ``0: 310–904 m``."""
@@ -128,6 +129,11 @@ def read_city_map(build: Build) -> CityMap:
         splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
         warnings=card.statistics.get("city", {}).get("warnings", ()),
+        places=[
+            (name, node)
+            for name, node in card.statistics.get("city", {}).get("places", ())
+            if name not in card.heading and node < len(features)
+        ],
     )
 
 
@@ -209,6 +215,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         colors = node_colors(layer, len(city.position))
         axes.scatter(*city.position.T, c=colors, s=dots**2, linewidths=0, zorder=2)
         _draw_scale_bar(axes, across)
+        _add_place_names(axes, city)
 
     # Above a single map, its key comes last, so the introduction says what the colours mean.
     titles = [("", f"Colour: {layer.name}, {layer.note}") for layer in layers]
@@ -262,6 +269,28 @@ def _drawn_lengths(city: CityMap) -> F64:
 def streets_longer_than_drawn(city: CityMap) -> Array:
     """Return a mask (S,) of streets that are clearly longer than the line that represents them."""
     return np.asarray(city.lengths > MAX_DETOUR * _drawn_lengths(city) + 1)
+
+
+def _add_place_names(axes: Axes, city: CityMap) -> None:
+    """Write the names of places inside the map where neither a larger one nor the scale bar is."""
+    from matplotlib.patheffects import withStroke
+
+    frame = axes.get_window_extent()
+    boxes = [bar.get_window_extent() for bar in axes.artists]
+    for name, node in city.places:
+        text = axes.text(
+            *city.position[node],
+            name,
+            path_effects=[withStroke(linewidth=3, foreground=current_style().background_color)],
+            ha="center",
+            va="center",
+            zorder=3,
+        )
+        box = text.get_window_extent()
+        if box.count_overlaps(boxes) or frame.count_contains(box.corners()) < 4:
+            text.remove()
+        else:
+            boxes.append(box)
 
 
 def _draw_scale_bar(axes: Axes, across: float) -> None:

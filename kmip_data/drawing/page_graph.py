@@ -73,6 +73,7 @@ def city_graph(
     header["options"] = city.options
     header["metres"] = True
     header["node_noun"] = "intersection"
+    header["places"] = list(city.places)
     header["max_detour"] = MAX_DETOUR
     header["longer"] = packer.add(streets_longer_than_drawn(city).astype(np.uint8))
     header["explore"] = {"hops": city.hops, "unit": city.unit}

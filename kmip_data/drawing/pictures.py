@@ -125,7 +125,7 @@ def plot_records(
         band=band,
         title=title,
         summary=summary,
-        footer=f"{_notes(records, layers)}\n{footer}",
+        footer=f"{_notes(records, layers, labels)}\n{footer}",
     )
 
 
@@ -201,11 +201,16 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     return label, f"{shorten_middle(record.key, KEY_LETTERS)} · {counts}"
 
 
-def _notes(records: Sequence[PlottableRecord], layers: list[list[Layer]]) -> str:
+def _notes(
+    records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
+) -> str:
     """Return what holds for all graphs, with ranges where they differ."""
     origins = dict.fromkeys(record.position_source for record in records)
     texts = [text for text in origins if not any(one.startswith(f"{text},") for one in origins)]
     facts = [", or ".join(filter(None, texts))]
+    shown = {record.label for record in records}
+    if labels is not None and labels.counts is not None and shown < set(labels.names):
+        facts.insert(0, f"graphs of {len(shown)} of the {len(labels.names)} classes")
     if any(origin.startswith(tuple(GROWTH)) for origin in origins):
         facts.append("larger nodes have more edges")
     with_edges = [record for record in records if has_edges(record)]

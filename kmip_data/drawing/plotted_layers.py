@@ -149,7 +149,7 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
     def draw(axes: Axes) -> None:
         axes.bar(0.5, np.diff(ends), 1, bottom=ends[:-1], color=layer.colors)
         height = 72 * axes.get_window_extent().height / axes.figure.dpi  # points
-        room = 1.1 * current_style().body_points * (np.ptp(ends) or 1.0) / height
+        room = 0.9 * current_style().body_points * (np.ptp(ends) or 1.0) / height
         axes.axis((0, 10, ends[0], ends[-1] + room))
         axes.set_axis_off()
         last = -np.inf

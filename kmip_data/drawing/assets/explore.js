@@ -274,6 +274,8 @@ function drawKnown(pen) {
   const place = [across + (isRoom ? aside : -aside), down];
   pen.strokeText(text, ...place);
   pen.fillText(text, ...place);
+  const half = pen.measureText(text).width / 2;
+  state.label = { across: place[0] + (isRoom ? half : -half), down, half };
 }
 
 // The box around a cloud, without the three edges behind it, and the lengths of its sides, with ticks.

@@ -31,9 +31,10 @@ const CASING = 5; // CSS pixels of the ground around letters
 const VICINITY = 0.1; // of the graph's width, in which the members of a class are counted
 const CANDIDATES = 200; // members that may be the middle of their class
 const [APART, SECOND] = [0.4, 0.75]; // of the graph's width, and of the members near the middle, from which there are two
-let middles = []; // nodes of classes that have names, and these
+let middles = []; // nodes of classes or places that have names, and these
 
 function findMiddles() {
+  middles = (header.places || []).map(([name, node]) => [node, name]);
   const layer = named("class");
   const isComputed = header.origin && header.origin.startsWith("layout computed");
   if (!layer || header.ids || !isComputed || /^(class )?\d/.test(layer.labels[0])) return;
@@ -54,7 +55,7 @@ function findMiddles() {
 }
 
 // On the communities of what a run predicts, rings in the colour of the true class tell which test nodes it has wrong.
-const hasRings = ({ name }) => middles.length > 0 && name === "predicted class" && Boolean(named("right or wrong"));
+const hasRings = ({ name }) => middles.length > 0 && !header.places && name === "predicted class" && Boolean(named("right or wrong"));
 
 function drawWrong(pen) {
   if (state.node >= 0 || !hasRings(state.layer)) return;
@@ -68,10 +69,10 @@ function drawWrong(pen) {
 }
 
 function drawClassNames(pen) {
-  if (state.node >= 0 || state.layer.levels) return;
-  Object.assign(pen, { font: `600 ${CLASS_LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "center", textBaseline: "middle" });
+  if (!header.places && state.node >= 0) return;
+  Object.assign(pen, { font: `${header.places ? "12" : `600 ${CLASS_LETTER_SIZE}`}px ${ink("font")}, sans-serif`, textAlign: "center", textBaseline: "middle" });
   const { labels = [], colors } = state.layer;
-  const taken = [];
+  const taken = state.layer.levels && state.node >= 0 ? [state.label] : [];
   for (const [node, name] of middles) {
     const [across, down] = placeOf(node);
     const half = pen.measureText(name).width / 2 + GAP;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     city_arrays,
     land_use_of_nodes,
 )
-from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
+from kmip_data.pipelines.datasets.openstreetmap.extract import Place, Ways, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_street_graphml
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from shapely import Geometry
 
 MARGIN_METRES = 500.0  #: OSMnx's margin around an area, within which it joins and counts streets
+MAX_PLACES = 30  #: names on a map
 _MAX_POLYGON_BYTES = 50_000_000
 
 
@@ -108,7 +109,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
         return read_city_archive(raw.path)
 
     area = _requested_area(raw, params)
-    card_statistics: dict[str, int] = {}
+    card_statistics: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
     if extract is None:
         graph = read_street_graphml(raw.path / GRAPHML_FILE, name=raw.receipts[0].origin)
@@ -161,11 +162,11 @@ def _read_extract(
     params: OpenStreetMapParams,
     area: Geometry | None,
     workdir: Path,
-) -> tuple[StreetGraph, LandUse, dict[str, int]]:
+) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Return the simplified largest component, cut to the area like OSMnx, with land use and statistics."""
     name = raw.receipts[0].origin
-    ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
-    card_statistics = {"ways": len(ways), "ways_cut": ways.num_incomplete}
+    ways, land_use, places = read_extract(raw.path / member, params.network_type, workdir, name=name)
+    card_statistics: dict[str, Any] = {"ways": len(ways), "ways_cut": ways.num_incomplete}
     entire_map = None
     if area is not None and ways.num_nodes:
         entire_map = ways
@@ -186,7 +187,24 @@ def _read_extract(
             next="use an extract with streets, or another network_type",
         )
     card_statistics["land_use_areas"] = len(land_use.value)
+    card_statistics["places"] = _nearest_intersections(places, graph)
     return graph, land_use, card_statistics
+
+
+def _nearest_intersections(places: Iterable[Place], graph: StreetGraph) -> list[tuple[str, int]]:
+    """Return the name and nearest intersection of the first places in the box of the graph."""
+    lon_lat = np.stack([graph.lon, graph.lat])
+    low = lon_lat.min(axis=1)
+    high = lon_lat.max(axis=1)
+    nearest = []
+    for name, *place in places:
+        if (place >= low).all() and (place <= high).all():
+            shrinking = (np.cos(np.radians(place[1])), 1)  # of a degree of longitude
+            away = np.transpose(shrinking * (lon_lat.T - place))
+            nearest.append((name, int(np.hypot(*away).argmin())))
+            if len(nearest) == MAX_PLACES:
+                break
+    return nearest
 
 
 def _largest_part_inside(

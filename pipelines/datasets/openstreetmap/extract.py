@@ -43,6 +43,8 @@ TagValue = TypeVar("TagValue", str, TagValues)
 
 #: Tags whose values become features, in the order of ``Ways.tag_codes``.
 VALUE_TAGS = ("highway", "lanes", "maxspeed")
+#: Values of the tag ``place`` whose names help to read a map, from large to small.
+PLACE_KINDS = ("city", "town", "borough", "suburb", "village", "quarter", "neighbourhood")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +93,20 @@ class Ways:
         return replace(self, node=position[self.node])
 
 
-class StreetsAndLandUse(NamedTuple):
-    """Streets and land use of a file."""
+class Place(NamedTuple):
+    """A town or district with a name, at a point of the map."""
+
+    name: str
+    lon: float  #: degrees
+    lat: float
+
+
+class Extract(NamedTuple):
+    """Streets, land use and places of a file."""
 
     ways: Ways
     land_use: LandUse
+    places: list[Place]  #: from large ones to small ones
 
 
 def file_format(path: Path) -> str:
@@ -122,7 +133,7 @@ def read_extract(
     workdir: Path,
     *,
     name: str | None = None,
-) -> StreetsAndLandUse:
+) -> Extract:
     """Read one file; the result does not depend on its format or element order.
 
     ``workdir`` holds memory-mapped arrays, and a sorted copy of a file with duplicate elements.
@@ -153,7 +164,7 @@ def read_extract(
         land_use = assemble_areas(
             city_map.closed_ways, city_map.relations, city_map.member_coordinates
         )
-        return StreetsAndLandUse(city_map.ways, land_use)
+        return Extract(city_map.ways, land_use, city_map.read_places())
 
 
 class _WayReferences:
@@ -236,6 +247,19 @@ class _MapReader:
                 self._require_uploaded(relation.id, *way_ids)
                 self.has_duplicates |= relation.id in self.relations
                 self.relations[relation.id] = tags["landuse"], way_ids
+
+    def read_places(self) -> list[Place]:
+        """Return the places of :data:`PLACE_KINDS` in the order of their kinds and names."""
+        import osmium
+
+        ranked = []
+        for node in self._read_elements(osmium.osm.NODE, osmium.filter.KeyFilter("place")):
+            name = node.tags.get("name")
+            kind = node.tags["place"]
+            if name and kind in PLACE_KINDS and node.location.valid():
+                place = Place(name, node.location.lon, node.location.lat)
+                ranked.append((PLACE_KINDS.index(kind), place))
+        return [place for _, place in sorted(ranked)]
 
     def _read_ways(self) -> None:
         """Collect streets, and closed ways with a land use as areas."""

@@ -395,6 +395,7 @@ def test_influence_of_two_runs_is_drawn_side_by_side(build, city, tmp_path):
     assert view["follows"]
     assert view["light"][1] > 1.3 * view["light"][0] > 0, "more of the city has a colour"
     assert view["texts"].count(f"intersection {NODE}") == 2, "the held one is named on both maps"
+    assert view["texts"].count("Kaartinkaupunki") == 2, "a district"
     weakest, untouched = view["weakest"]
     assert weakest > 100 > 10 > untouched, "the weakest influence is told from none, which is grey"
     on_light, on_dark = view["strengths"]

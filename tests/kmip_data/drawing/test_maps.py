@@ -181,6 +181,18 @@ def test_ordered_classes_have_one_key_with_their_limits(city, page_of):
     assert city_layers(unequal)[0].note.startswith("253 to 502 intersections each")
 
 
+def test_names_of_places_do_not_overlap_or_repeat_the_title(city, page_of):
+    assert "Helsinki" not in dict(city.places), "in the title"
+    texts = page_of(city).child_axes[-1].texts
+    names = [text.get_text() for text in texts]
+    assert set(names) <= dict(city.places).keys()
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(box.count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
+    first, node = city.places[0]
+    twice = replace(city, places=[(first, node), ("under it", node)])
+    assert [text.get_text() for text in page_of(twice).child_axes[-1].texts] == [first]
+
+
 def test_dots_and_lines_are_small_where_streets_are_short(city, page_of):
     panel = page_of(city).child_axes[-1]
     (dots,) = (points for points in panel.collections if len(points.get_sizes()) > 1)

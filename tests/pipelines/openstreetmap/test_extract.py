@@ -19,7 +19,7 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.openstreetmap import extract
 from kmip_data.pipelines.datasets.openstreetmap.extract import (
-    StreetsAndLandUse,
+    Extract,
     file_format,
     read_extract,
 )
@@ -28,11 +28,11 @@ from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 STREET = {"highway": "residential"}
 
 
-def read(path: Path, tmp_path: Path, kind: str = "all") -> StreetsAndLandUse:
+def read(path: Path, tmp_path: Path, kind: str = "all") -> Extract:
     return read_extract(path, kind, tmp_path)
 
 
-def assert_same(ours: StreetsAndLandUse, theirs: StreetsAndLandUse) -> None:
+def assert_same(ours: Extract, theirs: Extract) -> None:
     for name in ("start", "node", "node_id", "x", "y", "direction"):
         assert np.array_equal(getattr(ours.ways, name), getattr(theirs.ways, name)), name
     assert ours.ways.tag_values == theirs.ways.tag_values
@@ -72,6 +72,19 @@ def test_the_newest_version_of_a_repeated_element_is_used(tmp_path):
         [1, 2, 1],
         [("path",)],
     )
+
+
+def test_places_are_listed_from_large_to_small(tmp_path):
+    path = tmp_path / "map.osm"
+    make = osmium.osm.mutable
+    places = [("quarter", "B"), ("quarter", "A"), ("town", "Z"), ("farm", "F"), ("suburb", None)]
+    with osmium.SimpleWriter(str(path)) as writer:
+        for number, (kind, name) in enumerate(places, 1):
+            tags = {"place": kind} | ({"name": name} if name else {})
+            writer.add_node(make.Node(id=number, location=(10 + number, 50.5), tags=tags))
+        writer.add_node(make.Node(id=9, tags={"place": "town", "name": "without a location"}))
+        writer.add_way(make.Way(id=7, nodes=[1, 2], tags=STREET))
+    assert read(path, tmp_path).places == [("Z", 13, 50.5), ("A", 12, 50.5), ("B", 11, 50.5)]
 
 
 def test_ways_are_cut_at_the_border_and_counted(tmp_path):
