@@ -27,7 +27,7 @@ from kmip_data.text import shorten_middle
 VIEW = ((0.848, 0.53, 0), (-0.199, 0.318, 0.927), (0.491, -0.786, 0.375))
 COVERED = 0.1  #: fraction of a panel that its nodes cover
 COVERED_BY_LATTICE = 0.3
-COVERED_BY_CLOUD = 1.8  #: points of a surface overlap
+COVERED_BY_CLOUD = 1.1  #: points of a surface overlap
 POINT_AREAS = (1.0, 130.0)  #: least and largest square points of a node
 #: Least and largest area of nodes with few and many edges relative to that of most nodes, by layout.
 GROWTH = {SPRINGS: (0.64, 9.0), LAYERS: (0.64, 2.25)}
@@ -39,9 +39,9 @@ MAX_ARROWS = 300  #: more directed edges are lines
 MAX_FADE = 0.5  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
 LIGHT = 0.75  #: mean of the channels of a light colour
-EDGE_ON_PICTURE = (0.5, 0.45)  #: points of width, and opacity
+EDGE_ON_PICTURE = (0.4, 0.4)  #: points of width, and opacity
 VICINITY = 0.1  #: of the width of a graph, in which the members of a class are counted
-UNKNOWN = 0.3  #: opacity of a question mark
+UNKNOWN = 0.6  #: opacity of a question mark
 MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
 CELL_PIXELS = 300  #: width and height of a picture of cells
 BORDER = 0.04  #: around the positions, relative to the width of a panel
@@ -265,6 +265,7 @@ def _add_edges(
         drawn = record.first_edges()
     edges = record.edge_index[:, drawn]
     edge_color = current_style().missing
+    is_layered = record.position_source.startswith(LAYERS)
     is_lattice = record.position_source.startswith(LATTICE)
     if is_lattice:  # an edge across the border leaves it at both ends
         edges = np.hstack([edges, edges[::-1]])
@@ -296,9 +297,10 @@ def _add_edges(
         return
     has_reverse = ~record.has_no_reverse()[drawn]
     pixels = axes.transData.transform(pos)
-    half = CLEARANCE * radius[:, None] * axes.figure.dpi / 72
+    clearance = 1 if is_layered else CLEARANCE  # edges of a fan are near to its leaves
+    half = clearance * radius[:, None] * axes.figure.dpi / 72
     dots = np.hstack([pixels - half, pixels + half])
-    bends = BENDS[:5] if record.position_source.startswith(LAYERS) else BENDS  # others would cross layers
+    bends = BENDS[:5] if is_layered else BENDS  # others would cross layers
     for (source, target), is_double, shade, width in zip(
         edges.T, has_reverse, shades, widths, strict=True
     ):

@@ -19,9 +19,9 @@ from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part
 from kmip_data.drawing.pictures import Cell, draw_cells, is_high
 from kmip_data.drawing.plotted_layers import (
     Legend,
+    class_key,
     class_legend,
     interval_column,
-    interval_row,
     node_colors,
 )
 from kmip_data.drawing.style import (
@@ -251,13 +251,14 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
 
 
 def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
-    """Return the cut points of ordered classes, or else the counts."""
+    """Return the counts of classes, or the intervals of ordered ones, which a column has to scale."""
     if not layer.is_ordered:
-        return class_legend("intersections", [layer])
+        return class_legend("intersections", layer)
+    if not is_column:
+        return class_key("classes", [layer])
     starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
-    heading = f"limits of classes, in {city.unit}"
-    legend = interval_column if is_column else interval_row
-    return legend(heading, layer, np.append(starts, city.eccentricity.max()))
+    ends = np.append(starts, city.eccentricity.max())
+    return interval_column(f"limits of classes, in {city.unit}", layer, ends)
 
 
 def _drawn_lengths(city: CityMap) -> F64:

@@ -31,6 +31,8 @@ from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
     Legend,
+    class_counts,
+    class_key,
     class_legend,
     label_legends,
     rank_legend,
@@ -156,23 +158,29 @@ def _layers_of(records: Sequence[PlottableRecord], class_names: Sequence[str]) -
 def _legends_of(
     records: Sequence[PlottableRecord], layers: list[list[Layer]], labels: Labels | None
 ) -> tuple[list[Legend], list[list[Legend]]]:
-    """Return the legends of all records, classes and labels, and those of each, values and targets."""
+    """Return the legends of all records, and those of each; a single record has all that it needs."""
     sheet = [column[-1] for column in layers]
     shared = label_legends(records, labels)
     classes = [
         layer
         for record, layer in zip(records, sheet, strict=True)
-        if isinstance(layer, Categories) and layer is not record.own_colors
+        if isinstance(layer, Categories) and layer.codes.size and layer is not record.own_colors
     ]
     has_classes = any(record.y is not None and record.y.size for record in records)
-    if classes and (has_classes or any(len(np.unique(layer.codes)) > 1 for layer in classes)):
-        heading = records[0].label_name or "classes" if has_classes else "nodes"
-        shared.append(class_legend(heading, classes))
+    if not has_classes and all(len(np.unique(layer.codes)) == 1 for layer in classes):
+        classes = []  # all nodes have edges of the same direction
+    heading = records[0].label_name or "classes" if has_classes else "nodes"
+    if len(classes) == 1:
+        shared.append(class_legend(heading, classes[0]))
+    elif classes:
+        shared.append(class_key(heading, classes))
     legends = []
     for record, layer in zip(records, sheet, strict=True):
         column: list[Legend] = []
         if isinstance(layer, Scale):
             column.append(value_legend(layer, sheet))
+        elif len(classes) > 1 and layer.codes.size:
+            column.append(class_counts(layer))
         if labels is not None and labels.values is not None and labels.values.shape[1] > 1:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
@@ -207,10 +215,7 @@ def _notes(
     """Return what holds for all graphs, with ranges where they differ."""
     origins = dict.fromkeys(record.position_source for record in records)
     texts = [text for text in origins if not any(one.startswith(f"{text},") for one in origins)]
-    facts = [", or ".join(filter(None, texts))]
-    shown = {record.label for record in records}
-    if labels is not None and labels.counts is not None and shown < set(labels.names):
-        facts.insert(0, f"graphs of {len(shown)} of the {len(labels.names)} classes")
+    facts = [_shown_classes(records, labels), ", or ".join(filter(None, texts))]
     if any(origin.startswith(tuple(GROWTH)) for origin in origins):
         facts.append("larger nodes have more edges")
     with_edges = [record for record in records if has_edges(record)]
@@ -246,6 +251,14 @@ def _notes(
             facts.append(f"{count_with_noun(missing, 'node')} without a target are grey")
     notes = "; ".join(filter(None, dict.fromkeys(facts)))
     return f"{notes[0].upper()}{notes[1:]}." if notes else ""
+
+
+def _shown_classes(records: Sequence[PlottableRecord], labels: Labels | None) -> str:
+    """Return how many of the classes of graphs are drawn, if not all are."""
+    shown = {record.label for record in records}
+    if labels is None or labels.counts is None or not shown < set(labels.names):
+        return ""
+    return f"graphs of {len(shown)} of the {len(labels.names)} classes"
 
 
 # --- The page -------------------------------------------------------------------------------------
@@ -300,7 +313,7 @@ def draw_cells(
     if is_high(len(cells), panels[0, 1] / widths[0]):
         side = scale * SIDE_WIDTH + GAP
     page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
-    text_width = side - GAP if side else page_width
+    text_width = (side or page_width + GAP) - GAP
     band_width = (text_width + GAP) / max(1, len(band)) - GAP
     if len(cells) == 1:
         widths[:] = page_width - side
@@ -308,8 +321,7 @@ def draw_cells(
     # 2. Create the page.
     heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
     heading_height = line * HEADING_LINES * len(heading)
-    introduction = _wrap(summary, text_width, NOTE_LETTERS)
-    foot = _wrap(footer, text_width, NOTE_LETTERS)
+    introduction, foot = (_wrap(text, text_width, NOTE_LETTERS) for text in (summary, footer))
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
     top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
     legend_width = min(widths)  # one for all, so that bars have one scale

@@ -26,9 +26,9 @@ NOTE_LETTERS = 1.26  #: letters per inch of a note relative to the body
 MAX_BARS = 24  #: more classes are not listed
 BAR_LINES = 1.2  #: distance of bars in lines of text
 BAR_LETTERS = 10  #: width of a bar in letters
+DOT_LETTERS = 5  #: width of a dot and the gap between columns
 BAR_HEIGHT = 0.35  #: relative to the distance of bars
 DOT = 0.17  #: inches from a dot to its name
-MAX_NUMBERS = 4  #: graphs whose numbers stand in one row
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
@@ -101,43 +101,38 @@ class Legend:
 
 
 def _bar_columns(names: Sequence[str], numbers: Sequence[str], width: float) -> int:
-    """Return the number of columns of bars in ``width`` inches: all in a row if they fit, or up to 2."""
-    letters = max(map(len, names)) + BAR_LETTERS + max(map(len, numbers))
+    """Return the number of columns in ``width`` inches; bars are all in a row if they fit, or in up to 2."""
+    letters = max(map(len, names)) + DOT_LETTERS
+    if numbers:
+        letters += BAR_LETTERS + max(map(len, numbers))
     columns = max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
-    return columns if columns >= len(names) else min(columns, 2)
+    return columns if columns >= len(names) or not numbers else min(columns, 2)
 
 
-def class_legend(heading: str, sheet: Sequence[Categories]) -> Legend:
-    """Return the classes of the graphs of a ``sheet``, each with its colour, a bar and its nodes.
-
-    Numbers are those of each graph in their order, if they are few, and bars those of all graphs.
-    """
-    layer = max(sheet, key=lambda other: len(other.labels))  # the others lack "no class"
-    counts = np.array([np.bincount(other.codes, minlength=len(layer.labels)) for other in sheet])
-    totals = counts.sum(axis=0)
-    order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
-    numbers = [f"{total:,}" for total in totals[order]]
-    if 1 < len(sheet) <= MAX_NUMBERS:
-        heading = f"{heading}, from left to right"
-        numbers = [" · ".join(f"{count:,}" for count in counts[:, code]) for code in order]
+def class_legend(heading: str, layer: Categories) -> Legend:
+    """Return the classes that nodes have, each with its colour, a bar and its number of nodes."""
+    counts = np.array(layer.counts)
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     names = [layer.labels[code] for code in order]
-    return _bar_legend(heading, names, totals[order], numbers, colors=np.array(layer.colors)[order])
+    numbers = [f"{count:,}" for count in counts[order]]
+    colors = np.array(layer.colors)[order]
+    return _bar_legend(heading, names, counts[order], numbers, colors=colors)
 
 
-def interval_row(heading: str, layer: Categories, ends: Array) -> Legend:
-    """Return a row of the classes' colours with the ``ends`` (C+1,) of their intervals below."""
+def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
+    """Return the name and colour of each class that nodes of a ``sheet`` of graphs have."""
+    layer = max(sheet, key=lambda other: len(other.labels))  # the others lack "no class"
+    codes = np.unique(np.concatenate([other.codes for other in sheet]))
+    names = [layer.labels[code] for code in codes]
+    return _bar_legend(heading, names, colors=np.array(layer.colors)[codes])
 
-    def draw(axes: Axes) -> None:
-        axes.bar(range(len(layer.colors)), 1, 1, color=layer.colors)
-        axes.margins(0)
-        axes.set_yticks([])
-        axes.spines[:].set_visible(False)
-        _label_ticks(axes, np.arange(len(ends)) - 0.5, [f"{end:,.0f}" for end in ends])
-        labels = axes.get_xticklabels()  # from the last end to the first
-        labels[0].set_ha("right")
-        labels[-1].set_ha("left")
 
-    return Legend(heading, draw, fixed_lines=BAR_LINES)
+def class_counts(layer: Categories) -> Legend:
+    """Return the number of nodes of each class of a graph next to its colour."""
+    counts = np.array(layer.counts)
+    codes = np.flatnonzero(counts)
+    numbers = [f"{count:,}" for count in counts[codes]]
+    return _bar_legend("nodes", numbers, colors=np.array(layer.colors)[codes])
 
 
 def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
@@ -147,7 +142,7 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
     """
 
     def draw(axes: Axes) -> None:
-        axes.bar(0.5, np.diff(ends), 1, bottom=ends[:-1], color=layer.colors)
+        axes.bar(0.3, np.diff(ends), 0.6, bottom=ends[:-1], color=layer.colors)
         height = 72 * axes.get_window_extent().height / axes.figure.dpi  # points
         room = 0.9 * current_style().body_points * (np.ptp(ends) or 1.0) / height
         axes.axis((0, 10, ends[0], ends[-1] + room))
@@ -156,7 +151,7 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
         for end in ends:
             if end >= last + room:
                 text = f"{end:,.0f}"
-                axes.text(1.2, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
+                axes.text(0.8, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
                 last = end
 
     return Legend(heading, draw, fixed_lines=COLUMN_LINES, fills_column=True)
@@ -165,13 +160,13 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
 def _bar_legend(
     heading: str,
     names: Sequence[str],
-    values: Array,
-    numbers: Sequence[str],
+    values: Array | None = None,
+    numbers: Sequence[str] = (),
     *,
     colors: Array | None = None,
     is_share: bool = False,
 ) -> Legend:
-    """Return a row for each of ``names`` (C,): the name, a bar, and its number.
+    """Return a row for each of ``names`` (C,): the name and, if there are ``values``, a bar and its number.
 
     If there are ``colors`` (C,) of nodes, names follow a dot. The longest bar is that of the largest value, or
     of 1 if values are shares, which have a grey bar of that length behind them.
@@ -179,15 +174,16 @@ def _bar_legend(
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
-    most = 1 if is_share else max(1, *values)
-
     def draw(axes: Axes) -> None:
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
         room = _bar_columns(names, numbers, width)
         rows = -(-count // room)
-        # Bars have at most twice the width that they need.
-        columns = max(min(room, len(names)), room / 2)
-        left, row = np.divmod(np.arange(count), rows)  # as parts of a column's width
+        if values is None:
+            columns = room
+            row, left = np.divmod(np.arange(count), room)
+        else:  # bars have at most twice the width that they need
+            columns = max(min(room, len(names)), room / 2)
+            left, row = np.divmod(np.arange(count), rows)  # as parts of a column's width
         axes.set_axis_off()
         axes.set(xlim=(0, columns), ylim=(rows - 0.5, -0.5))
         style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
@@ -199,7 +195,9 @@ def _bar_legend(
                 text.remove()
             return float(columns * max(extents) / axes.get_window_extent().width)
 
-        letters = int(NAME_END * width / columns * NOTE_LETTERS * current_style().letters_per_inch)
+        share = NAME_END if numbers else 1
+        inches = share * width / columns - DOT
+        letters = int(inches * NOTE_LETTERS * current_style().letters_per_inch)
         shown_names = [shorten_middle(name, letters) for name in names]
         dot = 0.0
         if colors is not None:
@@ -207,16 +205,19 @@ def _bar_legend(
             for number in range(count):
                 dot_style = {"color": colors[number], "markersize": 36 * DOT, "clip_on": False}
                 axes.plot(left[number] + dot / 3, row[number], "o", **dot_style)
+        for number in range(count):
+            axes.text(left[number] + dot, row[number], shown_names[number], **style)
+        if values is None:
+            return
         start = left + dot + longest(shown_names) + 0.03
         end = min(BAR_END, 0.95 - longest(numbers))
+        most = 1 if is_share else max(1, *values)
         bars = (end - start[0]) * values[:count] / most
         if is_share:
             whole = np.full(count, end - start[0])
             axes.barh(row, whole, BAR_HEIGHT, start, color=current_style().line_color)
         bar_colors = current_style().palette[0] if colors is None else colors[:count]
         axes.barh(row, bars, BAR_HEIGHT, start, color=bar_colors)
-        for number in range(count):
-            axes.text(left[number] + dot, row[number], shown_names[number], **style)
         for number in range(count):
             axes.text(start[number] + bars[number] + 0.02, row[number], numbers[number], **style)
 
@@ -256,9 +257,10 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(-0.5, VALUE_BINS - 0.5))
     axes.spines[:].set_visible(False)
     names = [_written(end) for end in ends[1:-1]]
-    if limits.least < limits.low:
+    finite = layer.values[np.isfinite(layer.values)]
+    if finite.min(initial=limits.low) < limits.low:
         names[0] = f"≤ {names[0]}"
-    if limits.most > limits.high:
+    if finite.max(initial=limits.high) > limits.high:
         names[-1] = f"≥ {names[-1]}"
     ticks = np.arange(len(names)) + 0.5
     if limits.center is None:
@@ -307,7 +309,7 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
 
     def draw(axes: Axes) -> None:
         style = current_style()
-        color = style.palette[0]
+        color = style.line_color
         bars = axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=color, align="edge")
         texts = [f"{count:,}" * int(count == top) for count in counts]
         axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)

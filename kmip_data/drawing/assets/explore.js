@@ -5,7 +5,7 @@ const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incom
 const LISTED = 60; // keys in the table: the heaviest ones
 // Font size of symbols of atoms, of other nodes and of cells, of their diameter.
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
-const UNKNOWN = 0.3; // strength of a symbol that stands for no value
+const UNKNOWN = 0.6; // strength of a symbol that stands for no value
 const LEAST_LETTER = 11; // CSS pixels
 const [OF_FORMULA, LEAST_IN_FORMULA] = [0.28, 8]; // font size in a formula, of a bond, and CSS pixels at least
 const INSIDE = 0.62; // of a node's diameter that its symbol takes at most: the rim is from 0.7
@@ -83,7 +83,7 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (node < 0 && !levels && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, is described below until you point at another.`);
+  if (node < 0 && !levels && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, and its edges are marked; it is described below until you point at another.`);
   if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at a map.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
@@ -460,15 +460,14 @@ function drawHeld(pen) {
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
   const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.6 : 2); // 1.6 is the widest of other edges, so that widths stay comparable
-  // The edges of the node that is described at first keep the colour of their class, or have that of the node.
+  // The edges of the node that is described at first keep the colour of their class.
   const ownColor = (edge) => {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
     const { codes } = state.layer;
-    if (node < 0 && !coloursEdges(state.layer)) return colorOf(ranked[0]);
-    return node >= 0 ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
+    return node >= 0 || !coloursEdges(state.layer) ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
   };
   const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
-  const casing = header.picture ? ["#000", 1.5] : [ink("ground"), 3];
+  const casing = header.picture ? ["#000", 1.5] : [ink("ground"), node < 0 ? 0 : 3];
   for (const [ground, more] of [casing, ["", 0]]) {
     for (const [lines, isOneWay, edge] of edges) {
       const strokeStyle = ground || ownColor(edge);
@@ -480,8 +479,8 @@ function drawHeld(pen) {
         const [second, before] = [between[0] ?? last, between.at(-1) ?? first];
         const end = last < x.length ? rimOf(last, before) : placeOf(last);
         stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...between.map(placeOf), end]);
-        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 4.5 * Math.min(wide, 1.4));
-        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 4.5 * Math.min(wide, 1.4));
+        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 3 * Math.min(wide, 1.4));
+        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 3 * Math.min(wide, 1.4));
       }
     }
   }
