@@ -5,6 +5,7 @@ const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incom
 const LISTED = 60; // keys in the table: the heaviest ones
 // Font size of symbols of atoms, of other nodes and of cells, of their diameter.
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
+const FAN = 20; // edges of a node whose casings would cut others to dashes
 const UNKNOWN = 0.6; // strength of a symbol that stands for no value
 const LEAST_LETTER = 11; // CSS pixels
 const [OF_FORMULA, LEAST_IN_FORMULA] = [0.28, 8]; // font size in a formula, of a bond, and CSS pixels at least
@@ -467,7 +468,7 @@ function drawHeld(pen) {
     return node >= 0 || !coloursEdges(state.layer) ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
   };
   const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
-  const casing = header.picture ? ["#000", 1.5] : [ink("ground"), node < 0 ? 0 : 3];
+  const casing = header.picture ? ["#000", 1.5] : [ink("ground"), edges.length > FAN ? 0 : 3];
   for (const [ground, more] of [casing, ["", 0]]) {
     for (const [lines, isOneWay, edge] of edges) {
       const strokeStyle = ground || ownColor(edge);
