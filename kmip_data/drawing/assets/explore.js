@@ -5,7 +5,7 @@ const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incom
 const LISTED = 60; // keys in the table: the heaviest ones
 // Font size of symbols of atoms, of other nodes and of cells, of their diameter.
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
-const FAN = 20; // edges of a node whose casings would cut others to dashes
+const FAN = 12; // edges of a node whose casings would cut others to dashes
 const UNKNOWN = 0.6; // strength of a symbol that stands for no value
 const LEAST_LETTER = 11; // CSS pixels
 const [OF_FORMULA, LEAST_IN_FORMULA] = [0.28, 8]; // font size in a formula, of a bond, and CSS pixels at least
