@@ -11,7 +11,13 @@ import numpy as np
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.drawing.layers import Categories, Layer
 from kmip_data.drawing.molecules import PIXELS_PER_INCH, draw_molecule
-from kmip_data.drawing.ordered_layouts import LATTICE, LAYERS, SPRINGS, stubs_beyond_borders
+from kmip_data.drawing.ordered_layouts import (
+    LATTICE,
+    LAYERS,
+    SPRINGS,
+    routes_between_layers,
+    stubs_beyond_borders,
+)
 from kmip_data.drawing.plottable_record import PlottableRecord
 from kmip_data.drawing.plotted_layers import node_colors
 from kmip_data.drawing.style import (
@@ -259,13 +265,13 @@ def _add_edges(
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba, to_rgba_array
     from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
 
     drawn = np.flatnonzero(record.edge_index[0] != record.edge_index[1])
     if not has_arrows(record):
         drawn = record.first_edges()
     edges = record.edge_index[:, drawn]
     edge_color = current_style().missing
-    is_layered = record.position_source.startswith(LAYERS)
     is_lattice = record.position_source.startswith(LATTICE)
     if is_lattice:  # an edge across the border leaves it at both ends
         edges = np.hstack([edges, edges[::-1]])
@@ -297,27 +303,39 @@ def _add_edges(
         return
     has_reverse = ~record.has_no_reverse()[drawn]
     pixels = axes.transData.transform(pos)
-    clearance = 1 if is_layered else CLEARANCE  # edges of a fan are near to its leaves
-    half = clearance * radius[:, None] * axes.figure.dpi / 72
+    half = CLEARANCE * radius[:, None] * axes.figure.dpi / 72
     dots = np.hstack([pixels - half, pixels + half])
-    bends = BENDS[:5] if is_layered else BENDS  # others would cross layers
-    for (source, target), is_double, shade, width in zip(
-        edges.T, has_reverse, shades, widths, strict=True
+    routes: dict[int, F64] = {}
+    if record.position_source.startswith(LAYERS):
+        routes = routes_between_layers(record.edge_index, len(pos))
+    for edge, (source, target), is_double, shade, width in zip(
+        drawn.tolist(), edges.T, has_reverse, shades, widths, strict=True
     ):
-        arrow = FancyArrowPatch(
-            pos[source],
-            pos[target],
-            arrowstyle="-|>",
-            connectionstyle=_free_bend(
-                pixels[source], pixels[target], dots, bends[int(is_double) :]
-            ),
-            mutation_scale=1.2 * radius[target] + 2,
-            shrinkA=0,
-            shrinkB=radius[target],
-            linewidth=width,
-            color=shade,
-        )
-        axes.add_patch(arrow)
+        style = {
+            "arrowstyle": "-|>",
+            "clip_on": False,
+            "mutation_scale": 1.2 * radius[target] + 2,
+            "linewidth": width,
+            "color": shade,
+        }
+        if edge in routes:
+            curve = _smooth_curve(np.vstack([pos[source], routes[edge], pos[target]]))
+            away = np.hypot(*(axes.transData.transform(curve) - pixels[target]).T)
+            visible = curve[away > radius[target] * axes.figure.dpi / 72]
+            axes.add_patch(FancyArrowPatch(path=Path(visible), **style))
+            continue
+        bend = _free_bend(pixels[source], pixels[target], dots, BENDS[int(is_double) :])
+        ends = {"shrinkA": 0, "shrinkB": radius[target], "connectionstyle": bend}
+        axes.add_patch(FancyArrowPatch(pos[source], pos[target], **ends, **style))
+
+
+def _smooth_curve(places: F64) -> F64:
+    """Return points (P, 2) of a curve through places that lie below each other."""
+    from scipy.interpolate import PchipInterpolator
+
+    across, up = places[::-1].T
+    heights = np.linspace(up[-1], up[0], CURVE_POINTS)
+    return np.column_stack([PchipInterpolator(up, across)(heights), heights])
 
 
 def _free_bend(start: F64, end: F64, boxes: Array, bends: Sequence[float]) -> str:

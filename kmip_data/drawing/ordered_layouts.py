@@ -42,11 +42,24 @@ def arrange(edge_index: I64, nodes: int) -> tuple[F64, str]:
         return positions, origin
     layers = layers_of_nodes(edge_index, nodes)
     if layers is not None:
-        return _layered_positions(edge_index, layers), LAYERS
+        return _layered_positions(edge_index, layers)[:nodes], LAYERS
     origin = SPRINGS
     if small_components(adjacency_matrix(edge_index, nodes))[1].any():
         origin += ", small components below"
     return spring_layout(edge_index, nodes), origin
+
+
+def routes_between_layers(edge_index: I64, nodes: int) -> dict[int, F64]:
+    """Return the places (P, 2) at which edges pass the P layers that they skip, by position of the edge."""
+    layers = layers_of_nodes(edge_index, nodes)
+    assert layers is not None, "the layout has layers"
+    places = _layered_positions(edge_index, layers)
+    skipped = np.diff(layers[edge_index], axis=0)[0] - 1
+    ends = nodes + np.cumsum(skipped)
+    return {
+        edge: places[ends[edge] - skipped[edge] : ends[edge]]
+        for edge in np.flatnonzero(skipped).tolist()
+    }
 
 
 def stubs_beyond_borders(segments: F64) -> F64:
@@ -118,9 +131,10 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
 
 
 def _layered_positions(edge_index: I64, layers: I64) -> F64:
-    """Return positions (N, 2): layers from top to bottom, nodes at least one apart.
+    """Return positions (N', 2) of nodes, then of places in the layers that edges skip.
 
-    Nodes are half-way between places near their neighbours and even ones, which fill the width.
+    Layers lie from top to bottom. Nodes are half-way between places near their neighbours and even
+    ones, which fill the width.
     """
     edges, all_layers = _edges_of_one_layer(edge_index, layers)
     adjacency = adjacency_matrix(edges, len(all_layers))
@@ -135,15 +149,19 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
             wanted = _mean_of_neighbors(adjacency, across)[nodes_of_layer]
             across[nodes_of_layer] = _space_apart(wanted)
 
-    across = across[: len(layers)] - across[: len(layers)].min()
-    width = max(np.bincount(layers).max(), across.max())
-    for layer in range(layers.max() + 1):
-        nodes_of_layer = np.flatnonzero(layers == layer)
-        order = nodes_of_layer[np.argsort(across[nodes_of_layer])]
-        even = width * (np.arange(len(order)) + 0.5) / len(order)
-        across[order] = (across[order] + even) / 2
+    across -= across[: len(layers)].min()
+    width = max(np.bincount(layers).max(), across[: len(layers)].max())
+    for places_of_layer in members:
+        order = places_of_layer[np.argsort(across[places_of_layer])]
+        is_node = order < len(layers)
+        ranks = np.arange(len(order))
+        even = width * (np.arange(is_node.sum()) + 0.5) / is_node.sum()
+        at_nodes = (across[order[is_node]] + even) / 2
+        # Edges pass two nodes at equal distances, and the ends of a layer one apart.
+        shifts = np.interp(ranks, ranks[is_node], at_nodes - ranks[is_node])
+        across[order] = ranks + shifts
     gap = max(1.0, width / (1.15 * len(members)))
-    return np.column_stack([across, -gap * layers])
+    return np.column_stack([across, -gap * all_layers])
 
 
 def _edges_of_one_layer(edge_index: I64, layers: I64) -> tuple[I64, I64]:

@@ -18,6 +18,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
     streets_longer_than_drawn,
 )
+from kmip_data.drawing.ordered_layouts import LAYERS, routes_between_layers
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
 from kmip_data.drawing.plottable_record import read_plottable_record
 from kmip_data.drawing.run_predictions import layers_of_runs
@@ -153,6 +154,13 @@ def graph_of_record(
         header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
+    if record.position_source.startswith(LAYERS):
+        routes = routes_between_layers(record.edge_index, len(record.pos))
+        header["routes"] = {
+            line: ((routes[edge] - middle) * scale).tolist()
+            for line, edge in enumerate(first.tolist())
+            if edge in routes
+        }
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
         header["ends"] = record.ends_of_edges

@@ -31,7 +31,6 @@ from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.plotted_layers import (
     NOTE_LETTERS,
     Legend,
-    class_counts,
     class_key,
     class_legend,
     label_legends,
@@ -179,8 +178,6 @@ def _legends_of(
         column: list[Legend] = []
         if isinstance(layer, Scale):
             column.append(value_legend(layer, sheet))
-        elif len(classes) > 1 and layer.codes.size:
-            column.append(class_counts(layer))
         if labels is not None and labels.values is not None and labels.values.shape[1] > 1:
             column.append(rank_legend(record, labels, labels.values))
         legends.append(column)

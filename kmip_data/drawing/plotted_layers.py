@@ -127,14 +127,6 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
     return _bar_legend(heading, names, colors=np.array(layer.colors)[codes])
 
 
-def class_counts(layer: Categories) -> Legend:
-    """Return the number of nodes of each class of a graph next to its colour."""
-    counts = np.array(layer.counts)
-    codes = np.flatnonzero(counts)
-    numbers = [f"{count:,}" for count in counts[codes]]
-    return _bar_legend("nodes", numbers, colors=np.array(layer.colors)[codes])
-
-
 def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
     """Return a scale of the classes' colours, each as high as its interval between ``ends`` (C+1,).
 
@@ -257,10 +249,9 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(-0.5, VALUE_BINS - 0.5))
     axes.spines[:].set_visible(False)
     names = [_written(end) for end in ends[1:-1]]
-    finite = layer.values[np.isfinite(layer.values)]
-    if finite.min(initial=limits.low) < limits.low:
+    if limits.least < limits.low and counts[0]:
         names[0] = f"≤ {names[0]}"
-    if finite.max(initial=limits.high) > limits.high:
+    if limits.most > limits.high and counts[-1]:
         names[-1] = f"≥ {names[-1]}"
     ticks = np.arange(len(names)) + 0.5
     if limits.center is None:

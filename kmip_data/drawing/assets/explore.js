@@ -480,8 +480,8 @@ function drawHeld(pen) {
         const [second, before] = [between[0] ?? last, between.at(-1) ?? first];
         const end = last < x.length ? rimOf(last, before) : placeOf(last);
         stroke({ strokeStyle, fillStyle: strokeStyle, lineWidth }, [rimOf(first, second), ...between.map(placeOf), end]);
-        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 3 * Math.min(wide, 1.4));
-        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 3 * Math.min(wide, 1.4));
+        if (header.one_way && last < x.length) arrow(pen, before, last, 5 + 4.5 * Math.min(wide, 1.4));
+        if (header.one_way && !isOneWay) arrow(pen, second, first, 5 + 4.5 * Math.min(wide, 1.4));
       }
     }
   }

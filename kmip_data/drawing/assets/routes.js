@@ -1,7 +1,6 @@
 // Edges that are no straight lines: those that would pass behind other nodes bend around them, and those between
 // opposite borders of a lattice are stubs that leave it.
 
-const CLEAR = 0.4; // of the least distance of nodes in a layer: what an edge keeps from them
 const STUB = 0.45; // of the distance of rows of a lattice
 const [PASSED, FARTHEST] = [0.2, 16]; // of the usual distance of nodes, and in all: nearer edges seem to end at a third node
 const BENDS = [0, 0.04, -0.04, 0.08, -0.08, 0.12, -0.12, 0.16, -0.16, 0.2, -0.2, 0.3, -0.3]; // relative to the length of an edge
@@ -36,27 +35,11 @@ function routesBetweenLayers() {
     row.sort((a, b) => a - b);
     for (let i = 1; i < row.length; i++) inRow = Math.min(inRow, row[i] - row[i - 1]);
   }
-  const clear = CLEAR * (inRow < Infinity ? inRow : 1);
-  const heights = [...layers.keys()].sort((a, b) => b - a);
-
   const routes = new Map();
-  for (let edge = 0; edge < streets.length / 2; edge++) {
+  for (const [edge, passed] of Object.entries(header.routes || {})) {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
-    let [across, up, isBent] = [x[from], y[from], false];
-    const passed = [];
-    for (const height of heights.filter((height) => height < y[from] && height > y[to])) {
-      const straight = across + ((up - height) / (up - y[to])) * (x[to] - across);
-      const isFree = (place) => layers.get(height).every((at) => Math.abs(at - place) >= 0.99 * clear);
-      // Straight on, or through the nearest gap: left or right of a node.
-      const gaps = layers.get(height).flatMap((at) => [at - clear, at + clear]).filter(isFree);
-      const place = [straight, ...gaps.sort((a, b) => Math.abs(a - straight) - Math.abs(b - straight))].find(isFree);
-      isBent ||= place !== straight;
-      [across, up] = [place, height];
-      passed.push([across, up]);
-    }
-    if (!isBent) continue;
     const curve = smooth([[x[from], y[from]], ...passed, [x[to], y[to]]]);
-    routes.set(edge, [[from, ...curve.map((place) => addPoint(...place)), to]]);
+    routes.set(Number(edge), [[from, ...curve.map((place) => addPoint(...place)), to]]);
   }
   return routes;
 }

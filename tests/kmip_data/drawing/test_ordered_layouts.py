@@ -16,6 +16,7 @@ from kmip_data.drawing.ordered_layouts import (
     arrange,
     lattice_width,
     layers_of_nodes,
+    routes_between_layers,
     stubs_beyond_borders,
 )
 
@@ -80,6 +81,16 @@ def test_edges_of_an_acyclic_graph_go_down(nodes, density, seed):
     assert (pos[edges[0], 1] > pos[edges[1], 1]).all()
     for layer in range(layers.max() + 1):
         assert (np.diff(np.sort(pos[layers == layer, 0])) > 0.999).all(), "no two at one place"
+    routes = routes_between_layers(edges, nodes)
+    assert {edge: len(places) + 1 for edge, places in routes.items()} == {
+        edge: span for edge, span in enumerate(spans) if span > 1
+    }
+    for edge, places in routes.items():
+        heights = [*pos[edges[0, edge : edge + 1], 1], *places[:, 1], pos[edges[1, edge], 1]]
+        np.testing.assert_allclose(np.diff(heights), heights[1] - heights[0])
+        for place in places:
+            layer = pos[np.isclose(pos[:, 1], place[1]), 0]
+            assert abs(layer - place[0]).min() > 0.4, "clear of nodes"
 
 
 def test_cycles_and_wide_layers_have_no_layers():
