@@ -224,6 +224,7 @@ def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
 def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
     """Return for each position a near one of about the median size, and of a class not yet shown.
 
+    Of several labels, the largest is the class; numbers have as many classes as there are positions.
     Of large graphs, smaller ones than the median show more: their edges can be told apart. Where nodes
     have classes, the record with most of them shows most.
     """
@@ -236,8 +237,12 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
     distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_TYPICAL_NODES)
     column = dataset.schema.y_column
     classes = np.arange(len(nodes))
-    if column is not None and column.level == "graph" and column.num_classes and not column.shape:
-        classes = label_values(dataset, column).reshape(-1)
+    if column is not None and column.level == "graph":
+        values = label_values(dataset, column).reshape(len(nodes), -1)
+        classes = np.nan_to_num(values).argmax(axis=1)
+        if values.shape[1] == 1:
+            ranks = values[:, 0].argsort().argsort()
+            classes = values[:, 0] if column.num_classes else ranks * len(positions) // len(ranks)
     chosen: list[int] = []
     for position in positions:
         is_shown = np.isin(classes, classes[chosen])

@@ -196,7 +196,7 @@ def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     if record.metres and len(record.pos):
         sides = [f"{side:.2g}" for side in np.ptp(record.pos, axis=0)]
         counts += f", {' × '.join(sides)} m"
-    label = re.sub(r"\B-(?=\d)", "−", record.label.replace("\n", ", "))
+    label = re.sub(r"\B-(?=\d)", "−", record.label.replace("\n", ", ").replace("_", " "))
     name, _, value = label.rpartition("  ")
     if not label or (name and np.size(np.asarray(record.label_value)) > 1):
         return record.key, counts

@@ -166,6 +166,7 @@ def _bar_legend(
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
+
     def draw(axes: Axes) -> None:
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
         room = _bar_columns(names, numbers, width)
@@ -286,7 +287,7 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
         is_shown[np.flatnonzero(value == 1) if value.shape else int(value)] = True
     heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ drawn here)"
     order = np.argsort(-labels.counts)
-    names = ["▸ " * int(is_shown[label]) + labels.names[label] for label in order]
+    names = ["▸ " * int(is_shown[label]) + labels.names[label].replace("_", " ") for label in order]
     counts = labels.counts[order]
     return [_bar_legend(heading, names, counts, [f"{count:,}" for count in counts])]
 

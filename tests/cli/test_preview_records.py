@@ -64,6 +64,22 @@ def test_records_have_a_typical_size_and_few_nodes_if_there_are_any(tmp_path):
         assert len(facts["records"]) == 3
 
 
+def test_records_have_different_labels_or_small_and_large_targets(tmp_path):
+    edges = torch.zeros(2, 0, dtype=torch.long)
+    several = torch.eye(3)[[0] * 7 + [1, 2]]
+    for name, y, expected in (
+        ("targets", torch.arange(9.0)[:, None], [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}]),
+        ("labels", several, [{0, 1, 2, 3, 4, 5, 6}, {7}, {8}]),
+        ("classes", torch.tensor([0] * 7 + [1, 2]), [{0, 1, 2, 3, 4, 5, 6}, {7}, {8}]),
+    ):
+        graphs = [Data(edge_index=edges, num_nodes=5, y=y[graph : graph + 1]) for graph in range(9)]
+        task = "multilabel" if name == "labels" else None
+        build = kmip_data.save(graphs, tmp_path / name, task=task)
+        facts = draw_build(build, tmp_path / "p.png", Home(tmp_path / "home"))
+        shown = [record["position"] for record in facts["records"]]
+        assert all(graph in group for graph, group in zip(shown, expected, strict=True)), name
+
+
 def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
     assert parse_record_positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
     assert parse_record_positions("0..9,0..9,10", 12, "the build") == list(range(11))

@@ -36,7 +36,7 @@ function routesBetweenLayers() {
     for (let i = 1; i < row.length; i++) inRow = Math.min(inRow, row[i] - row[i - 1]);
   }
   const routes = new Map();
-  for (const [edge, passed] of Object.entries(header.routes || {})) {
+  for (const [edge, passed] of Object.entries(header.routes)) {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
     const curve = smooth([[x[from], y[from]], ...passed, [x[to], y[to]]]);
     routes.set(Number(edge), [[from, ...curve.map((place) => addPoint(...place)), to]]);

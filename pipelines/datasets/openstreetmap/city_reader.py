@@ -165,7 +165,9 @@ def _read_extract(
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Return the simplified largest component, cut to the area like OSMnx, with land use and statistics."""
     name = raw.receipts[0].origin
-    ways, land_use, places = read_extract(raw.path / member, params.network_type, workdir, name=name)
+    ways, land_use, places = read_extract(
+        raw.path / member, params.network_type, workdir, name=name
+    )
     card_statistics: dict[str, Any] = {"ways": len(ways), "ways_cut": ways.num_incomplete}
     entire_map = None
     if area is not None and ways.num_nodes:
