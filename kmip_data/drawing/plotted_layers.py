@@ -171,8 +171,8 @@ def _bar_legend(
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
         room = _bar_columns(names, numbers, width)
         rows = -(-count // room)
+        columns = float(room)
         if values is None:
-            columns = room
             row, left = np.divmod(np.arange(count), room)
         else:  # bars have at most twice the width that they need
             columns = max(min(room, len(names)), room / 2)
