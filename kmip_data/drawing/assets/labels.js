@@ -20,7 +20,7 @@ const SIDES = [
   [1, 0.5], [1, -0.5], [-1, 0.5], [-1, -0.5], [0.5, 1], [0.5, -1], [-0.5, 1], [-0.5, -1],
 ];
 const [FREE, TAKEN] = [-1, -2]; // squares near a node alone have its number
-let ranked = []; // nodes by number of neighbours, where they have names or layers
+let ranked = []; // nodes by number of neighbours
 
 const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
 
@@ -87,12 +87,12 @@ function drawClassNames(pen) {
 
 function startLabels() {
   findMiddles();
-  if (header.ids || /^in layers/.test(header.origin)) ranked = Array.from(x.keys()).sort((a, b) => degreeOf(b) - degreeOf(a));
+  if (header.ids) ranked = Array.from(x.keys()).sort((a, b) => degreeOf(b) - degreeOf(a));
   state.edges = edgesOf(ranked[0]);
 }
 
 function drawLabels(pen) {
-  if (!header.ids || state.layer.levels) return;
+  if (!ranked.length || state.layer.levels) return;
   const { width, height } = paneBoxes()[0];
   const [middle_x, middle_y] = view.toScreen(0, 0);
   const at = (point) => [middle_x + pointX(point) * view.metre, middle_y - pointY(point) * view.metre];

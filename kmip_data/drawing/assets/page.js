@@ -484,7 +484,7 @@ const isMade = (name) => name.endsWith("(made at build)");
 
 const numberOf = (node) => (header.ids ? header.ids[node] : node);
 
-// Describe a node; where nodes have ids or layers, at first the one of most neighbours.
+// Describe a node; where nodes have ids, at first the one of most neighbours.
 function describe(node) {
   const isFirst = node < 0 && ranked.length > 0;
   if (isFirst) node = ranked[0];
