@@ -4,7 +4,7 @@ const DECADES = 4; // that a byte spans, below the strongest influence of anothe
 // Colours of weak to strong influence, on light and on dark ground: the stronger, the farther from the ground, so that
 // what stands out is what matters.
 const STRENGTHS = [
-  ["#f6d07c", "#efb65f", "#dd8f43", "#b04a2b", "#6b1d2a", "#1c0a1e"],
+  ["#f3d572", "#f0ab52", "#e27a45", "#c03a4e", "#701c5e", "#150620"],
   ["#54422f", "#6e5030", "#96653a", "#dd8546", "#fbc583", "#fff6e6"],
 ];
 
