@@ -65,7 +65,7 @@ class CityMap:
     splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`.layers.PART_NAMES`
     columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns but the sinusoids
     warnings: Sequence[str] = ()  #: what the build says about the map
-    places: Sequence[tuple[str, int]] = ()  #: names of districts and the intersections next to them
+    places: Sequence[tuple[str, F64]] = ()  #: names of districts, and ``position`` (2,) of each
 
     def class_labels(self) -> tuple[str, ...]:
         """Return number and name of each class, such as ``0: 310–904 m``."""
@@ -113,11 +113,19 @@ def read_city_map(build: Build) -> CityMap:
         if column.level == "node" and column.key not in used_keys and not column.shape:
             columns[column.attribute] = node_rows(column.key)
     hops = card.parameters.get("hops")
+    places = [
+        place
+        for place in card.statistics.get("city", {}).get("places", ())
+        if place[0] not in card.heading
+    ]
+    names_of_places = [name for name, *_ in places]
+    lon_lat = np.array([lon_lat for _, *lon_lat in places]).reshape(-1, 2)
+    position = project_to_metres(np.vstack([features[:, :2], lon_lat]))
     return CityMap(
         title=card.heading,
         options=format_parameters(card.parameters),
         credit=ATTRIBUTION if card.credit else "",
-        position=project_to_metres(features[:, :2]),
+        position=position[: len(features)],
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
         hops=hops if isinstance(hops, int) else None,
@@ -129,11 +137,7 @@ def read_city_map(build: Build) -> CityMap:
         splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
         warnings=card.statistics.get("city", {}).get("warnings", ()),
-        places=[
-            (name, node)
-            for name, node in card.statistics.get("city", {}).get("places", ())
-            if name not in card.heading and node < len(features)
-        ],
+        places=[*zip(names_of_places, position[len(features) :], strict=True)],
     )
 
 
@@ -278,9 +282,9 @@ def _add_place_names(axes: Axes, city: CityMap) -> None:
 
     frame = axes.get_window_extent()
     boxes = [bar.get_window_extent() for bar in axes.artists]
-    for name, node in city.places:
+    for name, place in city.places:
         text = axes.text(
-            *city.position[node],
+            *place,
             name,
             path_effects=[withStroke(linewidth=3, foreground=current_style().background_color)],
             ha="center",

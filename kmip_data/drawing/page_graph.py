@@ -74,7 +74,7 @@ def city_graph(
     header["options"] = city.options
     header["metres"] = True
     header["node_noun"] = "intersection"
-    header["places"] = list(city.places)
+    header["places"] = [(name, *place.tolist()) for name, place in city.places]
     header["max_detour"] = MAX_DETOUR
     header["longer"] = packer.add(streets_longer_than_drawn(city).astype(np.uint8))
     header["explore"] = {"hops": city.hops, "unit": city.unit}
@@ -155,7 +155,9 @@ def graph_of_record(
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
     routes = _routes_of(record, first)
-    header["routes"] = {line: ((route - middle) * scale).tolist() for line, route in routes}
+    header["routes"] = {
+        line: ((route - middle) * scale).round(1).tolist() for line, route in routes
+    }
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
         header["ends"] = record.ends_of_edges

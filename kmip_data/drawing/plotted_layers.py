@@ -134,7 +134,7 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
     """
 
     def draw(axes: Axes) -> None:
-        axes.bar(0.3, np.diff(ends), 0.6, bottom=ends[:-1], color=layer.colors)
+        axes.bar(0.25, np.diff(ends), 0.5, bottom=ends[:-1], color=layer.colors)
         height = 72 * axes.get_window_extent().height / axes.figure.dpi  # points
         room = 0.9 * current_style().body_points * (np.ptp(ends) or 1.0) / height
         axes.axis((0, 10, ends[0], ends[-1] + room))
@@ -143,7 +143,7 @@ def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
         for end in ends:
             if end >= last + room:
                 text = f"{end:,.0f}"
-                axes.text(0.8, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
+                axes.text(0.7, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
                 last = end
 
     return Legend(heading, draw, fixed_lines=COLUMN_LINES, fills_column=True)

@@ -114,7 +114,7 @@ _Empty = Annotated[dict[str, object], Field(max_length=0)]
 class _City(BaseModel):
     features: _Features | _Empty = {}
     vocabulary: dict[str, list[str]] | None = None
-    places: list[tuple[str, Count]] = []
+    places: list[tuple[str, Number, Number]] = []
     warnings: list[str] = []
 
 

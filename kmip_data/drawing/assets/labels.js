@@ -34,7 +34,7 @@ const [APART, SECOND] = [0.4, 0.75]; // of the graph's width, and of the members
 let middles = []; // nodes of classes or places that have names, and these
 
 function findMiddles() {
-  middles = (header.places || []).map(([name, node]) => [node, name]);
+  middles = (header.places || []).map(([name, ...place]) => [addPoint(...place), name]);
   const layer = named("class");
   const isComputed = header.origin && header.origin.startsWith("layout computed");
   if (!layer || header.ids || !isComputed || /^(class )?\d/.test(layer.labels[0])) return;

@@ -189,24 +189,19 @@ def _read_extract(
             next="use an extract with streets, or another network_type",
         )
     card_statistics["land_use_areas"] = len(land_use.value)
-    card_statistics["places"] = _nearest_intersections(places, graph)
+    card_statistics["places"] = _places_inside(places, graph)
     return graph, land_use, card_statistics
 
 
-def _nearest_intersections(places: Iterable[Place], graph: StreetGraph) -> list[tuple[str, int]]:
-    """Return the name and nearest intersection of the first places in the box of the graph."""
-    lon_lat = np.stack([graph.lon, graph.lat])
-    low = lon_lat.min(axis=1)
-    high = lon_lat.max(axis=1)
-    nearest = []
-    for name, *place in places:
-        if (place >= low).all() and (place <= high).all():
-            shrinking = (np.cos(np.radians(place[1])), 1)  # of a degree of longitude
-            away = np.transpose(shrinking * (lon_lat.T - place))
-            nearest.append((name, int(np.hypot(*away).argmin())))
-            if len(nearest) == MAX_PLACES:
-                break
-    return nearest
+def _places_inside(places: Iterable[Place], graph: StreetGraph) -> list[Place]:
+    """Return the first places in the box of the graph."""
+    inside = [
+        place
+        for place in places
+        if graph.lon.min() <= place.lon <= graph.lon.max()
+        and graph.lat.min() <= place.lat <= graph.lat.max()
+    ]
+    return inside[:MAX_PLACES]
 
 
 def _largest_part_inside(

@@ -90,7 +90,7 @@ def test_maps_of_wide_and_tall_cities_are_apart(draw, city, style, stretch):
         "streets": city.streets[:, :0],
         "lengths": city.lengths[:0],
         "class_names": [LONG_NAMES[0]] * 10,
-        "places": [(LONG_NAMES[0], 3), *((f"place {node}", node) for node in range(100))],
+        "places": [*zip([LONG_NAMES[0], *map(str, range(99))], small, strict=True)],
     }
     few = replace(city, position=small, **few)
     layers = [layer for layer in city_layers(few) if isinstance(layer, Categories)]

@@ -189,6 +189,7 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
         document.getElementById("in").click(); seen.in = view.metre / whole;
         key("Enter"); seen.enter = document.getElementById("chosen").textContent;
         key("Escape"); seen.escape = document.getElementById("chosen").textContent;
+        middles = []; // names of places
         const kept = view.metre;
         document.body.style.gridTemplateColumns = "1fr 200px";
         await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));

@@ -188,8 +188,8 @@ def test_names_of_places_do_not_overlap_or_repeat_the_title(city, page_of):
     assert set(names) <= dict(city.places).keys()
     boxes = [text.get_window_extent() for text in texts]
     assert not any(box.count_overlaps(boxes[i + 1 :]) for i, box in enumerate(boxes))
-    first, node = city.places[0]
-    twice = replace(city, places=[(first, node), ("under it", node)])
+    first, place = city.places[0]
+    twice = replace(city, places=[(first, place), ("under it", place)])
     assert [text.get_text() for text in page_of(twice).child_axes[-1].texts] == [first]
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-import numpy as np
 import osmnx
-import pyproj
 import pytest
 import shapely
 from support.cases import check_each
@@ -67,12 +65,9 @@ def test_helsinki_comes_with_a_package_and_needs_no_network(home):
     facts = card.statistics["city"]
     assert (facts["ways"], facts["ways_cut"]) == (2_538, 171)
     assert (facts["intersections"], facts["directed_edges"]) == (2_526, 6_797)
-    names = [name for name, _ in facts["places"]]
-    assert names[:4] == ["Helsinki", "Hakaniemi", "Kaartinkaupunki", "Kaisaniemi"]
-    kaisaniemi = pyproj.Geod(ellps="WGS84").inv(
-        *city.x[:, :2].numpy().T, *np.full((2, 2_526), [[24.9464005], [60.1731823]])
-    )
-    assert facts["places"][3][1] == kaisaniemi[2].argmin(), "the nearest intersection"
+    assert ["Kaisaniemi", 24.9464005, 60.1731823] in facts["places"]
+    names = [name for name, *_ in facts["places"]]
+    assert names[:3] == ["Helsinki", "Hakaniemi", "Kaartinkaupunki"]
     assert facts["vocabulary"]["lanes"][0] == "nan"
     assert "OpenStreetMap contributors" in card.license["notice"]
     assert any("171 of 2,538" in note for note in card.notes)
