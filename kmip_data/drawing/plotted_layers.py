@@ -244,11 +244,7 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     limits = layer.limits
     ends, counts = _histogram(layer)
     colors = _scalar_mappable(limits).to_rgba((ends[1:] + ends[:-1]) / 2)
-    bars = axes.bar(range(VALUE_BINS), counts, 0.94, color=colors)
-    texts = [f"{count:,}" * int(count == max(counts)) for count in counts]
-    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
-    axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(-0.5, VALUE_BINS - 0.5))
-    axes.spines[:].set_visible(False)
+    _draw_counts(axes, np.arange(VALUE_BINS + 1) - 0.5, counts, colors, most)
     names = [_written(end) for end in ends[1:-1]]
     if limits.least < limits.low and counts[0]:
         names[0] = f"≤ {names[0]}"
@@ -260,6 +256,15 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     else:  # the first and last limit, and the middle, where colours turn
         half = len(names) // 2
         axes.set_xticks(ticks[::half], names[::half])
+
+
+def _draw_counts(axes: Axes, ends: Array, counts: Array, colors: Any, most: int) -> None:
+    """Draw counts (B,) as bars between ``ends`` (B+1,), of which the largest has its number."""
+    bars = axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=colors, align="edge")
+    texts = [f"{count:,}" * int(count == max(counts)) for count in counts]
+    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
+    axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(ends[0], ends[-1]))
+    axes.spines[:].set_visible(False)
 
 
 def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
@@ -297,20 +302,13 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
     known = values[np.isfinite(values)]
     counts, ends = np.histogram(known, VALUE_BINS)
     shown = [np.asarray(record.label_value).item() for record in records]
-    top = max(1, *counts)
+    most = max(1, *counts)
 
     def draw(axes: Axes) -> None:
         style = current_style()
-        color = style.line_color
-        bars = axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=color, align="edge")
-        texts = [f"{count:,}" * int(count == top) for count in counts]
-        axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
-        axes.margins(x=0)
-        axes.plot(
-            shown, np.full(len(shown), 1.45 * top), "v", color=style.text_color, clip_on=False
-        )
-        axes.set(yticks=[], ylim=(0, 1.55 * top))
-        axes.spines[:].set_visible(False)
+        _draw_counts(axes, ends, counts, style.line_color, most)
+        height = 1.3 * most
+        axes.plot(shown, np.full(len(shown), height), "v", color=style.text_color, clip_on=False)
 
     name = records[0].label_name or "label"
     return Legend(f"{name}: all {len(known):,} graphs (▾ drawn here)", draw)
