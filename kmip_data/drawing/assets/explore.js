@@ -57,7 +57,7 @@ function hold(node) {
   if (node >= 0 && state.layer.levels) node = knownNear(node);
   node = node === state.node ? -1 : node;
   const ball = node >= 0 && hops ? ballOf(graph, node, hops) : new Map();
-  Object.assign(state, { node, ball, path: null, edges: edgesOf(node >= 0 ? node : ranked[0]) });
+  Object.assign(state, { node, ball, path: null, edges: edgesOf(node) });
   if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
   describe(node);
   tell();
@@ -70,7 +70,7 @@ function hold(node) {
 // The edges that are lit at a node, each with its lines, whether it goes one way, and its number.
 function edgesOf(node) {
   const edges = [];
-  if (node === undefined || header.explore.hops !== 1 || header.bonds || isField) return edges;
+  if (node < 0 || header.explore.hops !== 1 || header.bonds || isField) return edges;
   const isOneWay = header.one_way && array(header.one_way);
   for (let i = 0; i < streets.length; i += 2) {
     const [from, to] = [streets[i], streets[i + 1]];
@@ -84,7 +84,7 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
-  if (node < 0 && !levels && ranked.length && state.edges.length) lines.push(`The ringed node, ${numberOf(ranked[0])}, and its edges are marked; it is described below until you point at another.`);
+  if (node < 0 && !levels && ranked.length) lines.push(`The ringed ${header.node_noun}, ${numberOf(ranked[0])}, is described below until you point at another.`);
   if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at a map.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
@@ -441,7 +441,7 @@ const heldColor = () => (header.picture ? "#ffa033" : ink("ink"));
 // where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
   const { node, ball, path, links } = state;
-  const edges = node < 0 && state.hovered >= 0 ? [] : state.edges; // at first those of the node that is described
+  const { edges } = state;
   state.numbers = [];
   const stroke = (style, places) => {
     pen.beginPath();
@@ -460,18 +460,12 @@ function drawHeld(pen) {
   }
 
   // Lines have a casing of the ground, so that they are seen over others and over a picture; many are thin.
-  const wide = Math.min(Math.max(30 / edges.length, 1), node < 0 ? 1.6 : 2); // 1.6 is the widest of other edges, so that widths stay comparable
-  // The edges of the node that is described at first keep the colour of their class.
-  const ownColor = (edge) => {
-    const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
-    const { codes } = state.layer;
-    return node >= 0 || !coloursEdges(state.layer) ? color : codes[from] === codes[to] ? colorOf(from) : ink("pale");
-  };
+  const wide = Math.min(Math.max(30 / edges.length, 1), 2);
   const widthOf = (edge) => wide * (measured ? 0.75 + measured.widths[edge] / 11 : 1); // as in the shader of edges
   const casing = header.picture ? ["#000", 1.5] : [ink("ground"), edges.length > FAN ? 0 : 3];
   for (const [ground, more] of [casing, ["", 0]]) {
     for (const [lines, isOneWay, edge] of edges) {
-      const strokeStyle = ground || ownColor(edge);
+      const strokeStyle = ground || color;
       const lineWidth = widthOf(edge) + more;
       for (const line of lines) {
         const [first, last] = [line[0], line.at(-1)];

@@ -9,7 +9,7 @@ const STRENGTHS = [
 ];
 
 // Streets without influence are paler than other lines, so that the weakest influence is told from none.
-const untouched = () => mixed(ink("line"), ink("ground"), 0.45);
+const untouched = () => mixed(ink("line"), ink("ground"), 0.35);
 
 function readInfluence(runs) {
   return (runs || []).map(({ name, nodes, values }) => {

@@ -88,7 +88,7 @@ function drawClassNames(pen) {
 function startLabels() {
   findMiddles();
   if (header.ids) ranked = Array.from(x.keys()).sort((a, b) => degreeOf(b) - degreeOf(a));
-  state.edges = edgesOf(ranked[0]);
+  state.edges = [];
 }
 
 function drawLabels(pen) {

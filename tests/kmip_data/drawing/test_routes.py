@@ -314,11 +314,11 @@ def test_a_directed_graph_opens_on_what_is_source_target_or_both(tmp_path):
     assert not colored
 
 
-def test_an_edge_of_both_ways_has_two_heads_and_the_node_that_is_described_has_lit_edges(tmp_path):
+def test_an_edge_of_both_ways_has_two_heads_and_the_edges_of_a_held_node_are_lit(tmp_path):
     """In the middle of a star, all edges but one are one way."""
     graph = nx.DiGraph([(0, 1), (1, 0), (0, 2), (0, 3), (4, 0), (5, 4)])
     names = torch.tensor([list(f"{node}".encode()) for node in range(6)], dtype=torch.uint8)
-    lanes, edges, lit, hovered = act(
+    lanes, edges, described, lit = act(
         page_of(graph, tmp_path, node_id=names),
         """
         const pieces = piecesOf(new Map(), array(header.one_way), new Uint8Array(streets.length / 2));
@@ -332,13 +332,13 @@ def test_an_edge_of_both_ways_has_two_heads_and_the_node_that_is_described_has_l
           proto.fill = fill;
           return heads;
         };
-        const lit = headsOf();
-        state.hovered = 5;
-        return [lanes, edges, lit, headsOf()];""",
+        const described = headsOf();
+        hold(0);
+        return [lanes, edges, described, headsOf()];""",
         tmp_path,
     )
     one_way, both_ways = 7, 9
     expected = [both_ways if set(edge) == {0, 1} else one_way for edge in edges]
     assert lanes == expected
     assert lit == 2 * 5, "a casing and a head at each end, two of them for the edge of both ways"
-    assert hovered == 0
+    assert described == 0, "a ring alone"
