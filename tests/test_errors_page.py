@@ -145,7 +145,7 @@ def little_memory(_: ExitStack) -> Failure:
     fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     held = 1024 * int(fields["VmData"].split()[0])
     limits = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (held + count * MEBIBYTE // 2, limits[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (held + count * MEBIBYTE // 8, limits[1]))
     try:
         error = error_of(lambda: InMemoryDataset.collate(graphs))
     finally:
