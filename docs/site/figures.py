@@ -648,7 +648,7 @@ TREE_LEARNERS = {
 }
 #: Depth of the name of each published line, and its side: next to few other lines.
 PUBLISHED_NAMES = {
-    "GGNN": (6, "start"),
+    "GGNN": (7, "start"),
     "GAT": (5, "start"),
     "GIN": (5, "start"),
     "GCN": (5, "end"),
