@@ -11,13 +11,7 @@ import numpy as np
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.drawing.layers import Categories, Layer
 from kmip_data.drawing.molecules import PIXELS_PER_INCH, draw_molecule
-from kmip_data.drawing.ordered_layouts import (
-    LATTICE,
-    LAYERS,
-    SPRINGS,
-    routes_between_layers,
-    stubs_beyond_borders,
-)
+from kmip_data.drawing.ordered_layouts import LATTICE, LAYERS, SPRINGS, stubs_beyond_borders
 from kmip_data.drawing.plottable_record import PlottableRecord
 from kmip_data.drawing.plotted_layers import node_colors
 from kmip_data.drawing.style import (
@@ -305,28 +299,29 @@ def _add_edges(
     pixels = axes.transData.transform(pos)
     half = CLEARANCE * radius[:, None] * axes.figure.dpi / 72
     dots = np.hstack([pixels - half, pixels + half])
-    routes: dict[int, F64] = {}
-    if record.position_source.startswith(LAYERS):
-        routes = routes_between_layers(record.edge_index, len(pos))
+    routes = record.routes()
     for edge, (source, target), is_double, shade, width in zip(
         drawn.tolist(), edges.T, has_reverse, shades, widths, strict=True
     ):
-        style = {
-            "arrowstyle": "-|>",
-            "clip_on": False,
-            "mutation_scale": 1.2 * radius[target] + 2,
-            "linewidth": width,
-            "color": shade,
-        }
-        if edge in routes:
+        if edge in routes:  # through its places, up to the rim of the target
             curve = _smooth_curve(np.vstack([pos[source], routes[edge], pos[target]]))
             away = np.hypot(*(axes.transData.transform(curve) - pixels[target]).T)
             visible = curve[away > radius[target] * axes.figure.dpi / 72]
-            axes.add_patch(FancyArrowPatch(path=Path(visible), **style))
-            continue
-        bend = _free_bend(pixels[source], pixels[target], dots, BENDS[int(is_double) :])
-        ends = {"shrinkA": 0, "shrinkB": radius[target], "connectionstyle": bend}
-        axes.add_patch(FancyArrowPatch(pos[source], pos[target], **ends, **style))
+            line: dict[str, Any] = {"path": Path(visible)}
+        else:
+            bend = _free_bend(pixels[source], pixels[target], dots, BENDS[int(is_double) :])
+            line = {"posA": pos[source], "posB": pos[target], "connectionstyle": bend}
+        arrow = FancyArrowPatch(
+            **line,
+            arrowstyle="-|>",
+            mutation_scale=1.2 * radius[target] + 2,
+            shrinkA=0,
+            shrinkB=radius[target],
+            linewidth=width,
+            color=shade,
+            clip_on=False,
+        )
+        axes.add_patch(arrow)
 
 
 def _smooth_curve(places: F64) -> F64:

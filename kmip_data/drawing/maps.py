@@ -32,7 +32,7 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.build_facts import field_names
-from kmip_data.format.card import SplitEntry
+from kmip_data.format.card import Card, SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
@@ -113,13 +113,7 @@ def read_city_map(build: Build) -> CityMap:
         if column.level == "node" and column.key not in used_keys and not column.shape:
             columns[column.attribute] = node_rows(column.key)
     hops = card.parameters.get("hops")
-    places = [
-        place
-        for place in card.statistics.get("city", {}).get("places", ())
-        if place[0] not in card.heading
-    ]
-    names_of_places = [name for name, *_ in places]
-    lon_lat = np.array([lon_lat for _, *lon_lat in places]).reshape(-1, 2)
+    names_of_places, lon_lat = _named_places(card, features[:, :2])
     position = project_to_metres(np.vstack([features[:, :2], lon_lat]))
     return CityMap(
         title=card.heading,
@@ -139,6 +133,21 @@ def read_city_map(build: Build) -> CityMap:
         warnings=card.statistics.get("city", {}).get("warnings", ()),
         places=[*zip(names_of_places, position[len(features) :], strict=True)],
     )
+
+
+def _named_places(card: Card, lon_lat: Array) -> tuple[list[str], Array]:
+    """Return the names of the card's places, and their degrees (P, 2).
+
+    Places outside the box of the intersections (N, 2) would move the map. The title names the city.
+    """
+    low = lon_lat.min(axis=0)
+    high = lon_lat.max(axis=0)
+    places = [
+        (name, place)
+        for name, *place in card.statistics.get("city", {}).get("places", ())
+        if name not in card.heading and (place >= low).all() and (place <= high).all()
+    ]
+    return [name for name, _ in places], np.array([place for _, place in places]).reshape(-1, 2)
 
 
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:

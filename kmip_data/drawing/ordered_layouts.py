@@ -154,10 +154,11 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
     for places_of_layer in members:
         order = places_of_layer[np.argsort(across[places_of_layer])]
         is_node = order < len(layers)
-        ranks = np.arange(len(order))
+        # Edges between two nodes are half as far from each other as from the nodes.
+        steps = np.where(is_node[1:] | is_node[:-1], 1, 0.5)
+        ranks = np.append(0, np.cumsum(steps))
         even = width * (np.arange(is_node.sum()) + 0.5) / is_node.sum()
         at_nodes = (across[order[is_node]] + even) / 2
-        # Edges pass two nodes at equal distances, and the ends of a layer one apart.
         shifts = np.interp(ranks, ranks[is_node], at_nodes - ranks[is_node])
         across[order] = ranks + shifts
     gap = max(1.0, width / (1.15 * len(members)))

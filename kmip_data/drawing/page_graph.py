@@ -18,9 +18,8 @@ from kmip_data.drawing.maps import (
     read_city_map,
     streets_longer_than_drawn,
 )
-from kmip_data.drawing.ordered_layouts import LAYERS, routes_between_layers
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
-from kmip_data.drawing.plottable_record import PlottableRecord, read_plottable_record
+from kmip_data.drawing.plottable_record import read_plottable_record
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import NODE_ID, node_id_texts
@@ -154,9 +153,11 @@ def graph_of_record(
         header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
-    routes = _routes_of(record, first)
+    routes = record.routes()
     header["routes"] = {
-        line: ((route - middle) * scale).round(1).tolist() for line, route in routes
+        line: ((routes[edge] - middle) * scale).round(1).tolist()
+        for line, edge in enumerate(first.tolist())
+        if edge in routes
     }
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
@@ -182,15 +183,6 @@ def graph_of_record(
     is_class = bool(labels and labels.num_classes and not labels.shape)
     header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
     return PageGraph(title=card.caption_title, credit=card.credit, header=header, packer=packer)
-
-
-def _routes_of(record: PlottableRecord, edges: I64) -> Iterator[tuple[int, F64]]:
-    """Yield the number of each of the ``edges`` that skips layers, and the places that it passes."""
-    if record.position_source.startswith(LAYERS):
-        routes = routes_between_layers(record.edge_index, len(record.pos))
-        for number, edge in enumerate(edges.tolist()):
-            if edge in routes:
-                yield number, routes[edge]
 
 
 def _record_columns(

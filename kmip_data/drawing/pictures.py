@@ -293,11 +293,8 @@ def draw_cells(
     style = current_style()
     line = LINE_HEIGHT * style.body_points / 72
     if len(cells) == 1:
-        band = [*cells[0].legends, *band]
-        cells = [replace(cells[0], legends=[])]
-        if not cells[0].name:
-            summary = f"{summary} {cells[0].facts}.".lstrip()
-            cells = [replace(cells[0], facts="")]
+        cell, band, summary = _move_texts_above(cells[0], band, summary)
+        cells = [cell]
     scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_SIZE)
     sizes = np.array([cell.size for cell in cells])
     views = len(cells[0].panels)
@@ -310,7 +307,7 @@ def draw_cells(
     if is_high(len(cells), panels[0, 1] / widths[0]):
         side = scale * SIDE_WIDTH + GAP
     page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
-    text_width = (side or page_width + GAP) - GAP
+    text_width = side - GAP if side else page_width
     band_width = (text_width + GAP) / max(1, len(band)) - GAP
     if len(cells) == 1:
         widths[:] = page_width - side
@@ -318,7 +315,8 @@ def draw_cells(
     # 2. Create the page.
     heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
     heading_height = line * HEADING_LINES * len(heading)
-    introduction, foot = (_wrap(text, text_width, NOTE_LETTERS) for text in (summary, footer))
+    introduction = _wrap(summary, text_width, NOTE_LETTERS)
+    foot = _wrap(footer, text_width, NOTE_LETTERS)
     above = line * TITLE_LINES * (bool(cells[0].name) + bool(cells[0].facts))
     top_of_panels = above + line * TITLE_LINES * any(cells[0].panels)
     legend_width = min(widths)  # one for all, so that bars have one scale
@@ -367,6 +365,18 @@ def draw_cells(
             left += width + GAP
         top += row_height
     save_figure(figure, path)
+
+
+def _move_texts_above(
+    cell: Cell, band: Sequence[Legend], summary: str
+) -> tuple[Cell, Sequence[Legend], str]:
+    """Return the only cell without its legends, and without facts that have no name above them."""
+    band = [*cell.legends, *band]
+    cell = replace(cell, legends=[])
+    if not cell.name:
+        summary = f"{summary} {cell.facts}.".lstrip()
+        cell = replace(cell, facts="")
+    return cell, band, summary
 
 
 def is_high(cells: int, shape: float) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.columns.position_columns import stored_positions
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import draw_molecule
@@ -100,6 +100,14 @@ class PlottableRecord:
             return style.line_color, style.palette[1], style.secondary_color, style.palette[0]
 
         return Categories("direction of edges", codes, tuple(labels), colors)
+
+    def routes(self) -> dict[int, F64]:
+        """Return the places (P, 2) at which edges pass layers that they skip, by position of the edge."""
+        from kmip_data.drawing.ordered_layouts import LAYERS, routes_between_layers
+
+        if not self.position_source.startswith(LAYERS):
+            return {}
+        return routes_between_layers(self.edge_index, len(self.pos))
 
     @property
     def is_formula(self) -> bool:

@@ -168,6 +168,7 @@ def _bar_legend(
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
 
     def draw(axes: Axes) -> None:
+        # 1. Divide the panel into columns, and number the rows.
         width = axes.get_window_extent().width / axes.figure.dpi  # inches
         room = _bar_columns(names, numbers, width)
         rows = -(-count // room)
@@ -188,6 +189,7 @@ def _bar_legend(
                 text.remove()
             return float(columns * max(extents) / axes.get_window_extent().width)
 
+        # 2. Write the names, behind dots if there are colours.
         share = NAME_END if numbers else 1
         inches = share * width / columns - DOT
         letters = int(inches * NOTE_LETTERS * current_style().letters_per_inch)
@@ -202,6 +204,8 @@ def _bar_legend(
             axes.text(left[number] + dot, row[number], shown_names[number], **style)
         if values is None:
             return
+
+        # 3. Draw the bars between the longest name and the longest number.
         start = left + dot + longest(shown_names) + 0.03
         end = min(BAR_END, 0.95 - longest(numbers))
         most = 1 if is_share else max(1, *values)
@@ -307,8 +311,8 @@ def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
     def draw(axes: Axes) -> None:
         style = current_style()
         _draw_counts(axes, ends, counts, style.line_color, most)
-        height = 1.3 * most
-        axes.plot(shown, np.full(len(shown), height), "v", color=style.text_color, clip_on=False)
+        heights = np.full(len(shown), 1.3 * most)
+        axes.plot(shown, heights, "v", color=style.text_color, clip_on=False)
 
     name = records[0].label_name or "label"
     return Legend(f"{name}: all {len(known):,} graphs (▾ drawn here)", draw)

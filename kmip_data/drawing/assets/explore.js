@@ -85,7 +85,7 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
   if (node < 0 && !levels && ranked.length) lines.push(`The ringed ${header.node_noun}, ${numberOf(ranked[0])}, is described below until you point at another.`);
-  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at a map.`);
+  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at any.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -440,8 +440,7 @@ const heldColor = () => (header.picture ? "#ffa033" : ink("ink"));
 // The path that makes the label, rings around the ends of the ball, and arcs to the keys. Lines are outlines
 // where they lie on streets, so that the colours of streets stay as they are.
 function drawHeld(pen) {
-  const { node, ball, path, links } = state;
-  const { edges } = state;
+  const { node, ball, path, links, edges } = state;
   state.numbers = [];
   const stroke = (style, places) => {
     pen.beginPath();

@@ -51,7 +51,7 @@ async function startPage() {
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = header.columns.map((column) => Object.assign(readLayer(column), { isColumn: true, isUnused: isUnused(column) }));
-  const note = "of each node's features on the score of the ringed one (absolute derivative), in % of the strongest on the same map; logarithmic scale";
+  const note = "of each node's features on the score of the ringed one (absolute derivative), in % of the strongest in the same run; logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others];
   let box = [x, y].map(extent);
   let [[west, east], [south, north]] = box;

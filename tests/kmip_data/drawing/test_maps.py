@@ -193,6 +193,17 @@ def test_names_of_places_do_not_overlap_or_repeat_the_title(city, page_of):
     assert [text.get_text() for text in page_of(twice).child_axes[-1].texts] == [first]
 
 
+def test_places_outside_the_map_do_not_move_it(city, build):
+    """A card may be from someone else."""
+    facts = build.card.statistics["city"]
+    places = [["far", 0.0, 0.0], *facts["places"], ["nowhere", 1e300, -1e300]]
+    statistics = {**build.card.statistics, "city": {**facts, "places": places}}
+    card = build.card.model_copy(update={"statistics": statistics})
+    moved = read_city_map(replace(build, card=card))
+    assert [name for name, _ in moved.places] == [name for name, _ in city.places]
+    np.testing.assert_array_equal(moved.position, city.position)
+
+
 def test_dots_and_lines_are_small_where_streets_are_short(city, page_of):
     panel = page_of(city).child_axes[-1]
     (dots,) = (points for points in panel.collections if len(points.get_sizes()) > 1)
