@@ -149,6 +149,8 @@ def _css_variables(style: Style) -> str:
         "ground": style.background_color,
         "ink": style.text_color,
         "pale": style.secondary_color,
+        "green": style.green_color,
+        "water": style.water_color,
         "line": style.line_color,
         "missing": style.missing,
         "font": f'"{style.font}"',

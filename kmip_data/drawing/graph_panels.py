@@ -34,7 +34,7 @@ GROWTH = {SPRINGS: (0.64, 9.0), LAYERS: (0.64, 2.25)}
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
-LEAST_WIDTH = 0.6  #: of edges that are as wide as their numbers, relative to others
+LEAST_WIDTH, MOST_WIDTH = 0.6, 2.6  #: of edges that are as wide as their numbers, relative to others
 MAX_ARROWS = 300  #: more directed edges are lines
 MAX_FADE = 0.5  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
@@ -80,6 +80,11 @@ def has_arrows(record: PlottableRecord) -> bool:
 def has_edges(record: PlottableRecord) -> bool:
     """True if edges are drawn: they are not too many."""
     return len(record.edge_index[0]) <= MAX_EDGES[record.pos.shape[1]]
+
+
+def edge_strength(count: int) -> float:
+    """Return the opacity of ``count`` edges, also their width in points unless nodes are small."""
+    return float(np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9))
 
 
 def is_field(record: PlottableRecord) -> bool:
@@ -271,13 +276,12 @@ def _add_edges(
         edges = np.hstack([edges, edges[::-1]])
         edge_color = current_style().line_color
     count = edges.shape[1]
-    strength = np.clip(30 / np.sqrt(max(1, count)), 0.3, 0.9)
+    strength = edge_strength(count)
     widths = np.full(count, min(strength, np.median(radius) / 2))
     if record.edge_widths is not None:
         _, values = record.edge_widths
-        widths *= (
-            LEAST_WIDTH + 2 * ((values - values.min()) / np.ptp(values))[np.resize(drawn, count)]
-        )
+        shares = (values - values.min()) / np.ptp(values)
+        widths *= LEAST_WIDTH + (MOST_WIDTH - LEAST_WIDTH) * shares[np.resize(drawn, count)]
     shades = np.tile(to_rgba(edge_color, strength), (count, 1))
     if isinstance(layer, Categories) and record.y is not None:
         is_within = record.y[edges[0]] == record.y[edges[1]]

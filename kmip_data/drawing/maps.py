@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +41,11 @@ from kmip_data.graphs.city_columns import is_city, project_to_metres
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.text import count_with_noun, format_length, format_parameters, round_length
 
+if TYPE_CHECKING:
+    from shapely import Geometry
+
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
+GROUND_KINDS = ("green", "water")  #: from the lowest to the highest
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
 DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
 MIN_DOT, MAX_DOT = 0.7, 3.0  #: points across an intersection
@@ -54,7 +59,7 @@ class CityMap:
     options: str  #: build options
     credit: str  #: attribution of the map data; empty for a sample
     position: F64  #: (N, 2), metres east and north of the centre of the map
-    streets: I64  #: (2, S), endpoints of each street, every pair once; builds have no geometry
+    streets: I64  #: (2, S), endpoints of each street, every pair once
     lengths: F32  #: (S,) metres
     hops: int | None  #: radius of the eccentricity in hops; None if unknown
     classes: I64  #: (N,) labels
@@ -66,6 +71,15 @@ class CityMap:
     columns: Mapping[str, Array]  #: name with unit -> (N,), all other columns but the sinusoids
     warnings: Sequence[str] = ()  #: what the build says about the map
     places: Sequence[tuple[str, F64]] = ()  #: names of districts, and ``position`` (2,) of each
+    #: kind of ground -> polygons in metres, as far as the source has them
+    ground: Mapping[str, Geometry] = field(default_factory=dict)
+    #: number of a street -> ``position`` (n, 2) of its bends, from its first end on
+    bends: Mapping[int, F64] = field(default_factory=dict)
+
+    def path(self, street: int) -> F64:
+        """Return the points of a street from its first end to its last, (n, 2) metres."""
+        first, last = self.position[self.streets[:, street]]
+        return np.vstack([first, self.bends.get(street, np.empty((0, 2))), last])
 
     def class_labels(self) -> tuple[str, ...]:
         """Return number and name of each class, such as ``0: 310–904 m``."""
@@ -113,14 +127,16 @@ def read_city_map(build: Build) -> CityMap:
         if column.level == "node" and column.key not in used_keys and not column.shape:
             columns[column.attribute] = node_rows(column.key)
     hops = card.parameters.get("hops")
-    names_of_places, lon_lat = _named_places(card, features[:, :2])
-    position = project_to_metres(np.vstack([features[:, :2], lon_lat]))
+    facts = card.statistics.get("city", {})
+    lon_lat = features[:, :2]
+    streets = np.stack([source, target])[:, source < target]
+    project = partial(project_to_metres, city=lon_lat)
     return CityMap(
         title=card.heading,
         options=format_parameters(card.parameters),
         credit=ATTRIBUTION if card.credit else "",
-        position=position[: len(features)],
-        streets=np.stack([source, target])[:, source < target],
+        position=project(lon_lat),
+        streets=streets,
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
         hops=hops if isinstance(hops, int) else None,
         classes=node_rows("node/y").astype(np.int64),
@@ -130,24 +146,44 @@ def read_city_map(build: Build) -> CityMap:
         unit=schema.column("node/eccentricity").unit,
         splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
-        warnings=card.statistics.get("city", {}).get("warnings", ()),
-        places=[*zip(names_of_places, position[len(features) :], strict=True)],
+        warnings=facts.get("warnings", ()),
+        places=[
+            (name, project(np.array([place]))[0])
+            for name, *place in facts.get("places", ())
+            if name not in card.heading  # the title has it
+        ],
+        ground=_read_ground(facts.get("ground", {}), project),
+        bends=_read_bends(facts.get("bends", {}), streets, project),
     )
 
 
-def _named_places(card: Card, lon_lat: Array) -> tuple[list[str], Array]:
-    """Return the names of the card's places, and their degrees (P, 2).
+def _read_ground(
+    texts: Mapping[str, str], project: Callable[[Array], F64]
+) -> dict[str, Geometry]:
+    """Return polygons in metres from well-known text, without those that cannot be read."""
+    import shapely
 
-    Places outside the box of the intersections (N, 2) would move the map. The title names the city.
-    """
-    low = lon_lat.min(axis=0)
-    high = lon_lat.max(axis=0)
-    places = [
-        (name, place)
-        for name, *place in card.statistics.get("city", {}).get("places", ())
-        if name not in card.heading and (place >= low).all() and (place <= high).all()
-    ]
-    return [name for name, _ in places], np.array([place for _, place in places]).reshape(-1, 2)
+    ground = {}
+    for kind in GROUND_KINDS:
+        shape = shapely.from_wkt(texts.get(kind, ""), on_invalid="ignore")
+        if shapely.get_type_id(shape) == shapely.GeometryType.MULTIPOLYGON:
+            ground[kind] = shapely.make_valid(shapely.transform(shape, project))
+    return ground
+
+
+def _read_bends(
+    texts: Mapping[str, str], streets: I64, project: Callable[[Array], F64]
+) -> dict[int, F64]:
+    """Return bends in metres by position of the street in ``streets`` (2, S)."""
+    import shapely
+
+    number = {f"{first} {last}": i for i, (first, last) in enumerate(streets.T.tolist())}
+    bends = {}
+    for ends, text in texts.items():
+        points = shapely.get_coordinates(shapely.from_wkt(text, on_invalid="ignore"))
+        if ends in number and len(points):
+            bends[number[ends]] = project(points)
+    return bends
 
 
 def _read_part_codes(store: ShardStore, entry: SplitEntry) -> U8:
@@ -191,25 +227,26 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     """
     extent = np.ptp(city.position, axis=0)
     across, up = np.maximum(extent, 0.25 * extent.max())  # a village along one street
+    bends = "" if city.bends else "; bends are not drawn"
     facts = [
         count_with_noun(len(city.position), "intersection"),
         count_with_noun(city.streets.shape[1], "street"),
-        "each half of a street has the colour of its end; bends are not drawn",
+        f"each half of a street has the colour of its end{bends}",
     ]
-    is_bent = np.tile(streets_longer_than_drawn(city), 2)
-    if is_bent.any():
+    is_longer = np.tile(streets_longer_than_drawn(city), 2)
+    if is_longer.any():
         facts.append(f"dashed streets are over {MAX_DETOUR} times as long as their line")
-    # Halves begin at the middle of their street, so that the dashes of both are one pattern.
-    middles = city.position[city.streets].mean(axis=0)
-    places = np.vstack([city.position, middles])
+    if city.ground:
+        facts.append("water is blue, parks and other green are green")
+    line, half = _half_streets(city)
     ends = city.streets.ravel()
-    halves = np.stack([len(city.position) + np.tile(np.arange(len(middles)), 2), ends])
     lengths = np.tile(_drawn_lengths(city), 2)
     shortest = np.full(len(city.position), np.inf)
     np.minimum.at(shortest, ends, lengths)
 
     def draw(axes: Axes, layer: Categories, size: F64) -> None:
         set_limits(axes, city.position, size)
+        _add_ground(axes, city)
         points_per_metre = 72 * size[0] / np.ptp(axes.get_xlim())
         widest = min(MAX_DOT, math.sqrt(0.08 * 72**2 * np.prod(size) / len(city.position)))
         # Dots and lines are small where streets are short, so that these remain visible.
@@ -217,9 +254,9 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         tenths = np.ceil(2 * points_per_metre * lengths / widest).clip(1, 4)
         codes = layer.codes[ends]
         for code, tenth, is_dashed in product(np.unique(codes), np.unique(tenths), (False, True)):
-            is_shown = (codes == code) & (tenths == tenth) & (is_bent == is_dashed)
+            is_shown = (codes == code) & (tenths == tenth) & (is_longer == is_dashed)
             axes.plot(
-                *edge_line_with_gaps(places, halves[:, is_shown]),
+                *line[is_shown[half]].T,
                 linestyle=DASHES if is_dashed else "-",
                 color=layer.colors[code],
                 linewidth=0.1 * tenth * widest,
@@ -253,6 +290,45 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     )
 
 
+def _half_streets(city: CityMap) -> tuple[F64, I64]:
+    """Return the halves of all streets as one line with gaps, (P, 2), and the half of each point.
+
+    Halves begin at the middle of their street, so that the dashes of both are one pattern. First
+    halves come first, in the order of ``streets``.
+    """
+    # 1. Straight streets: from the middle to each end.
+    count = city.streets.shape[1]
+    middles = city.position[city.streets].mean(axis=0)
+    places = np.vstack([city.position, middles])
+    pairs = np.stack([len(city.position) + np.tile(np.arange(count), 2), city.streets.ravel()])
+    half = np.repeat(np.arange(2 * count), 3)
+    is_straight = ~np.isin(half % count, [*city.bends])
+    lines = [edge_line_with_gaps(places, pairs).T[is_straight]]
+    halves = [half[is_straight]]
+
+    # 2. Bent streets: the middle lies halfway along them.
+    gap = np.full(2, np.nan)
+    for street in city.bends:
+        path = city.path(street)
+        reached = np.append(0, np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1)))
+        middle = [np.interp(reached[-1] / 2, reached, axis) for axis in path.T]
+        is_before = reached < reached[-1] / 2
+        for number, part in ((street, path[is_before][::-1]), (street + count, path[~is_before])):
+            lines.append(np.vstack([middle, part, gap]))
+            halves.append(np.full(len(part) + 2, number))
+    return np.concatenate(lines), np.concatenate(halves)
+
+
+def _add_ground(axes: Axes, city: CityMap) -> None:
+    from shapely.plotting import patch_from_polygon
+
+    style = current_style()
+    colors = {"green": style.green_color, "water": style.water_color}
+    for kind, shape in city.ground.items():
+        color = colors[kind]
+        axes.add_patch(patch_from_polygon(shape, facecolor=color, linewidth=0, zorder=0))
+
+
 def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     """Return one line ``(D, 3E)``: source, target and a gap for every edge.
 
@@ -277,7 +353,10 @@ def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
 def _drawn_lengths(city: CityMap) -> F64:
     """Return the length of the line of each street, (S,) metres."""
     starts, ends = city.position[city.streets]
-    return np.asarray(np.linalg.norm(ends - starts, axis=1))
+    lengths = np.asarray(np.linalg.norm(ends - starts, axis=1))
+    for street in city.bends:
+        lengths[street] = np.linalg.norm(np.diff(city.path(street), axis=0), axis=1).sum()
+    return lengths
 
 
 def streets_longer_than_drawn(city: CityMap) -> Array:

@@ -133,8 +133,8 @@ def layers_of_nodes(edge_index: I64, nodes: int) -> I64 | None:
 def _layered_positions(edge_index: I64, layers: I64) -> F64:
     """Return positions (N', 2) of nodes, then of places in the layers that edges skip.
 
-    Layers lie from top to bottom. Nodes are half-way between places near their neighbours and even
-    ones, which fill the width.
+    Layers lie from top to bottom. Nodes are between places near their neighbours and even ones, which
+    fill the width: half-way in the largest layer, and nearer to their neighbours in smaller ones.
     """
     edges, all_layers = _edges_of_one_layer(edge_index, layers)
     adjacency = adjacency_matrix(edges, len(all_layers))
@@ -150,7 +150,8 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
             across[nodes_of_layer] = _space_apart(wanted)
 
     across -= across[: len(layers)].min()
-    width = max(np.bincount(layers).max(), across[: len(layers)].max())
+    largest = np.bincount(layers).max()
+    width = max(largest, across[: len(layers)].max())
     for places_of_layer in members:
         order = places_of_layer[np.argsort(across[places_of_layer])]
         is_node = order < len(layers)
@@ -158,7 +159,8 @@ def _layered_positions(edge_index: I64, layers: I64) -> F64:
         steps = np.where(is_node[1:] | is_node[:-1], 1, 0.5)
         ranks = np.append(0, np.cumsum(steps))
         even = width * (np.arange(is_node.sum()) + 0.5) / is_node.sum()
-        at_nodes = (across[order[is_node]] + even) / 2
+        share = is_node.sum() / largest / 2
+        at_nodes = (1 - share) * across[order[is_node]] + share * even
         shifts = np.interp(ranks, ranks[is_node], at_nodes - ranks[is_node])
         across[order] = ranks + shifts
     gap = max(1.0, width / (1.15 * len(members)))

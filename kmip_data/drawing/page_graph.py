@@ -29,6 +29,7 @@ from kmip_data.manifest import up_axis_name
 from kmip_data.text import class_name, count_with_noun, format_parameters
 
 if TYPE_CHECKING:
+    from shapely import Geometry
     from torch_geometric.data import Data
 
     from kmip_data.reading.dataset import ShardedDataset
@@ -74,6 +75,11 @@ def city_graph(
     header["metres"] = True
     header["node_noun"] = "intersection"
     header["places"] = [(name, *place.tolist()) for name, place in city.places]
+    header["ground"] = {
+        kind: [packer.add(axis.astype(np.float32)) for axis in _triangles(shape).T]
+        for kind, shape in city.ground.items()
+    }
+    header["routes"] = {street: bends.round(1).tolist() for street, bends in city.bends.items()}
     header["max_detour"] = MAX_DETOUR
     header["longer"] = packer.add(streets_longer_than_drawn(city).astype(np.uint8))
     header["explore"] = {"hops": city.hops, "unit": city.unit}
@@ -86,6 +92,14 @@ def city_graph(
         header=header,
         packer=packer,
     )
+
+
+def _triangles(shape: Geometry) -> F64:
+    """Return the corners of triangles that cover polygons, three each, (3 T, 2)."""
+    import shapely
+
+    triangles = shapely.get_parts(shapely.constrained_delaunay_triangles(shape))
+    return shapely.get_coordinates(triangles).reshape(-1, 4, 2)[:, :3].reshape(-1, 2)
 
 
 def graph_of_record(

@@ -17,9 +17,12 @@ from kmip_data.arrays import F64
 from kmip_data.drawing.graph_panels import (
     BORDER,
     GROWTH,
+    LEAST_WIDTH,
+    MOST_WIDTH,
     draw_field,
     draw_formula,
     draw_graph,
+    edge_strength,
     has_arrows,
     has_edges,
     is_field,
@@ -36,6 +39,7 @@ from kmip_data.drawing.plotted_layers import (
     label_legends,
     rank_legend,
     value_legend,
+    width_legend,
     with_quiet_majority,
 )
 from kmip_data.drawing.style import (
@@ -173,6 +177,10 @@ def _legends_of(
         shared.append(class_legend(heading, classes[0]))
     elif classes:
         shared.append(class_key(heading, classes))
+    for record in filter(has_edges, records):
+        if record.edge_widths is not None:
+            widths = edge_strength(record.edge_index.shape[1]) * np.array([LEAST_WIDTH, MOST_WIDTH])
+            shared.append(width_legend(*record.edge_widths, widths))
     legends = []
     for record, layer in zip(records, sheet, strict=True):
         column: list[Legend] = []
@@ -233,8 +241,6 @@ def _notes(
         facts.append("far points are paler and smaller")
     if any(map(has_arrows, with_edges)):
         facts.append(f"arrows go from {records[0].ends_of_edges}")
-    for name, values in filter(None, (record.edge_widths for record in with_edges)):
-        facts.append(f"wider edges have more {name} ({values.min():,g} to {values.max():,g})")
     if any(record.is_formula and AROMATIC in np.asarray(record.bonds) for record in records):
         facts.append("dashed: aromatic")
     if records[0].flags is not None:

@@ -29,6 +29,7 @@ BAR_LETTERS = 10  #: width of a bar in letters
 DOT_LETTERS = 5  #: width of a dot and the gap between columns
 BAR_HEIGHT = 0.35  #: relative to the distance of bars
 DOT = 0.17  #: inches from a dot to its name
+SAMPLE_STEP = 1.2  #: inches from one sample of the width of edges to the next
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
@@ -182,12 +183,12 @@ def _bar_legend(
         axes.set(xlim=(0, columns), ylim=(rows - 0.5, -0.5))
         style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
 
-        def longest(texts: Sequence[str]) -> float:
+        def extents(texts: Sequence[str]) -> Array:
             drawn = [axes.text(0, 0, text, **style) for text in texts]
-            extents = [text.get_window_extent().width for text in drawn]
+            widths = np.array([text.get_window_extent().width for text in drawn])
             for text in drawn:
                 text.remove()
-            return float(columns * max(extents) / axes.get_window_extent().width)
+            return columns * widths / axes.get_window_extent().width
 
         # 2. Write the names, behind dots if there are colours.
         share = NAME_END if numbers else 1
@@ -197,6 +198,9 @@ def _bar_legend(
         dot = 0.0
         if colors is not None:
             dot = DOT * columns / width
+        if values is None and rows == 1:  # names follow each other
+            left = np.cumsum([0, *(2 * dot + extents(shown_names))[:-1]])
+        if colors is not None:
             for number in range(count):
                 dot_style = {"color": colors[number], "markersize": 36 * DOT, "clip_on": False}
                 axes.plot(left[number] + dot / 3, row[number], "o", **dot_style)
@@ -206,8 +210,8 @@ def _bar_legend(
             return
 
         # 3. Draw the bars between the longest name and the longest number.
-        start = left + dot + longest(shown_names) + 0.03
-        end = min(BAR_END, 0.95 - longest(numbers))
+        start = left + dot + max(extents(shown_names)) + 0.03
+        end = min(BAR_END, 0.95 - max(extents(numbers)))
         most = 1 if is_share else max(1, *values)
         bars = (end - start[0]) * values[:count] / most
         if is_share:
@@ -219,6 +223,24 @@ def _bar_legend(
             axes.text(start[number] + bars[number] + 0.02, row[number], numbers[number], **style)
 
     return Legend(heading, draw, names, numbers)
+
+
+def width_legend(name: str, values: Array, widths: F64) -> Legend:
+    """Return the lines of the least and the greatest of the ``values`` of edges, ``widths`` points wide."""
+    ends = [values.min().item(), values.max().item()]
+
+    def draw(axes: Axes) -> None:
+        inches = axes.get_window_extent().width / axes.figure.dpi
+        axes.set(xlim=(0, inches), ylim=(-1, 1))
+        axes.set_axis_off()
+        for number, end in enumerate(ends):
+            left = number * SAMPLE_STEP
+            color = current_style().missing
+            axes.plot([left, left + 2 * DOT], [0, 0], color=color, linewidth=widths[number])
+            text_style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
+            axes.text(left + 2.5 * DOT, 0, f"{end:,g}", **text_style)
+
+    return Legend(f"edges: {name}", draw, names=[f"{end:,g}" for end in ends])
 
 
 def value_legend(layer: Scale, sheet: Sequence[Layer]) -> Legend:

@@ -65,6 +65,8 @@ class Style:
     text_color: str = "#222222"  #: text and axes
     secondary_color: str = "#666666"  #: footers and secondary curves
     line_color: str = "#c4c4c4"  #: streets and edges
+    green_color: str = "#e6f1dc"  #: parks and other green on a map
+    water_color: str = "#d6e7f3"
     missing: str = "#949494"  #: nodes without a class or value
     font: str = "DejaVu Sans"
     max_width: float = 100.0  #: inches
@@ -85,6 +87,8 @@ STYLES = {
         text_color="#e6e6e6",
         secondary_color="#a0a0a0",
         line_color="#50545d",
+        green_color="#1f2c22",
+        water_color="#1b2c3d",
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
         outcome_colors=("#6f8ba3", "#ff7a45", "#65717c", "#8f6e60", "#62666f"),

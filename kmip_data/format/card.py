@@ -115,6 +115,8 @@ class _City(BaseModel):
     features: _Features | _Empty = {}
     vocabulary: dict[str, list[str]] | None = None
     places: list[tuple[str, Number, Number]] = []
+    ground: dict[str, str] = {}
+    bends: dict[str, str] = {}
     warnings: list[str] = []
 
 

@@ -4,7 +4,7 @@
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
-const [EDGES, NODES, ARROWS, PICTURE] = [0, 1, 2, 3];
+const [EDGES, NODES, ARROWS, PICTURE, GROUND] = [0, 1, 2, 3, 4];
 const FOG = [0.36, 0.12]; // of half the depth, the share of the ground's colour; less where paleness means something
 const INSIDE_CLASS = "1.8"; // strength of edges inside a class where others are pale
 const DEEP = 0.9; // farthest depth: edges, which are behind their nodes, still lie before 1
@@ -13,11 +13,6 @@ const STEPS = 16; // straight pieces of a curve between two layers, or around no
 // and right of it, 3 and 4 farther, 5 dashed on the left, 6 dashed in the middle; 7 has an arrow at its end, 8 at its start, 9 at both.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
 const [AROMATIC, DASHED, DETOUR, ONE_WAY, BACKWARD, BOTH_WAYS] = [3, 5, 6, 7, 8, 9];
-
-// The lines of edges, of which those that are marked are in a lane of their own.
-function inLane(pairs, isMarked, lane) {
-  return Uint32Array.from(pairs, (node, i) => (i % 2 && isMarked[(i - 1) / 2] ? (node | (lane << 28)) >>> 0 : node));
-}
 
 // The lines that are drawn for edges with `kinds`: node numbers, with the lane in the upper bits of the second.
 // Aromatic bonds are turned so that their dashed line, on the left, is inside the ring.
@@ -45,10 +40,10 @@ const VERTEX = `#version 300 es
   uniform sampler2D places, looks, palette;
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
-  uniform float diameter, band, deep, tint, strength, inked, bonded, count, classed, fog;
-  uniform int mode, corners;
+  uniform float diameter, band, deep, tint, strength, bonded, count, classed, fog;
+  uniform int mode, corners, first;
   uniform bool weighted, pictured, formula;
-  uniform vec4 faint, ground, missing, letters, box; // left, bottom, width and height of the picture
+  uniform vec4 soil, faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
   out vec2 below; // place in the picture
   out float across, dash, solid, wide;
@@ -111,20 +106,19 @@ const VERTEX = `#version 300 es
     vec4 la = texelFetch(looks, first, 0), lb = texelFetch(looks, second, 0);
     float rim = radius(b, lb);
     vec2 along = (b.xy - a.xy) * scale * size / 2.0;
-    float whole = length(along), high = 3.0 + min(1.5 + 0.7 * diameter, 5.0 * band);
+    float whole = length(along), high = 3.0 + min(0.5 * diameter, 4.0 * band);
     bool bent = float(from) >= count; // its last piece is one of several
     float free = whole * (bent ? ${STEPS}.0 : 1.0) - rim - 0.5 * diameter;
     // Heads are small on a short edge, and small and pale where many end: around a hub they would be a dark ring.
-    high = min(high, max(0.5 * free, 2.5));
+    high = min(high, max((lane == ${BOTH_WAYS} ? 0.3 : 0.5) * free, 2.5));
     float room = 8.0 * (rim + high) / high / max(b.w, 1.0);
     high *= clamp(room, 0.4, 1.0);
     vec2 ahead = along / max(whole, 1e-6);
     vec2 from_target = -ahead * (rim + (corner > 0 ? high : 0.0)) + vec2(-ahead.y, ahead.x) * 0.4 * high * float(corner == 1 ? 1 : corner == 2 ? -1 : 0);
     bool none = lane != ${BOTH_WAYS} && lane != (back ? ${BACKWARD} : ${ONE_WAY});
     gl_Position = none ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(b.xy * scale + offset + 2.0 * from_target / size, b.z, 1.0);
-    bool within = classed > 0.0 && la.x >= 0.0 && abs(la.x - lb.x) <= 1e-5; // heads in a class have its colour
-    paint = faded(within ? colorOf(lb.x) : mix(edgeColor(lb, la, lb), letters, inked), b.z);
-    paint.a *= strength * clamp(2.0 * room, 0.4, 1.0);
+    paint = faded(edgeColor(lb, la, lb), b.z);
+    paint.a = min(paint.a * strength, 1.0) * clamp(2.0 * room, 0.4, 1.0);
   }
   void node(int number) {
     vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
@@ -148,7 +142,10 @@ const VERTEX = `#version 300 es
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
     else if (mode == ${ARROWS}) arrow(gl_VertexID / 6, gl_VertexID % 3, gl_VertexID % 6 > 2);
     else if (mode == ${PICTURE}) gl_Position = vec4((box.xy + vec2(gl_VertexID & 1, gl_VertexID >> 1) * box.zw) * scale + offset, 0.0, 1.0);
-    else node(gl_VertexID);
+    else if (mode == ${GROUND}) {
+      gl_Position = vec4(texelFetch(places, cell(first + gl_VertexID), 0).xy * scale + offset, 0.99, 1.0);
+      paint = soil;
+    } else node(gl_VertexID);
     below = ((gl_Position.xy - offset) / scale - box.xy) / box.zw;
   }`;
 const FRAGMENT = `#version 300 es
@@ -193,8 +190,8 @@ const FRAGMENT = `#version 300 es
     if (color.a < 0.02) discard;
   }`;
 
-// `count` nodes are drawn, and behind them are points that edges pass: `points` in all.
-function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
+// `count` nodes are drawn, and behind them are points that edges pass and corners of triangles of `ground`: `points` in all.
+function makeDrawing(canvas, { ground: grounds, count, points, pairs, deep, arrows }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
   const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: false });
   if (!gl) throw new Error("This browser has no WebGL 2, which the map needs; kmip-data preview draws a picture.");
@@ -277,7 +274,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(points));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, held, bonds, pictured, weighted, filled, formula, levels, quiet }) {
+  function draw({ panes, center, metre, diameter, band, tint, classed, strength, lines, nodes, dark, bonds, pictured, weighted, filled, formula, levels, quiet }) {
     const [ground, line, pale, letters, missing] = [ink("ground"), quiet, ink("pale"), ink("ink"), ink("missing")].map((color) => rgba(color).map((byte) => byte / 255));
     const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -285,7 +282,7 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
     gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.SCISSOR_TEST);
-    const numbers = { count, diameter, band, tint, classed, strength, inked: held ? 0 : 0.4, bonded: Number(bonds && !formula), deep: Number(deep) };
+    const numbers = { count, diameter, band, tint, classed, strength, bonded: Number(bonds && !formula), deep: Number(deep) };
     numbers.fog = deep ? FOG[Number(levels)] : 0;
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint, letters, missing, box })) gl.uniform4f(at(name), ...value);
@@ -307,12 +304,17 @@ function makeDrawing(canvas, { count, points, pairs, deep, arrows }) {
       gl.bindTexture(gl.TEXTURE_2D, textures[pane ? "others" : "looks"]);
       const all = [
         [PICTURE, gl.TRIANGLE_STRIP, pictured ? 4 : 0],
+        ...grounds.map(({ kind, first, count }) => [GROUND, gl.TRIANGLES, count, kind, first]),
         [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
         [ARROWS, gl.TRIANGLES, arrows && !pictured && corners > 2 ? 6 * seen : 0],
         [NODES, gl.POINTS, nodes ? count : 0],
       ];
-      for (const [mode, kind, number] of all) {
+      for (const [mode, kind, number, soil, first] of all) {
         gl.uniform1i(at("mode"), mode);
+        if (soil) {
+          gl.uniform1i(at("first"), first);
+          gl.uniform4f(at("soil"), ...rgba(ink(soil)).map((byte) => byte / 255));
+        }
         gl.depthMask(mode === NODES); // edges hide no node
         // In space, a half transparent rim would hide what is behind it: samples are covered or not.
         const isBall = deep && mode === NODES;

@@ -65,11 +65,18 @@ async function startPage() {
     measured.widths = widths();
   }
   let lines = streets;
-  if (routes.size || header.one_way || measured) lines = piecesOf(routes, header.one_way && array(header.one_way), measured ? measured.widths : new Uint8Array(streets.length / 2));
-  if (header.longer) lines = inLane(streets, array(header.longer), DETOUR);
+  if (routes.size || header.one_way || header.longer || measured) {
+    const [isOneWay, isDashed] = [header.one_way, header.longer].map((marks) => marks && array(marks));
+    lines = piecesOf(routes, isOneWay, isDashed, measured ? measured.widths : new Uint8Array(streets.length / 2));
+  }
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
   symbols = readSymbols();
-  drawing = makeDrawing(canvas, { count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
+  const ground = Object.entries(header.ground || {}).map(([kind, axes]) => {
+    const [across, up] = axes.map(array);
+    const [first] = Array.from(across, (at, i) => addPoint(at, up[i]));
+    return { kind, first, count: across.length };
+  });
+  drawing = makeDrawing(canvas, { ground, count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const sides = [x, y, z || y].map(extent).map(([low, high]) => high - low); // before it is turned
@@ -108,7 +115,7 @@ async function startPage() {
     box = box.map(([low, high]) => [low - rim, high + rim]); // discs, too, are inside
   }
   if (turning) turning.turn(0, 0);
-  else if (routes.size) drawing.move([...x, ...bends.x], [...y, ...bends.y]);
+  else if (bends.x.length) drawing.move([...x, ...bends.x], [...y, ...bends.y]);
   else drawing.move(x, y);
 
   startRecords(record, headers.length);
@@ -352,7 +359,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, held, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels };
+  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels };
   const quiet = header.metres && levels ? untouched() : ink("line");
   drawing.draw({ panes, center: view.center, ...sizes, ...look, quiet });
   if (!$("scale").hidden) drawScale();
@@ -382,11 +389,16 @@ function updateLooks() {
         const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DARK.matches ? DIMMED_DARK : DIMMED;
         looks.set([state.at[node], strength, sizeOf(node) * (node === state.node && !isField ? 1.5 : 1), Number(node === state.node || standsOut(node))], 4 * node);
       }
-      // A curve looks like both of its ends, if these look alike.
-      for (const [edge, lines] of routes) {
-        const [from, to] = [4 * streets[2 * edge], 4 * streets[2 * edge + 1]];
-        const look = [looks[from] === looks[to] ? looks[from] : NONE, Math.min(looks[from + 1], looks[to + 1])];
-        for (const point of lines.flat()) if (point >= x.length) looks.set(look, 4 * point);
+    }
+    // A curve looks like both of its ends, if these look alike, and a street like the nearer one.
+    for (const [edge, lines] of routes) {
+      const ends = [streets[2 * edge], streets[2 * edge + 1]];
+      const [from, to] = ends.map((node) => 4 * node);
+      const look = [looks[from] === looks[to] ? looks[from] : NONE, Math.min(looks[from + 1], looks[to + 1])];
+      for (const point of lines.flat().filter((each) => each >= x.length)) {
+        const [near, far] = ends.map((node) => Math.hypot(pointX(point) - x[node], pointY(point) - y[node]));
+        const nearer = near < far ? from : to;
+        looks.set(header.metres ? looks.subarray(nearer, nearer + 2) : look, 4 * point);
       }
     }
     drawing.look(pane, looks);

@@ -16,9 +16,10 @@ const pointY = (point) => (point < x.length ? y[point] : bends.y[point - x.lengt
 // Of each edge that is no straight line its polylines, by number.
 function findRoutes() {
   const origin = header.origin || "";
+  if (header.metres) return routesOfStreets();
   if (origin.startsWith("in layers")) return routesBetweenLayers();
   if (origin.startsWith("drawn row by row")) return routesAcrossBorders();
-  const isStraight = header.metres || header.bonds || header.picture || z || streets.length > 2 * MAX_BENT;
+  const isStraight = header.bonds || header.picture || z || streets.length > 2 * MAX_BENT;
   return isStraight ? new Map() : routesAroundNodes();
 }
 
@@ -26,6 +27,11 @@ function addPoint(across, up) {
   bends.x.push(across);
   bends.y.push(up);
   return x.length + bends.x.length - 1;
+}
+
+function routesOfStreets() {
+  const routeOf = ([edge, bends]) => [Number(edge), [[streets[2 * edge], ...bends.map((place) => addPoint(...place)), streets[2 * edge + 1]]]];
+  return new Map(Object.entries(header.routes).map(routeOf));
 }
 
 function routesBetweenLayers() {
@@ -111,7 +117,7 @@ function routesAcrossBorders() {
 
 // Straight pieces of all edges, so wide. Where edges have directions, those that end at a target have an arrow, and
 // those that begin at an edge's source if the edge goes both ways.
-function piecesOf(routes, isOneWay, wide) {
+function piecesOf(routes, isOneWay, isDashed, wide) {
   const pieces = [];
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const lines = routes.get(edge) || [[streets[2 * edge], streets[2 * edge + 1]]];
@@ -119,7 +125,7 @@ function piecesOf(routes, isOneWay, wide) {
       for (let i = 1; i < line.length; i++) {
         const isLast = line[i] === streets[2 * edge + 1];
         const isFirst = line[i - 1] === streets[2 * edge] && isOneWay && !isOneWay[edge];
-        const lane = !isOneWay ? 0 : isFirst && isLast ? BOTH_WAYS : isLast ? ONE_WAY : isFirst ? BACKWARD : 0;
+        const lane = isDashed && isDashed[edge] ? DETOUR : !isOneWay ? 0 : isFirst && isLast ? BOTH_WAYS : isLast ? ONE_WAY : isFirst ? BACKWARD : 0;
         pieces.push((line[i - 1] | (wide[edge] << 28)) >>> 0, (line[i] | (lane << 28)) >>> 0);
       }
     }

@@ -20,6 +20,7 @@ from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
 )
 from kmip_data.pipelines.datasets.openstreetmap.extract import Place, Ways, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_street_graphml
+from kmip_data.pipelines.datasets.openstreetmap.ground import ground_in_box
 from kmip_data.pipelines.datasets.openstreetmap.land_use import (
     LandUse,
     convert_geojson_errors,
@@ -28,6 +29,7 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import (
 )
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
+    bends_of_streets,
     count_streets,
     largest_component,
     map_to_disk,
@@ -164,8 +166,10 @@ def _read_extract(
     workdir: Path,
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Return the simplified largest component, cut to the area like OSMnx, with land use and statistics."""
+    import shapely
+
     name = raw.receipts[0].origin
-    ways, land_use, places = read_extract(
+    ways, land_use, ground, places = read_extract(
         raw.path / member, params.network_type, workdir, name=name
     )
     card_statistics: dict[str, Any] = {"ways": len(ways), "ways_cut": ways.num_incomplete}
@@ -190,6 +194,9 @@ def _read_extract(
         )
     card_statistics["land_use_areas"] = len(land_use.value)
     card_statistics["places"] = _places_inside(places, graph)
+    box = shapely.box(graph.lon.min(), graph.lat.min(), graph.lon.max(), graph.lat.max())
+    card_statistics["ground"] = ground_in_box(*ground, box)
+    card_statistics["bends"] = bends_of_streets(graph)
     return graph, land_use, card_statistics
 
 

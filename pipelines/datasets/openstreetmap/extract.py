@@ -17,11 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kmip_data.arrays import F64, I8, I32, I64, Bools
+from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
 from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import require_disk_space
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble_areas
+from kmip_data.pipelines.datasets.openstreetmap.ground import (
+    GROUND_KEYS,
+    MAX_GROUND_BYTES,
+    ground_kind,
+)
+from kmip_data.pipelines.datasets.openstreetmap.land_use import (
+    AreaKind,
+    LandUse,
+    assemble_areas,
+)
 from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.parallel import num_threads
@@ -80,6 +89,13 @@ class Ways:
         return self.y / UNITS_PER_DEGREE
 
     @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """West, south, east and north of all nodes in degrees."""
+        corners = self.x.min(), self.y.min(), self.x.max(), self.y.max()
+        west, south, east, north = (float(corner) / UNITS_PER_DEGREE for corner in corners)
+        return west, south, east, north
+
+    @property
     def num_incomplete(self) -> int:
         """Number of ways with a missing node."""
         missing = np.flatnonzero(self.node < 0)
@@ -101,11 +117,20 @@ class Place(NamedTuple):
     lat: float
 
 
+class Ground(NamedTuple):
+    """What a map shows below its streets."""
+
+    kinds: list[str]  #: key of ``GROUND_TAGS`` for each area
+    areas: Array  #: (A,) polygons and multipolygons in degrees
+    coastlines: list[F64]  #: (n, 2) degrees each; the sea is on their right
+
+
 class Extract(NamedTuple):
-    """Streets, land use and places of a file."""
+    """Streets, land use, ground and places of a file."""
 
     ways: Ways
     land_use: LandUse
+    ground: Ground
     places: list[Place]  #: from large ones to small ones
 
 
@@ -150,7 +175,8 @@ def read_extract(
                 f"{name} is a history or change file, not a map of one point in time.",
                 next="make a map of a history file with osmium time-filter",
             )
-        city_map = _MapReader(source, network_type, folder, name)
+        area_keys = GROUND_KEYS if path.stat().st_size <= MAX_GROUND_BYTES else ["landuse"]
+        city_map = _MapReader(source, network_type, folder, name, area_keys)
         if city_map.has_duplicates:
             # Keep the newest version of each element, ordered by type and id.
             copy = folder / "sorted.osm.pbf"
@@ -159,12 +185,22 @@ def read_extract(
             reader.add_file(str(path))
             with osmium.SimpleWriter(str(copy)) as writer:
                 reader.apply(writer, simplify=True)
-            city_map = _MapReader(osmium.io.File(str(copy)), network_type, folder, name)
+            source = osmium.io.File(str(copy))
+            city_map = _MapReader(source, network_type, folder, name, area_keys)
 
-        land_use = assemble_areas(
+        kinds, areas = assemble_areas(
             city_map.closed_ways, city_map.relations, city_map.member_coordinates
         )
-        return Extract(city_map.ways, land_use, city_map.read_places())
+        land_use = LandUse(*_with_value([kind.land_use for kind in kinds], areas))
+        grounds = _with_value([kind.ground for kind in kinds], areas)
+        ground = Ground(*grounds, city_map.coastlines)
+        return Extract(city_map.ways, land_use, ground, city_map.read_places())
+
+
+def _with_value(values: list[str | None], areas: Array) -> tuple[list[str], Array]:
+    """Return the values that are not None, and their areas."""
+    has_value = [value is not None for value in values]
+    return [value for value in values if value is not None], areas[has_value]
 
 
 class _WayReferences:
@@ -191,15 +227,17 @@ class _MapReader:
         network_type: str,
         folder: Path,
         name: str,
+        area_keys: Sequence[str],
     ) -> None:
         self.source = source
         self.network_type = network_type
         self.folder = folder
         self.name = name
+        self.area_keys = area_keys
         self.keys = sorted({*VALUE_TAGS, "oneway", "junction", *EXCLUDED[network_type]})
         self.has_duplicates = False  #: True if an element occurs more than once
-        #: Land use and member ways of each relation.
-        self.relations: dict[int, tuple[str, list[int]]] = {}
+        #: Kind and member ways of each relation.
+        self.relations: dict[int, tuple[AreaKind, list[int]]] = {}
         self._read_relations()
 
         # 1. Read streets, areas, and the member ways of relations.
@@ -208,7 +246,8 @@ class _MapReader:
         self.streets = _WayReferences()
         self.street_tag_set = array("i")  #: tag combination of each street
         self.areas = _WayReferences()
-        self.area_uses: list[str] = []  #: land use of each area
+        self.area_kinds: list[AreaKind] = []
+        self.coasts = _WayReferences()
         self.member_ways = _WayReferences()
         self._read_ways()
         self._read_members()
@@ -217,10 +256,17 @@ class _MapReader:
         self.node_id, self.x, self.y = self._read_nodes()
         areas = self._way_coordinates(self.areas)
         self.closed_ways = {
-            way_id: (use, ring) for use, (way_id, ring) in zip(self.area_uses, areas, strict=True)
+            way_id: (kind, ring)
+            for kind, (way_id, ring) in zip(self.area_kinds, areas, strict=True)
         }
-        self.has_duplicates |= len(self.closed_ways) < len(self.area_uses)
+        self.has_duplicates |= len(self.closed_ways) < len(self.area_kinds)
         self.member_coordinates = dict(self._way_coordinates(self.member_ways))
+        coasts = self._way_coordinates(self.coasts)
+        self.coastlines = [
+            line[present]
+            for _, line in sorted(coasts)
+            for present in np.ma.clump_unmasked(np.ma.masked_invalid(line[:, 0]))
+        ]
         self.ways = self._street_ways()
 
     def _read_elements(self, entities: Any, *filters: Any) -> Iterator[Any]:
@@ -239,14 +285,20 @@ class _MapReader:
         import osmium
 
         for relation in self._read_elements(
-            osmium.osm.RELATION, osmium.filter.KeyFilter("landuse")
+            osmium.osm.RELATION, osmium.filter.KeyFilter(*self.area_keys)
         ):
-            tags = relation.tags
-            if tags.get("type") in {"multipolygon", "boundary"}:
+            kind = self._area_kind(relation.tags)
+            if kind and relation.tags.get("type") in {"multipolygon", "boundary"}:
                 way_ids = [member.ref for member in relation.members if member.type == "w"]
                 self._require_uploaded(relation.id, *way_ids)
                 self.has_duplicates |= relation.id in self.relations
-                self.relations[relation.id] = tags["landuse"], way_ids
+                self.relations[relation.id] = kind, way_ids
+
+    def _area_kind(self, tags: Any) -> AreaKind | None:
+        """Return what an element is if it is an area, or None."""
+        use = tags.get("landuse")
+        ground = ground_kind(tags) if "natural" in self.area_keys else None
+        return None if use is None and ground is None else AreaKind(use, ground)
 
     def read_places(self) -> list[Place]:
         """Return the places of :data:`PLACE_KINDS` in the order of their kinds and names."""
@@ -262,19 +314,21 @@ class _MapReader:
         return [place for _, place in sorted(ranked)]
 
     def _read_ways(self) -> None:
-        """Collect streets, and closed ways with a land use as areas."""
+        """Collect streets, coastlines, and closed ways with a land use or ground as areas."""
         import osmium
 
-        street_or_area = osmium.filter.KeyFilter("highway", "landuse")
+        street_or_area = osmium.filter.KeyFilter("highway", *self.area_keys)
         for way in self._read_elements(osmium.osm.WAY, street_or_area):
             if len(way.nodes) < 2:
                 continue
             tags = way.tags
             tag_set = self._tag_set_index(tags) if "highway" in tags else -1
             is_street = tag_set >= 0 and self.is_street[tag_set]
-            use = tags.get("landuse")
-            is_area = use is not None and tags.get("area") != "no" and way.is_closed()
-            if not (is_street or is_area):
+            kind = None
+            if tags.get("area") != "no" and way.is_closed():
+                kind = self._area_kind(tags)
+            is_coast = tags.get("natural") == "coastline"
+            if not (is_street or kind or is_coast):
                 continue
             node_ids = [node.ref for node in way.nodes]
             self._require_uploaded(way.id, *node_ids)
@@ -284,9 +338,11 @@ class _MapReader:
                     way.id, [node_ids[0], *(b for a, b in pairwise(node_ids) if a != b)]
                 )
                 self.street_tag_set.append(tag_set)
-            if is_area and len(node_ids) >= 4:
+            if kind and len(node_ids) >= 4:
                 self.areas.add(way.id, node_ids)
-                self.area_uses.append(use)
+                self.area_kinds.append(kind)
+            if is_coast:
+                self.coasts.add(way.id, node_ids)
 
     def _read_members(self) -> None:
         """Collect the node ids of the relations' member ways."""
@@ -303,7 +359,7 @@ class _MapReader:
         """Return id, longitude and latitude of the referenced nodes, ordered by id."""
         import osmium
 
-        groups = (self.streets, self.areas, self.member_ways)
+        groups = (self.streets, self.areas, self.coasts, self.member_ways)
         referenced = np.unique(np.concatenate([np.array(ways.node_id) for ways in groups]))
         node_id, x, y = array("q"), array("i"), array("i")
         for node in self._read_elements(osmium.osm.NODE, *_id_filter(referenced)):

@@ -22,6 +22,13 @@ _MAX_POINTS_PER_TASK = 2**16  #: shapely points in memory per thread; each takes
 _MAX_GEOJSON_BYTES = 2**29  #: a city has tens of MB
 
 
+class AreaKind(NamedTuple):
+    """What is known of an area."""
+
+    land_use: str | None  #: value of ``landuse``
+    ground: str | None  #: what a map shows: water, green or None
+
+
 class LandUse(NamedTuple):
     """Areas in OpenStreetMap's order: closed ways by id, then relations by id."""
 
@@ -38,23 +45,23 @@ class LandUse(NamedTuple):
 
 
 def assemble_areas(
-    closed_ways: Mapping[int, tuple[str, F64]],
-    relations: Mapping[int, tuple[str, list[int]]],
+    closed_ways: Mapping[int, tuple[AreaKind, F64]],
+    relations: Mapping[int, tuple[AreaKind, list[int]]],
     member_coordinates: Mapping[int, F64],
-) -> LandUse:
+) -> tuple[list[AreaKind], Array]:
     """Build polygons from closed ways and multipolygon relations, skipping incomplete ones.
 
-    All mappings are by OpenStreetMap id. A closed way has its land use and its ring, (n, 2) degrees
-    with NaN for missing nodes. A relation has its land use and the ids of its member ways, which
-    ``member_coordinates`` locates if the file has them.
+    All mappings are by OpenStreetMap id. A closed way has its kind and its ring, (n, 2) degrees
+    with NaN for missing nodes. A relation has its kind and the ids of its member ways, which
+    ``member_coordinates`` locates if the file has them. Returns kinds and polygons (A,).
     """
     import shapely
 
-    value = []
+    kinds = []
     rings = []
-    for _, (use, ring) in sorted(closed_ways.items()):
+    for _, (kind, ring) in sorted(closed_ways.items()):
         if not np.isnan(ring).any():
-            value.append(use)
+            kinds.append(kind)
             rings.append(ring)
     # Build all polygons in one call: one call per polygon takes five times as long.
     points = np.concatenate([np.empty((0, 2)), *rings])
@@ -62,7 +69,7 @@ def assemble_areas(
     polygons = [*shapely.polygons(shapely.linearrings(points, indices=ring_index))]
 
     missing = np.full((1, 2), np.nan)
-    for _, (use, members) in sorted(relations.items()):
+    for _, (kind, members) in sorted(relations.items()):
         lines = [member_coordinates.get(member, missing) for member in members]
         is_complete = all(len(line) > 1 and not np.isnan(line).any() for line in lines)
         if not is_complete:
@@ -70,12 +77,12 @@ def assemble_areas(
         # build_area detects holes by nesting; the members' roles are ignored.
         area = shapely.build_area(shapely.MultiLineString(lines))
         if area is not None and not area.is_empty:
-            value.append(use)
+            kinds.append(kind)
             polygons.append(area)
 
     areas = np.empty(len(polygons), object)
     areas[:] = polygons
-    return LandUse(value, areas)
+    return kinds, areas
 
 
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:

@@ -11,7 +11,7 @@ them for each pass, a million references at a time, and a pass keeps a few bytes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import (
     TagValues,
     Ways,
 )
+from kmip_data.pipelines.datasets.openstreetmap.ground import visible_length
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
@@ -55,6 +56,8 @@ class StreetGraph:
     tag_codes: Mapping[str, I32]
     tag_values: Mapping[str, list[TagValues]]  #: distinct values of each tag on one street
     street_count: I64 | None = None  #: (N,) streets at each node, once computed
+    #: ids of both ends of each visibly bent street -> longitude and latitude of its bends, (n, 2)
+    bends: Mapping[tuple[int, int], F64] = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
@@ -207,6 +210,21 @@ def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     return replace(graph, tag_codes=tag_codes, **arrays)
 
 
+def bends_of_streets(graph: StreetGraph) -> dict[str, str]:
+    """Return the bends of each street between two nodes, whose positions are in its name.
+
+    They are a MULTIPOINT in degrees and well-known text.
+    """
+    import shapely
+
+    position = {node: i for i, node in enumerate(graph.node_id.tolist())}
+    return {
+        f"{position[first]} {position[last]}": shapely.to_wkt(shapely.multipoints(bends))
+        for (first, last), bends in graph.bends.items()
+        if first in position and last in position
+    }
+
+
 def count_streets(graph: StreetGraph) -> I64:
     """Return the number of streets at each node, (N,) int64; a self-loop counts twice.
 
@@ -246,6 +264,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
     for key, values in graph.tag_values.items():
         value_codes[key] = {value: code for code, value in enumerate(values)}
     streets = []
+    bends: dict[tuple[int, int], F64] = {}
     for batch in np.array_split(starts, starts.shape[1] // _STREETS_PER_BATCH + 1, axis=1):
         if not batch.size:
             continue
@@ -261,6 +280,8 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         )
         columns = _segment_columns(graph, *steps)
         streets.append(_join_streets(columns, ptr, graph.tag_values, value_codes))
+        if isinstance(graph, Ways):
+            bends |= _visible_bends(graph, ptr, steps)
     kept = nodes.has_edges & ~passed
     del nodes, starts
 
@@ -289,6 +310,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         lat=graph.lat[kept],
         tag_codes={key: joined.pop(key) for key in VALUE_TAGS},
         tag_values={key: [*codes] for key, codes in value_codes.items()},
+        bends=bends,
         **joined,
     )
     if not both_ends_kept.all():
@@ -437,6 +459,38 @@ def _join_streets(
     for key in VALUE_TAGS:
         joined[key] = _join_values(steps[key], starts, street, values[key], value_codes[key])
     return joined
+
+
+def _visible_bends(ways: Ways, ptr: I64, steps: I32) -> dict[tuple[int, int], F64]:
+    """Return the bends of streets that are seen on a map of the ways, by the ids of both ends.
+
+    The streets are those of :func:`follow_streets`, which follows each of them in both directions.
+    Bends are those from the smaller id to the larger one.
+    """
+    import shapely
+
+    # 1. List the nodes of each street, one more than it has segments.
+    starts = ptr[:-1]
+    node = np.insert(steps[1], starts, steps[0, starts])
+    street = np.insert(np.repeat(np.arange(len(starts)), np.diff(ptr)), starts, np.arange(len(starts)))
+    ends = ways.node_id[np.stack([steps[0, starts], steps[1, ptr[1:] - 1]])]
+    is_forward = ends[0] < ends[1]
+
+    # 2. Simplify their lines where degrees are equally long in both directions.
+    bounds = ways.bounds
+    scale = np.array([np.cos(np.radians((bounds[1] + bounds[3]) / 2)), 1.0]) / UNITS_PER_DEGREE
+    kept = is_forward[street]
+    points = np.stack([ways.x[node[kept]], ways.y[node[kept]]], axis=1) * scale
+    lines = shapely.linestrings(points, indices=(np.cumsum(is_forward) - 1)[street[kept]])
+    lines = shapely.simplify(lines, visible_length(bounds), preserve_topology=False)
+    is_bent = shapely.get_num_points(lines) > 2
+
+    # 3. Drop the ends of each line, which are nodes of the graph.
+    bends = {}
+    for pair, line in zip(ends.T[is_forward][is_bent].tolist(), lines[is_bent], strict=True):
+        inner = shapely.get_coordinates(line)[1:-1] / scale / UNITS_PER_DEGREE
+        bends[pair[0], pair[1]] = inner
+    return bends
 
 
 def _join_flags(flags: I8, starts: I64) -> I8:

@@ -1,0 +1,106 @@
+"""Ground of a map: water and green areas in the box of a city, for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kmip_data.arrays import F64, Array
+
+if TYPE_CHECKING:
+    from shapely import Geometry
+
+#: Tags of each kind of ground.
+GROUND_TAGS = {
+    "water": {
+        "natural": ("water",),
+        "waterway": ("riverbank",),
+        "landuse": ("basin", "reservoir"),
+    },
+    "green": {
+        "leisure": ("park", "garden", "golf_course", "nature_reserve"),
+        "natural": ("wood", "scrub", "grassland", "heath"),
+        "landuse": ("grass", "forest", "cemetery", "meadow", "recreation_ground", "village_green"),
+    },
+}
+GROUND_KEYS = ("natural", "landuse", "leisure", "waterway")  #: keys of these tags, and of coastlines
+MAX_GROUND_BYTES = 2**27  #: a larger map is of a country, where parks are too small to be seen
+_SMALLEST_SHARE = 1e-5  #: of the box that an area must cover to be seen
+_MAX_GAP = 0.05  #: of the box's diagonal, between the end of a coastline and the border
+_MAX_CONTRADICTION = 0.1  #: of the segments around a face that may have the sea on the other side
+
+
+def ground_kind(tags: Mapping[str, str]) -> str | None:
+    """Return the kind of ground of an area with these tags."""
+    for kind, keys in GROUND_TAGS.items():
+        if any(tags.get(key) in values for key, values in keys.items()):
+            return kind
+    return None
+
+
+def ground_in_box(
+    kinds: Sequence[str], areas: Array, coastlines: Sequence[F64], box: Geometry
+) -> dict[str, str]:
+    """Return what is seen of each kind of ground as a MULTIPOLYGON, in degrees and well-known text.
+
+    ``kinds`` belong to ``areas``, polygons. ``coastlines`` (n, 2) have the sea on their right, as
+    in OpenStreetMap.
+    """
+    import shapely
+
+    west, south, east, north = box.bounds
+    tolerance = visible_length(box.bounds)
+    ground = {}
+    for kind in GROUND_TAGS:
+        members = shapely.make_valid(areas[[name == kind for name in kinds]])
+        union = shapely.union_all(shapely.clip_by_rect(members, west, south, east, north))
+        if kind == "water":
+            union = union.union(_sea(coastlines, box))
+        parts = shapely.get_parts(shapely.simplify(union, tolerance))
+        is_seen = shapely.area(parts) > _SMALLEST_SHARE * box.area
+        ground[kind] = shapely.to_wkt(shapely.multipolygons(parts[is_seen]))
+    return ground
+
+
+def visible_length(bounds: tuple[float, float, float, float]) -> float:
+    """Return the degrees of latitude that are seen in a picture of the box: a thousandth of it."""
+    west, south, east, north = bounds
+    across = (east - west) * np.cos(np.radians((south + north) / 2))
+    return float(max(across, north - south)) / 1_000
+
+
+def _sea(coastlines: Sequence[F64], box: Geometry) -> Geometry:
+    """Return the part of the box on the right of its coastlines; empty if they contradict each other."""
+    import shapely
+
+    lines = [shapely.LineString(line) for line in coastlines if len(line) > 1]
+    coast = shapely.line_merge(shapely.union_all(shapely.intersection(lines, box)))
+    if coast.is_empty:
+        return coast
+
+    # 1. Cut the box along the coast. Extracts end coastlines a little before their border.
+    border = box.exterior
+    cuts = [border, *shapely.get_parts(coast)]
+    for line in shapely.get_parts(coast):
+        for end in () if line.is_closed else (line.coords[0], line.coords[-1]):
+            gap = shapely.shortest_line(shapely.Point(end), border)
+            if gap.length < _MAX_GAP * np.hypot(*np.ptp(np.reshape(box.bounds, (2, 2)), axis=0)):
+                cuts.append(gap)
+    faces = shapely.get_parts(shapely.polygonize([*shapely.get_parts(shapely.union_all(cuts))]))
+
+    # 2. Of each face, count the segments that it touches on their right, and on their left.
+    starts, ends = np.concatenate([np.stack([line[:-1], line[1:]], 1) for line in coastlines]).swapaxes(0, 1)
+    along = ends - starts
+    aside = np.stack([along[:, 1], -along[:, 0]]) / np.hypot(*along.T).clip(1e-12)
+    middles = (starts + ends).T / 2
+    step = 0.01 * visible_length(box.bounds)
+    sea = []
+    for face in faces:
+        right, left = (shapely.contains_xy(face, *(middles + side * step * aside)).sum() for side in (1, -1))
+        if min(right, left) > _MAX_CONTRADICTION * (right + left):
+            return shapely.Polygon()
+        if right > left:
+            sea.append(face)
+    return shapely.union_all(sea)
