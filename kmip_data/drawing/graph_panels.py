@@ -34,7 +34,10 @@ GROWTH = {SPRINGS: (0.64, 9.0), LAYERS: (0.64, 2.25)}
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
-LEAST_WIDTH, MOST_WIDTH = 0.6, 2.6  #: of edges that are as wide as their numbers, relative to others
+LEAST_WIDTH, MOST_WIDTH = (
+    0.6,
+    2.6,
+)  #: of edges that are as wide as their numbers, relative to others
 MAX_ARROWS = 300  #: more directed edges are lines
 MAX_FADE = 0.5  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges

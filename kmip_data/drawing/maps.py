@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.errors import UsageError
 from kmip_data.format.build_facts import field_names
-from kmip_data.format.card import Card, SplitEntry
+from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
 from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
@@ -148,8 +148,8 @@ def read_city_map(build: Build) -> CityMap:
         columns=columns,
         warnings=facts.get("warnings", ()),
         places=[
-            (name, project(np.array([place]))[0])
-            for name, *place in facts.get("places", ())
+            (name, place)
+            for name, place in _read_places(facts.get("places", ()), lon_lat, project)
             if name not in card.heading  # the title has it
         ],
         ground=_read_ground(facts.get("ground", {}), project),
@@ -157,9 +157,18 @@ def read_city_map(build: Build) -> CityMap:
     )
 
 
-def _read_ground(
-    texts: Mapping[str, str], project: Callable[[Array], F64]
-) -> dict[str, Geometry]:
+def _read_places(
+    places: Iterable[Sequence[Any]], lon_lat: Array, project: Callable[[Array], F64]
+) -> Iterator[tuple[str, F64]]:
+    """Yield names and positions of places in the box of the intersections (N, 2)."""
+    low = lon_lat.min(axis=0)
+    high = lon_lat.max(axis=0)
+    for name, *place in places:
+        if (low <= place).all() and (place <= high).all():
+            yield name, project(np.array([place]))[0]
+
+
+def _read_ground(texts: Mapping[str, str], project: Callable[[Array], F64]) -> dict[str, Geometry]:
     """Return polygons in metres from well-known text, without those that cannot be read."""
     import shapely
 
@@ -240,7 +249,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         facts.append("water is blue, parks and other green are green")
     line, half = _half_streets(city)
     ends = city.streets.ravel()
-    lengths = np.tile(_drawn_lengths(city), 2)
+    lengths = np.tile(_distances_of_ends(city), 2)
     shortest = np.full(len(city.position), np.inf)
     np.minimum.at(shortest, ends, lengths)
 
@@ -350,10 +359,15 @@ def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
     return interval_column(f"limits of classes, in {city.unit}", layer, ends)
 
 
+def _distances_of_ends(city: CityMap) -> F64:
+    """Return the straight distance between the ends of each street, (S,) metres."""
+    starts, ends = city.position[city.streets]
+    return np.asarray(np.linalg.norm(ends - starts, axis=1))
+
+
 def _drawn_lengths(city: CityMap) -> F64:
     """Return the length of the line of each street, (S,) metres."""
-    starts, ends = city.position[city.streets]
-    lengths = np.asarray(np.linalg.norm(ends - starts, axis=1))
+    lengths = _distances_of_ends(city)
     for street in city.bends:
         lengths[street] = np.linalg.norm(np.diff(city.path(street), axis=0), axis=1).sum()
     return lengths

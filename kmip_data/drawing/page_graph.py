@@ -76,7 +76,7 @@ def city_graph(
     header["node_noun"] = "intersection"
     header["places"] = [(name, *place.tolist()) for name, place in city.places]
     header["ground"] = {
-        kind: [packer.add(axis.astype(np.float32)) for axis in _triangles(shape).T]
+        kind: [packer.add(axis.astype(np.float32)) for axis in triangles_of(shape).T]
         for kind, shape in city.ground.items()
     }
     header["routes"] = {street: bends.round(1).tolist() for street, bends in city.bends.items()}
@@ -94,12 +94,13 @@ def city_graph(
     )
 
 
-def _triangles(shape: Geometry) -> F64:
+def triangles_of(shape: Geometry) -> F64:
     """Return the corners of triangles that cover polygons, three each, (3 T, 2)."""
     import shapely
 
     triangles = shapely.get_parts(shapely.constrained_delaunay_triangles(shape))
-    return shapely.get_coordinates(triangles).reshape(-1, 4, 2)[:, :3].reshape(-1, 2)
+    corners: F64 = shapely.get_coordinates(triangles).reshape(-1, 4, 2)[:, :3]
+    return corners.reshape(-1, 2)
 
 
 def graph_of_record(

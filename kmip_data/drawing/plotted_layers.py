@@ -188,7 +188,7 @@ def _bar_legend(
             widths = np.array([text.get_window_extent().width for text in drawn])
             for text in drawn:
                 text.remove()
-            return columns * widths / axes.get_window_extent().width
+            return np.asarray(columns * widths / axes.get_window_extent().width)
 
         # 2. Write the names, behind dots if there are colours.
         share = NAME_END if numbers else 1
@@ -226,7 +226,10 @@ def _bar_legend(
 
 
 def width_legend(name: str, values: Array, widths: F64) -> Legend:
-    """Return the lines of the least and the greatest of the ``values`` of edges, ``widths`` points wide."""
+    """Return lines for the least and the greatest of the ``values`` (E,) of edges.
+
+    ``widths`` (2,) are those of the two lines, in points.
+    """
     ends = [values.min().item(), values.max().item()]
 
     def draw(axes: Axes) -> None:

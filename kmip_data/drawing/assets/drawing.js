@@ -110,7 +110,7 @@ const VERTEX = `#version 300 es
     bool bent = float(from) >= count; // its last piece is one of several
     float free = whole * (bent ? ${STEPS}.0 : 1.0) - rim - 0.5 * diameter;
     // Heads are small on a short edge, and small and pale where many end: around a hub they would be a dark ring.
-    high = min(high, max((lane == ${BOTH_WAYS} ? 0.3 : 0.5) * free, 2.5));
+    high = min(high, max((lane == ${BOTH_WAYS} ? 0.42 : 0.5) * free, 2.5));
     float room = 8.0 * (rim + high) / high / max(b.w, 1.0);
     high *= clamp(room, 0.4, 1.0);
     vec2 ahead = along / max(whole, 1e-6);

@@ -166,8 +166,6 @@ def _read_extract(
     workdir: Path,
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Return the simplified largest component, cut to the area like OSMnx, with land use and statistics."""
-    import shapely
-
     name = raw.receipts[0].origin
     ways, land_use, ground, places = read_extract(
         raw.path / member, params.network_type, workdir, name=name
@@ -194,8 +192,7 @@ def _read_extract(
         )
     card_statistics["land_use_areas"] = len(land_use.value)
     card_statistics["places"] = _places_inside(places, graph)
-    box = shapely.box(graph.lon.min(), graph.lat.min(), graph.lon.max(), graph.lat.max())
-    card_statistics["ground"] = ground_in_box(*ground, box)
+    card_statistics["ground"] = ground_in_box(ground, np.column_stack([graph.lon, graph.lat]))
     card_statistics["bends"] = bends_of_streets(graph)
     return graph, land_use, card_statistics
 

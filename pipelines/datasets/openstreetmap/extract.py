@@ -123,6 +123,8 @@ class Ground(NamedTuple):
     kinds: list[str]  #: key of ``GROUND_TAGS`` for each area
     areas: Array  #: (A,) polygons and multipolygons in degrees
     coastlines: list[F64]  #: (n, 2) degrees each; the sea is on their right
+    #: shores in the file, of each closed way of water that crosses its border
+    shores: list[list[F64]]
 
 
 class Extract(NamedTuple):
@@ -193,7 +195,7 @@ def read_extract(
         )
         land_use = LandUse(*_with_value([kind.land_use for kind in kinds], areas))
         grounds = _with_value([kind.ground for kind in kinds], areas)
-        ground = Ground(*grounds, city_map.coastlines)
+        ground = Ground(*grounds, city_map.coastlines, city_map.shores)
         return Extract(city_map.ways, land_use, ground, city_map.read_places())
 
 
@@ -262,10 +264,11 @@ class _MapReader:
         self.has_duplicates |= len(self.closed_ways) < len(self.area_kinds)
         self.member_coordinates = dict(self._way_coordinates(self.member_ways))
         coasts = self._way_coordinates(self.coasts)
-        self.coastlines = [
-            line[present]
-            for _, line in sorted(coasts)
-            for present in np.ma.clump_unmasked(np.ma.masked_invalid(line[:, 0]))
+        self.coastlines = [piece for _, line in sorted(coasts) for piece in _present_pieces(line)]
+        self.shores = [
+            _present_pieces(ring)
+            for _, (kind, ring) in sorted(self.closed_ways.items())
+            if kind.ground == "water" and np.isnan(ring).any()
         ]
         self.ways = self._street_ways()
 
@@ -485,6 +488,13 @@ class _MapReader:
         for way_id, size in zip(ways.way_id, ways.size, strict=True):
             yield way_id, coordinates[start : start + size]
             start += size
+
+
+def _present_pieces(line: F64) -> list[F64]:
+    """Return the parts of a line (n, 2) between its missing nodes, which are NaN."""
+    is_missing = np.isnan(line[:, 0])
+    pieces = np.split(line, np.flatnonzero(np.diff(is_missing)) + 1)
+    return [piece for piece in pieces if not np.isnan(piece[0, 0])]
 
 
 def _id_filter(ids: I64) -> list[Any]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmip_data.arrays import F64, Array
+from kmip_data.arrays import F64
 
 if TYPE_CHECKING:
     from shapely import Geometry
+
+    from kmip_data.pipelines.datasets.openstreetmap.extract import Ground
 
 #: Tags of each kind of ground.
 GROUND_TAGS = {
@@ -25,10 +27,16 @@ GROUND_TAGS = {
         "landuse": ("grass", "forest", "cemetery", "meadow", "recreation_ground", "village_green"),
     },
 }
-GROUND_KEYS = ("natural", "landuse", "leisure", "waterway")  #: keys of these tags, and of coastlines
+GROUND_KEYS = (
+    "natural",
+    "landuse",
+    "leisure",
+    "waterway",
+)  #: keys of these tags, and of coastlines
 MAX_GROUND_BYTES = 2**27  #: a larger map is of a country, where parks are too small to be seen
 _SMALLEST_SHARE = 1e-5  #: of the box that an area must cover to be seen
 _MAX_GAP = 0.05  #: of the box's diagonal, between the end of a coastline and the border
+_FEW_NODES = 0.05  #: of the density elsewhere, of intersections on water
 _MAX_CONTRADICTION = 0.1  #: of the segments around a face that may have the sea on the other side
 
 
@@ -40,28 +48,29 @@ def ground_kind(tags: Mapping[str, str]) -> str | None:
     return None
 
 
-def ground_in_box(
-    kinds: Sequence[str], areas: Array, coastlines: Sequence[F64], box: Geometry
-) -> dict[str, str]:
+def ground_in_box(ground: Ground, nodes: F64) -> dict[str, str]:
     """Return what is seen of each kind of ground as a MULTIPOLYGON, in degrees and well-known text.
 
-    ``kinds`` belong to ``areas``, polygons. ``coastlines`` (n, 2) have the sea on their right, as
-    in OpenStreetMap.
+    The map is the box of the intersections, ``nodes`` (N, 2).
     """
     import shapely
 
+    box = shapely.box(*nodes.min(axis=0), *nodes.max(axis=0))
     west, south, east, north = box.bounds
     tolerance = visible_length(box.bounds)
-    ground = {}
+    texts = {}
     for kind in GROUND_TAGS:
-        members = shapely.make_valid(areas[[name == kind for name in kinds]])
-        union = shapely.union_all(shapely.clip_by_rect(members, west, south, east, north))
+        areas = shapely.make_valid(ground.areas[[name == kind for name in ground.kinds]])
+        union = shapely.union_all(shapely.clip_by_rect(areas, west, south, east, north))
         if kind == "water":
-            union = union.union(_sea(coastlines, box))
+            lakes = [
+                _side_without_nodes(_right_of(shore, box), box, nodes) for shore in ground.shores
+            ]
+            union = shapely.union_all([union, _right_of(ground.coastlines, box), *lakes])
         parts = shapely.get_parts(shapely.simplify(union, tolerance))
         is_seen = shapely.area(parts) > _SMALLEST_SHARE * box.area
-        ground[kind] = shapely.to_wkt(shapely.multipolygons(parts[is_seen]))
-    return ground
+        texts[kind] = shapely.to_wkt(shapely.multipolygons(parts[is_seen]))
+    return texts
 
 
 def visible_length(bounds: tuple[float, float, float, float]) -> float:
@@ -71,8 +80,26 @@ def visible_length(bounds: tuple[float, float, float, float]) -> float:
     return float(max(across, north - south)) / 1_000
 
 
-def _sea(coastlines: Sequence[F64], box: Geometry) -> Geometry:
-    """Return the part of the box on the right of its coastlines; empty if they contradict each other."""
+def _side_without_nodes(side: Geometry, box: Geometry, nodes: F64) -> Geometry:
+    """Return ``side`` or the rest of the box, whichever has by far fewer nodes for its area, or neither."""
+    import shapely
+
+    other = box.difference(side)
+    if side.is_empty or other.is_empty:
+        return shapely.Polygon()
+    density, other_density = (
+        shapely.contains_xy(part, *nodes.T).sum() / part.area for part in (side, other)
+    )
+    if density < _FEW_NODES * other_density:
+        return side
+    return other if other_density < _FEW_NODES * density else shapely.Polygon()
+
+
+def _right_of(coastlines: Sequence[F64], box: Geometry) -> Geometry:
+    """Return the part of the box on the right of lines (n, 2), where the sea is in OpenStreetMap.
+
+    It is empty if the lines contradict each other.
+    """
     import shapely
 
     lines = [shapely.LineString(line) for line in coastlines if len(line) > 1]
@@ -91,16 +118,20 @@ def _sea(coastlines: Sequence[F64], box: Geometry) -> Geometry:
     faces = shapely.get_parts(shapely.polygonize([*shapely.get_parts(shapely.union_all(cuts))]))
 
     # 2. Of each face, count the segments that it touches on their right, and on their left.
-    starts, ends = np.concatenate([np.stack([line[:-1], line[1:]], 1) for line in coastlines]).swapaxes(0, 1)
+    starts, ends = np.concatenate(
+        [np.stack([line[:-1], line[1:]], 1) for line in coastlines]
+    ).swapaxes(0, 1)
     along = ends - starts
     aside = np.stack([along[:, 1], -along[:, 0]]) / np.hypot(*along.T).clip(1e-12)
     middles = (starts + ends).T / 2
     step = 0.01 * visible_length(box.bounds)
-    sea = []
+    right_faces = []
     for face in faces:
-        right, left = (shapely.contains_xy(face, *(middles + side * step * aside)).sum() for side in (1, -1))
+        right, left = (
+            shapely.contains_xy(face, *(middles + side * step * aside)).sum() for side in (1, -1)
+        )
         if min(right, left) > _MAX_CONTRADICTION * (right + left):
             return shapely.Polygon()
         if right > left:
-            sea.append(face)
-    return shapely.union_all(sea)
+            right_faces.append(face)
+    return shapely.union_all(right_faces)

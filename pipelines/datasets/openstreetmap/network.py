@@ -472,7 +472,9 @@ def _visible_bends(ways: Ways, ptr: I64, steps: I32) -> dict[tuple[int, int], F6
     # 1. List the nodes of each street, one more than it has segments.
     starts = ptr[:-1]
     node = np.insert(steps[1], starts, steps[0, starts])
-    street = np.insert(np.repeat(np.arange(len(starts)), np.diff(ptr)), starts, np.arange(len(starts)))
+    street = np.insert(
+        np.repeat(np.arange(len(starts)), np.diff(ptr)), starts, np.arange(len(starts))
+    )
     ends = ways.node_id[np.stack([steps[0, starts], steps[1, ptr[1:] - 1]])]
     is_forward = ends[0] < ends[1]
 

@@ -88,6 +88,7 @@ def test_maps_of_wide_and_tall_cities_are_apart(draw, city, style, stretch):
         "eccentricity": city.eccentricity[:100],
         "splits": {LONG_NAMES[0]: city.splits["random-seed0"][:100]},
         "streets": city.streets[:, :0],
+        "bends": {},
         "lengths": city.lengths[:0],
         "class_names": [LONG_NAMES[0]] * 10,
         "places": [*zip([LONG_NAMES[0], *map(str, range(99))], small, strict=True)],

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import shapely
 from support.browser import act
 
 from kmip_data.drawing.explorer_page import write_explorer_page
 from kmip_data.drawing.layers import Scale
 from kmip_data.drawing.maps import city_layers
-from kmip_data.drawing.page_graph import city_graph
+from kmip_data.drawing.page_graph import city_graph, triangles_of
 from kmip_data.drawing.page_layers import ArrayPacker
 from kmip_data.drawing.run_predictions import layers_of_runs
 
@@ -216,6 +217,13 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
     assert view["marked"] is False
 
 
+def test_triangles_cover_the_ground(city):
+    for shape in city.ground.values():
+        triangles = shapely.polygons(triangles_of(shape).reshape(-1, 3, 2))
+        assert shapely.area(triangles).sum() == pytest.approx(shape.area)
+        assert shapely.union_all(triangles).symmetric_difference(shape).area < 1e-6 * shape.area
+
+
 def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path):
     """Primitives are counted, against the streets whose box touches what is seen of the map."""
     limit = 1_000
@@ -240,13 +248,16 @@ def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path)
         return [() => key("0"), () => map.view.zoom(6), () => key("ArrowLeft"), far, press].map(seen);""",
         tmp_path,
     )
-    ends, nodes, kinds = city.position[city.streets], len(city.position), []
+    paths = [city.path(street) for street in range(city.streets.shape[1])]
+    ends = np.concatenate([np.stack([path[:-1], path[1:]]) for path in paths], axis=1)
+    ground = [["TRIANGLES", len(triangles_of(shape))] for shape in city.ground.values()]
+    nodes, kinds = len(city.position), []
     for number, entry in enumerate(entries):
         west, south, east, north = entry["corners"]
         touch = (ends.max(0) >= (west, south)).all(1) & (ends.min(0) <= (east, north)).all(1)
         kind, corners = ("LINES", 2) if touch.sum() > limit else ("TRIANGLES", 6)
         points = [] if number == 3 else [["POINTS", nodes]]
-        assert entry["drawn"] == [[kind, corners * touch.sum()], *points], number
+        assert entry["drawn"] == [*ground, [kind, corners * touch.sum()], *points], number
         kinds.append(kind)
     assert kinds == ["LINES", "TRIANGLES", "TRIANGLES", "LINES", "LINES"]
 

@@ -27,6 +27,7 @@ from kmip_data.drawing.maps import (
     round_length,
     streets_longer_than_drawn,
 )
+from kmip_data.drawing.page_graph import city_graph
 from kmip_data.drawing.run_predictions import RIGHT_WRONG, layers_of_runs
 from kmip_data.drawing.style import sequential_colors, using_style
 from kmip_data.errors import UsageError
@@ -238,7 +239,7 @@ def test_the_dashes_of_a_bent_street_go_on_in_its_middle(city, page_of):
 def test_odd_cities_are_drawn(city, tmp_path):
     for change in (
         {"position": city.position * [1.0, 0.0]},
-        {"streets": city.streets[:, :0], "lengths": city.lengths[:0]},
+        {"streets": city.streets[:, :0], "lengths": city.lengths[:0], "bends": {}},
     ):
         draw_map(replace(city, **change), drawn_layers(city)[:1], tmp_path / "m.png")
         assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
@@ -253,10 +254,11 @@ def test_scale_bars_have_round_lengths():
 
 def test_streets_much_longer_than_their_line_are_reported(city):
     longer = streets_longer_than_drawn(city)
-    a, b = city.position[city.streets[0]], city.position[city.streets[1]]
-    line = np.hypot(*(a - b).T)
+    paths = [city.path(street) for street in range(city.streets.shape[1])]
+    line = np.array([np.hypot(*np.diff(path, axis=0).T).sum() for path in paths])
     ratio = city.lengths / np.maximum(line, 1)
-    assert 0 < longer.mean() < 0.2
+    assert 0 < longer.sum() < 20
+    assert streets_longer_than_drawn(replace(city, bends={})).sum() > 40, "most of them are bent"
     assert ratio[longer].min() > 1.2
     assert ratio[~longer & (line > 20)].max() < 1.35
 
@@ -268,3 +270,46 @@ def test_a_generated_city_credits_nobody(tmp_path, city):
         "london", sample=True, home=Home(tmp_path), parameters=parameters, jobs=1, quiet=True
     )
     assert read_city_map(build).credit == ""
+
+
+def test_halves_of_a_bent_street_meet_halfway_along_it(city, page_of):
+    bent = replace(city, lengths=np.zeros_like(city.lengths))  # no dashes
+    panel = page_of(bent).child_axes[-1]
+    lines = np.concatenate([line.get_xydata() for line in panel.lines])
+    halves = [part[:-1] for part in np.split(lines, np.flatnonzero(np.isnan(lines[:, 0])) + 1)]
+    drawn = {tuple(half[-1]): [] for half in halves if len(half)}
+    for half in halves:
+        if len(half):
+            drawn[tuple(half[-1])].append(half)
+    assert len(city.bends) > 300
+    for street in city.bends:
+        path = city.path(street)
+        steps = np.hypot(*np.diff(path, axis=0).T)
+        lengths = []
+        for end in (path[0], path[-1]):
+            mine = [
+                half
+                for half in drawn[tuple(end)]
+                if len(half) > 1 and all((path == point).all(1).any() for point in half[1:])
+            ]
+            lengths.append({round(np.hypot(*np.diff(half, axis=0).T).sum(), 6) for half in mine})
+        assert round(steps.sum() / 2, 6) in lengths[0] & lengths[1]
+
+
+def test_ground_and_bends_of_a_card_from_someone_else_are_drawn_or_left_out(city, build, tmp_path):
+    facts = build.card.statistics["city"]
+    first, last = city.streets[:, 0].tolist()
+    strange = {
+        "ground": {"water": "POINT (1 1)", "green": "MULTIPOLYGON (((1 1, 2 2", "lava": "x"},
+        "bends": {"0 0": "MULTIPOINT (1 1)", "no": "", f"{first} {last}": "MULTIPOINT (1e300 7)"},
+    }
+    bow_tie = {"ground": {"water": "MULTIPOLYGON (((24 60, 25 61, 25 60, 24 61, 24 60)))"}}
+    for change, kinds in ((strange, []), (bow_tie, ["water"])):
+        statistics = {**build.card.statistics, "city": {**facts, **change}}
+        changed = build.card.model_copy(update={"statistics": statistics})
+        theirs = read_city_map(replace(build, card=changed))
+        assert list(theirs.ground) == kinds
+        assert theirs.bends.keys() <= {0, *city.bends}
+        np.testing.assert_array_equal(theirs.position, city.position)
+        draw_map(theirs, drawn_layers(theirs)[:1], tmp_path / "m.png")
+        city_graph(replace(build, card=changed))

@@ -108,13 +108,14 @@ def test_cycles_and_wide_layers_have_no_layers():
     assert layers_of_nodes(long, 151) is None, "too many layers"
 
 
-def test_few_nodes_of_a_layer_spread_over_the_width_and_long_edges_cross_little():
+def test_few_nodes_of_a_layer_are_near_their_neighbours_and_long_edges_cross_little():
     """A root has twenty leaves and one child, which has two; an edge skips the layer of the child."""
     leaves = [(0, leaf) for leaf in range(4, 24)]
     edges = np.array([(0, 1), (1, 2), (1, 3), (0, 3), *leaves]).T
     pos, _ = arrange(edges, 24)
     width = np.ptp(pos[:, 0])
-    assert abs(pos[2, 0] - pos[3, 0]) > 0.2 * width
+    assert 1 <= abs(pos[2, 0] - pos[3, 0]) < 0.2 * width
+    assert abs(pos[2:4, 0].mean() - pos[1, 0]) < 0.2 * width
     side = np.sign(pos[3, 0] - pos[2, 0])
     assert side * (pos[0, 0] - pos[1, 0]) > 0, "the long edge ends on its own side"
 

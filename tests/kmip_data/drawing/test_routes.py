@@ -319,7 +319,7 @@ def test_an_edge_of_both_ways_has_two_heads_and_the_edges_of_a_held_node_are_lit
     lanes, edges, described, lit = act(
         page_of(graph, tmp_path, node_id=names),
         """
-        const pieces = piecesOf(new Map(), array(header.one_way), new Uint8Array(streets.length / 2));
+        const pieces = piecesOf(new Map(), array(header.one_way), null, new Uint8Array(streets.length / 2));
         const lanes = [...pieces].filter((_, i) => i % 2).map((end) => end >>> 28);
         const edges = lanes.map((_, edge) => [streets[2 * edge], streets[2 * edge + 1]]);
         const proto = CanvasRenderingContext2D.prototype, { fill } = proto;

@@ -13,15 +13,16 @@ from support.maps.osm_maps import write_map
 
 from kmip_data.arrays import F64
 from kmip_data.pipelines.datasets.openstreetmap import extract
-from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
+from kmip_data.pipelines.datasets.openstreetmap.extract import Ground, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.ground import ground_in_box
 
-BOX = shapely.box(10.0, 50.0, 11.0, 51.0)
+CORNERS = np.array([(10.0, 50.0), (11.0, 51.0)])
 NO_AREAS = np.array([], object)
 
 
 def water(*coastlines: F64) -> shapely.Geometry:
-    return shapely.from_wkt(ground_in_box([], NO_AREAS, [*coastlines], BOX)["water"])
+    ground = Ground([], NO_AREAS, [*coastlines], [])
+    return shapely.from_wkt(ground_in_box(ground, CORNERS)["water"])
 
 
 HEIGHTS = st.lists(st.floats(0.1, 0.9), min_size=2, max_size=12)
@@ -56,9 +57,7 @@ def test_areas_of_an_extract_are_water_or_green(tmp_path, monkeypatch):
 
     def square(first: int, west: float, side: float, south: float = 50.1) -> list[int]:
         corners = [(0.0, 0.0), (side, 0.0), (side, side), (0.0, side)]
-        nodes.extend(
-            (first + i, west + lon, south + lat) for i, (lon, lat) in enumerate(corners)
-        )
+        nodes.extend((first + i, west + lon, south + lat) for i, (lon, lat) in enumerate(corners))
         return [first, first + 1, first + 2, first + 3, first]
 
     park = square(11, 10.1, 0.4)
@@ -79,7 +78,7 @@ def test_areas_of_an_extract_are_water_or_green(tmp_path, monkeypatch):
     def ground_of(map_path: Path) -> dict[str, float]:
         ground = read_extract(map_path, "any", tmp_path).ground
         assert len(ground.coastlines) == (extract.MAX_GROUND_BYTES > 0)
-        texts = ground_in_box(ground.kinds, ground.areas, [], BOX)
+        texts = ground_in_box(ground._replace(coastlines=[]), CORNERS)
         return {kind: round(shapely.from_wkt(text).area, 4) for kind, text in texts.items()}
 
     # The pond is no green, and the smallest park is not seen.
@@ -87,3 +86,24 @@ def test_areas_of_an_extract_are_water_or_green(tmp_path, monkeypatch):
     assert read_extract(path, "any", tmp_path).land_use.value == ["forest", "retail"]
     monkeypatch.setattr(extract, "MAX_GROUND_BYTES", 0)
     assert ground_of(path) == {"water": 0.0, "green": 0.0}, "none of the map of a country"
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_lake_that_crosses_the_border_lies_where_no_intersections_are(is_reversed, tmp_path):
+    nodes = [(1, 10.0, 50.2), (2, 10.3, 50.3), (3, 10.2, 50.0)]
+    ring = [1, 99, 98, 3, 2, 1]
+    lake = (1, ring[::-1] if is_reversed else ring, {"natural": "water"})
+    path = write_map(tmp_path / "map.osm.pbf", nodes, [lake], [])
+    ground = read_extract(path, "any", tmp_path).ground
+    corner = shapely.Polygon([(10, 50), (10, 50.2), (10.3, 50.3), (10.2, 50.0)])
+
+    def area(intersections: F64) -> float:
+        texts = ground_in_box(ground, np.vstack([CORNERS, intersections]))
+        return shapely.from_wkt(texts["water"]).area
+
+    rng = np.random.default_rng(0)
+    streets = rng.uniform((10, 50), (11, 51), (500, 2))
+    is_wet = shapely.contains_xy(corner, *streets.T)
+    assert area(streets[~is_wet]) == pytest.approx(corner.area, abs=1e-3)
+    assert area(streets[is_wet]) == pytest.approx(1 - corner.area, abs=1e-3)
+    assert area(streets) == 0, "it is not known which side is wet"
