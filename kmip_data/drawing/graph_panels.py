@@ -42,7 +42,7 @@ MAX_ARROWS = 300  #: more directed edges are lines
 MAX_FADE = 0.5  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
 LIGHT = 0.75  #: mean of the channels of a light colour
-EDGE_ON_PICTURE = (0.4, 0.4)  #: points of width, and opacity
+EDGE_ON_PICTURE = (0.4, 0.22)  #: points of width, and opacity
 VICINITY = 0.1  #: of the width of a graph, in which the members of a class are counted
 UNKNOWN = 0.6  #: opacity of a question mark
 MARKED_ROWS = 20  #: rows and columns of a field that are also drawn enlarged
@@ -321,7 +321,7 @@ def _add_edges(
         arrow = FancyArrowPatch(
             **line,
             arrowstyle="-|>",
-            mutation_scale=1.2 * radius[target] + 2,
+            mutation_scale=radius[target] + 2,
             shrinkA=0,
             shrinkB=radius[target],
             linewidth=width,
@@ -333,11 +333,12 @@ def _add_edges(
 
 def _smooth_curve(places: F64) -> F64:
     """Return points (P, 2) of a curve through places that lie below each other."""
-    from scipy.interpolate import PchipInterpolator
+    from scipy.interpolate import CubicHermiteSpline
 
     across, up = places[::-1].T
     heights = np.linspace(up[-1], up[0], CURVE_POINTS)
-    return np.column_stack([PchipInterpolator(up, across)(heights), heights])
+    curve = CubicHermiteSpline(up, across, np.gradient(across, up))
+    return np.column_stack([curve(heights), heights])
 
 
 def _free_bend(start: F64, end: F64, boxes: Array, bends: Sequence[float]) -> str:

@@ -243,6 +243,8 @@ def _notes(
         facts.append(f"arrows go from {records[0].ends_of_edges}")
     if any(record.is_formula and AROMATIC in np.asarray(record.bonds) for record in records):
         facts.append("dashed: aromatic")
+    if any(record.is_formula for record in records):
+        facts.append("carbon has no letter")
     if records[0].flags is not None:
         facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
     layer = layers[0][-1]

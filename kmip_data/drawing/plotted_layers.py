@@ -217,7 +217,7 @@ def _bar_legend(
         if is_share:
             whole = np.full(count, end - start[0])
             axes.barh(row, whole, BAR_HEIGHT, start, color=current_style().line_color)
-        bar_colors = current_style().palette[0] if colors is None else colors[:count]
+        bar_colors = current_style().missing if colors is None else colors[:count]
         axes.barh(row, bars, BAR_HEIGHT, start, color=bar_colors)
         for number in range(count):
             axes.text(start[number] + bars[number] + 0.02, row[number], numbers[number], **style)

@@ -3,7 +3,7 @@
 const REACH = 24; // CSS pixels from which a node is pointed at
 const BOND = 130; // CSS pixels of a bond at most, where all of a molecule is seen
 const [DIMMED, DIMMED_DARK] = [0.22, 0.4]; // strength of what is not around the held node, by ground
-const OVER_PICTURE = 0.21; // strength of edges: the picture comes first
+const OVER_PICTURE = 0.13; // strength of edges: the picture comes first
 const LEAST_PITCH = 16; // CSS pixels between nodes of a lattice; where it would have less, nodes are cells of a field
 const [READ_PITCH, GAP_FROM] = [32, 8]; // CSS pixels of a cell with a text, and of one with a line around it
 const OF_BOND = 0.55; // diameter of an atom
@@ -269,7 +269,7 @@ async function startExtras() {
   }
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
-  if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", whose arrows go one way" : ""}`);
+  if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", then arrows" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay) hints.push(`arrow: from ${header.ends}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as the larger of both" : ""}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
