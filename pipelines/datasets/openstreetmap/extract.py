@@ -263,8 +263,11 @@ class _MapReader:
         }
         self.has_duplicates |= len(self.closed_ways) < len(self.area_kinds)
         self.member_coordinates = dict(self._way_coordinates(self.member_ways))
-        coasts = self._way_coordinates(self.coasts)
-        self.coastlines = [piece for _, line in sorted(coasts) for piece in _present_pieces(line)]
+        coasts = dict(self._way_coordinates(self.coasts))
+        self.has_duplicates |= len(coasts) < len(self.coasts.way_id)
+        self.coastlines = [
+            piece for _, line in sorted(coasts.items()) for piece in _present_pieces(line)
+        ]
         self.shores = [
             _present_pieces(ring)
             for _, (kind, ring) in sorted(self.closed_ways.items())

@@ -23,6 +23,7 @@ from kmip_data.pipelines.datasets.openstreetmap.extract import (
     file_format,
     read_extract,
 )
+from kmip_data.pipelines.datasets.openstreetmap.ground import ground_in_box
 from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 
 STREET = {"highway": "residential"}
@@ -42,6 +43,8 @@ def assert_same(ours: Extract, theirs: Extract) -> None:
     assert (
         shapely.to_wkb(ours.land_use.area).tolist() == shapely.to_wkb(theirs.land_use.area).tolist()
     )
+    nodes = np.column_stack([ours.ways.lon, ours.ways.lat])
+    assert ground_in_box(ours.ground, nodes) == ground_in_box(theirs.ground, nodes)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,11 @@ def test_the_newest_version_of_a_repeated_element_is_used(tmp_path):
         # A repeated node is no street of its own.
         writer.add_way(make.Way(id=7, version=2, nodes=[1, 1, 2, 2, 1], tags={"highway": "path"}))
         writer.add_way(make.Way(id=7, version=1, nodes=[1, 2, 3], tags=STREET))
-    ways = read(path, tmp_path).ways
+        for version, end in ((1, 2), (2, 3)):
+            coast = {"natural": "coastline"}
+            writer.add_way(make.Way(id=8, version=version, nodes=[1, end], tags=coast))
+    ways, _, ground, _ = read(path, tmp_path)
+    assert [line.tolist() for line in ground.coastlines] == [[[11, 50], [13, 50]]]
     assert (len(ways), ways.node_id[ways.node].tolist(), ways.tag_values["highway"]) == (
         1,
         [1, 2, 1],
