@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 PAGE_EXTENT = 1_000.0  #: length of a record's longest axis on its page
+PAGE_UNIT = 1 / 64  #: least distance between positions on a page; of a city in metres
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +268,9 @@ def _page_header(
 ) -> Json:
     """Pack positions (N, 2 or 3), lines (2, S), layers and columns, and return their header."""
     header: Json = {}
-    for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
+    # Digits that no zoom shows would only be bytes that do not compress.
+    rounded = (np.rint(position / PAGE_UNIT) * PAGE_UNIT).astype(np.float32)
+    for axis, values in zip("xyz", rounded.T, strict=False):
         header[axis] = packer.add(values)
     # All first ends, then all second ones, as narrow as they can be: half the bytes when compressed.
     header["streets"] = packer.add(pairs.astype(np.min_scalar_type(len(position))))
