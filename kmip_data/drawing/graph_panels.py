@@ -165,13 +165,14 @@ def draw_graph(
     is_own = layer is record.own_colors
     set_limits(axes, places[:, :2], size)
     if record.metres and record.pos.shape[1] == 3:
-        _draw_box(axes, record.pos, places, size)
+        _draw_box(axes, number, sheet, size)
     colors = node_colors(layer, len(places))
     areas = np.full(len(places), min(_node_area(*other, size) for other in sheet))
     layout = record.position_source.partition(",")[0]
     if layout in GROWTH:  # hubs are larger
-        degrees = np.sum(record.degrees(), axis=0)
-        areas *= (degrees / max(1, degrees.mean())).clip(*GROWTH[layout])
+        pairs = record.edge_index[:, record.first_edges()]
+        neighbors = np.bincount(pairs.ravel(), minlength=len(areas))
+        areas *= (neighbors / max(1, neighbors.mean())).clip(*GROWTH[layout])
     outlines = np.where(areas < MIN_OUTLINED_AREA, "none", style.background_color)
     if record.is_picture:
         _add_picture(axes, record, alpha=1 if is_own else 0.3)
@@ -210,21 +211,37 @@ def draw_graph(
         )
 
 
-def _draw_box(axes: Axes, pos: F64, places: F64, size: F64) -> None:
-    """Draw the box around positions (N, 3) in metres, which have ``places`` (N, 3) in the view."""
-    # 1. The view turns and moves positions; points of one plane do not determine it.
-    view, _, rank, _ = np.linalg.lstsq(np.insert(pos, 3, 1, axis=1), places)
-    if rank < 4:
+def _draw_box(
+    axes: Axes, number: int, sheet: Sequence[tuple[PlottableRecord, F64]], size: F64
+) -> None:
+    """Draw the box around a cloud in metres; the floors of a ``sheet`` have one height, and one scale."""
+    boxes = [_box_corners(record.pos, places) for record, places in sheet]
+    corners = boxes[number]
+    if not len(corners):
         return
-
-    # 2. Join the corners that differ in one coordinate.
-    corners = np.array(list(product(*np.stack([pos.min(axis=0), pos.max(axis=0)], axis=1))))
-    corners = np.insert(corners, 3, 1, axis=1) @ view
-    set_limits(axes, corners[:, :2], size)
+    low = corners.min(axis=0)
+    extents = np.max([np.ptp(box, axis=0) for box in boxes if len(box)], axis=0)
+    set_limits(axes, np.vstack([low, low + extents]), size)
+    # Join the corners that differ in one coordinate.
     for first, second in combinations(range(len(corners)), 2):
         if (first ^ second).bit_count() == 1:
-            ends = corners[[first, second], :2]
+            ends = corners[[first, second]]
             axes.plot(*ends.T, color=current_style().line_color, linewidth=1, zorder=1)
+
+
+def _box_corners(pos: F64, places: F64) -> F64:
+    """Return the corners of the box around positions (N, 3), which have ``places`` (N, 3) in the view.
+
+    They are (8, 2), or (0, 2) for points of one plane.
+    """
+    if pos.shape[1] < 3:
+        return np.empty((0, 2))
+    # The view turns and moves positions; points of one plane do not determine it.
+    view, _, rank, _ = np.linalg.lstsq(np.insert(pos, 3, 1, axis=1), places)
+    if rank < 4:
+        return np.empty((0, 2))
+    corners = np.array(list(product(*np.stack([pos.min(axis=0), pos.max(axis=0)], axis=1))))
+    return np.asarray(np.insert(corners, 3, 1, axis=1) @ view)[:, :2]
 
 
 def set_limits(axes: Axes, pos: F64, size: F64) -> None:

@@ -17,12 +17,11 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.graph_panels import BORDER, set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
-from kmip_data.drawing.pictures import Cell, draw_cells, is_high
+from kmip_data.drawing.pictures import Cell, draw_cells
 from kmip_data.drawing.plotted_layers import (
     Legend,
     class_key,
     class_legend,
-    interval_column,
     node_colors,
 )
 from kmip_data.drawing.style import (
@@ -285,7 +284,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            [_legend(city, layer, is_column=is_high(len(layers), shape))],
+            [_legend(layer)],
             (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
@@ -329,13 +328,21 @@ def _half_streets(city: CityMap) -> tuple[F64, I64]:
 
 
 def _add_ground(axes: Axes, city: CityMap) -> None:
+    """Draw water and green areas, which end at the map's frame."""
+    from matplotlib.patches import Rectangle
     from shapely.plotting import patch_from_polygon
 
+    if not city.ground:
+        return
     style = current_style()
     colors = {"green": style.green_color, "water": style.water_color}
     for kind, shape in city.ground.items():
         color = colors[kind]
         axes.add_patch(patch_from_polygon(shape, facecolor=color, linewidth=0, zorder=0))
+    low = city.position.min(axis=0)
+    extent = city.position.max(axis=0) - low
+    frame = Rectangle(low, *extent, fill=False, edgecolor=style.line_color, linewidth=0.5, zorder=0)
+    axes.add_patch(frame)
 
 
 def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
@@ -348,15 +355,11 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     return line.reshape(-1, pos.shape[1]).T
 
 
-def _legend(city: CityMap, layer: Categories, is_column: bool) -> Legend:
-    """Return the counts of classes, or the intervals of ordered ones, which a column has to scale."""
-    if not layer.is_ordered:
-        return class_legend("intersections", layer)
-    if not is_column:
+def _legend(layer: Categories) -> Legend:
+    """Return the counts of classes, or only the names of ordered ones, which are equally frequent."""
+    if layer.is_ordered:
         return class_key("classes", [layer])
-    starts = [city.eccentricity[layer.codes == code].min() for code in range(len(layer.labels))]
-    ends = np.append(starts, city.eccentricity.max())
-    return interval_column(f"limits of classes, in {city.unit}", layer, ends)
+    return class_legend("intersections", layer)
 
 
 def _distances_of_ends(city: CityMap) -> F64:

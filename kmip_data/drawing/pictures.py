@@ -222,7 +222,7 @@ def _notes(
     texts = [text for text in origins if not any(one.startswith(f"{text},") for one in origins)]
     facts = [_shown_classes(records, labels), ", or ".join(filter(None, texts))]
     if any(origin.startswith(tuple(GROWTH)) for origin in origins):
-        facts.append("larger nodes have more edges")
+        facts.append("larger nodes have more neighbours")
     with_edges = [record for record in records if has_edges(record)]
     if not with_edges:
         facts.append("edges are not drawn")
@@ -335,10 +335,9 @@ def draw_cells(
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
     top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
     if side:
-        height = max(heading_height + sum(heights), top + line * (len(foot) + 1))
-        band = _fill_column(band, (height - top) / line - len(foot) - 1)
+        bottom = top
+        height = max(heading_height + sum(heights), bottom + line * len(foot))
         top = heading_height
-        bottom = height - line * len(foot)
     else:
         bottom = top + sum(heights)
         height = bottom + line * len(foot)
@@ -438,14 +437,6 @@ def _add_panels(
 
 def _add_panel(page: Axes, left: float, top: float, width: float, height: float) -> Axes:
     return page.inset_axes((left, -top - height, width, height), transform=page.transData)
-
-
-def _fill_column(legends: Sequence[Legend], free_lines: float) -> list[Legend]:
-    """Return legends, those that fill their column higher by the ``free_lines`` of text."""
-    return [
-        replace(legend, fixed_lines=legend.fixed_lines + free_lines * legend.fills_column)
-        for legend in legends
-    ]
 
 
 def _add_legends(

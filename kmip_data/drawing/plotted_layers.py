@@ -33,7 +33,6 @@ SAMPLE_STEP = 1.2  #: inches from one sample of the width of edges to the next
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
-COLUMN_LINES = 20  #: lines of text that a column of classes is high at least
 TICK_LINES = 1.2  #: lines of the numbers below it
 
 
@@ -87,7 +86,6 @@ class Legend:
     names: Sequence[str] = ()  #: of bars; none for a panel with numbers below
     numbers: Sequence[str] = ()  #: at the ends of bars
     fixed_lines: float = HISTOGRAM_LINES  #: height of a panel with numbers below
-    fills_column: bool = False  #: is as high as there is room next to a map
 
     def lines(self, width: float) -> float:
         """Height of a panel of ``width`` inches in lines of text."""
@@ -126,28 +124,6 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
     codes = np.unique(np.concatenate([other.codes for other in sheet]))
     names = [layer.labels[code] for code in codes]
     return _bar_legend(heading, names, colors=np.array(layer.colors)[codes])
-
-
-def interval_column(heading: str, layer: Categories, ends: Array) -> Legend:
-    """Return a scale of the classes' colours, each as high as its interval between ``ends`` (C+1,).
-
-    Limits that would overlap are left out.
-    """
-
-    def draw(axes: Axes) -> None:
-        axes.bar(0.25, np.diff(ends), 0.5, bottom=ends[:-1], color=layer.colors)
-        height = 72 * axes.get_window_extent().height / axes.figure.dpi  # points
-        room = 0.9 * current_style().body_points * (np.ptp(ends) or 1.0) / height
-        axes.axis((0, 10, ends[0], ends[-1] + room))
-        axes.set_axis_off()
-        last = -np.inf
-        for end in ends:
-            if end >= last + room:
-                text = f"{end:,.0f}"
-                axes.text(0.7, end, text, va="center_baseline", fontsize=NOTE_FONT_SIZE)
-                last = end
-
-    return Legend(heading, draw, fixed_lines=COLUMN_LINES, fills_column=True)
 
 
 def _bar_legend(

@@ -243,7 +243,8 @@ function sizeText(sides) {
   const source = header.bonds ? `bonds${columns.has("hydrogens") ? " and hydrogens" : ""} as in the data, positions by RDKit` : header.origin;
   const parts = partsOf(header.explore.split);
   const split = parts && `split ${header.explore.split}${isMade(parts.name) ? ", drawn at build" : ""}`;
-  const origin = [space && `${space}\u00a0m`, source, dashed, split].filter(Boolean).join("; ");
+  const halves = header.metres && "streets have the colours of their ends";
+  const origin = [space && `${space}\u00a0m`, source, halves, dashed, split].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
 }
 

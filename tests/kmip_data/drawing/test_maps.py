@@ -162,22 +162,17 @@ def page_of(monkeypatch):
     return page
 
 
-def test_ordered_classes_have_one_key_with_their_limits(city, page_of):
-    page = page_of(city)
-    key = page.child_axes[0]
-    starts = [city.eccentricity[city.classes == number].min() for number in range(10)]
-    limits = [f"{end:,.0f}" for end in [*starts, city.eccentricity.max()]]
-    assert [text.get_text() for text in key.texts] == limits
-    heights = [bar.get_height() for bar in key.patches]
-    assert heights == pytest.approx(np.diff([*starts, city.eccentricity.max()])), "to scale"
-    wide = page_of(replace(city, position=city.position[:, ::-1])).child_axes[0]
-    assert [text.get_text() for text in wide.texts] == [*city.class_labels()], "in rows"
-    headings = [text.get_text() for text in page.texts]
-    assert "limits of classes, in m" in headings
+def test_ordered_classes_have_one_key_next_to_a_high_map_or_above_a_wide_one(city, page_of):
+    high, wide = page_of(city), page_of(replace(city, position=city.position[:, ::-1]))
+    for page in (high, wide):
+        key, panel = page.child_axes[0], page.child_axes[-1]
+        assert [text.get_text() for text in key.texts] == [*city.class_labels()]
+        colors = [to_hex(dot.get_color()) for dot in key.lines]
+        assert colors == list(sequential_colors(10))
+        boxes = [axes.get_window_extent() for axes in (key, panel)]
+        assert (boxes[0].x1 < boxes[1].x0) == (page is high)
     (note,) = {layer.note for layer in city_layers(city) if layer.name == "class"}
     assert note.startswith("249 to 253 intersections each, by the distance")
-    colors = [to_hex(bar.get_facecolor()) for bar in key.patches]
-    assert colors == list(sequential_colors(10))
     unequal = replace(city, classes=np.minimum(city.classes, 8), num_classes=9)
     assert city_layers(unequal)[0].note.startswith("253 to 502 intersections each")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -734,3 +735,23 @@ def test_the_two_values_of_an_only_feature_are_triangles(monkeypatch, tmp_path):
     dots = [each for each in page.child_axes[-1].collections if isinstance(each, PathCollection)]
     assert [len(each.get_offsets()) for each in dots] == [20, 30]
     assert "triangles point up for spin +1, down for spin −1" in " ".join(texts_of(page))
+
+
+def test_clouds_in_metres_have_one_scale_and_stand_on_one_floor(monkeypatch, tmp_path):
+    cube = np.array([*product((0.0, 1.0), repeat=3)])
+    no_edges = np.zeros((2, 0), np.int64)
+    records = [
+        PlottableRecord(f"{height} m", cube * (1, 1, height), None, no_edges, metres=True)
+        for height in (2, 3)
+    ]
+    page = page_of(monkeypatch, tmp_path, records)
+    panels = [panel for panel in page.child_axes if len(panel.lines) == 12]
+    assert len(panels) == 2
+    boxes = [
+        panel.transData.transform(np.vstack([line.get_xydata() for line in panel.lines]))
+        for panel in panels
+    ]
+    lows, widths = zip(*((box[:, 1].min(), np.ptp(box[:, 0])) for box in boxes), strict=True)
+    assert lows[0] == pytest.approx(lows[1])
+    assert widths[0] == pytest.approx(widths[1])
+    assert np.ptp(boxes[1][:, 1]) > 1.2 * np.ptp(boxes[0][:, 1])
