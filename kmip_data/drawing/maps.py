@@ -20,6 +20,7 @@ from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part
 from kmip_data.drawing.pictures import Cell, draw_cells
 from kmip_data.drawing.plotted_layers import (
     Legend,
+    class_histogram,
     class_key,
     class_legend,
     node_colors,
@@ -284,7 +285,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            [_legend(layer)],
+            _legends(city, layer),
             (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
@@ -355,11 +356,12 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     return line.reshape(-1, pos.shape[1]).T
 
 
-def _legend(layer: Categories) -> Legend:
-    """Return the counts of classes, or only the names of ordered ones, which are equally frequent."""
-    if layer.is_ordered:
-        return class_key("classes", [layer])
-    return class_legend("intersections", layer)
+def _legends(city: CityMap, layer: Categories) -> list[Legend]:
+    """Return the counts of classes; ordered ones are equally frequent and have a key and a histogram."""
+    if not layer.is_ordered:
+        return [class_legend("intersections", layer)]
+    heading = f"intersections by distance in {city.unit}"
+    return [class_key("classes", [layer]), class_histogram(heading, layer, city.eccentricity)]
 
 
 def _distances_of_ends(city: CityMap) -> F64:

@@ -316,7 +316,8 @@ def draw_cells(
         side = scale * SIDE_WIDTH + GAP
     page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
     text_width = side - GAP if side else page_width
-    band_width = (text_width + GAP) / max(1, len(band)) - GAP
+    places = 1 if side else max(1, len(band))  # of legends next to each other
+    band_width = (text_width + GAP) / places - GAP
     if len(cells) == 1:
         widths[:] = page_width - side
 
@@ -333,12 +334,14 @@ def draw_cells(
         below[number] = line * sum(legend.height(legend_width) for legend in cell.legends)
     heights = [top_of_panels + max(panels[row, 1]) + max(below[row]) + GAP for row in rows]
     band_top = heading_height + line * (len(introduction) + 0.5 * bool(introduction))
-    top = band_top + line * max((legend.height(band_width) for legend in band), default=0)
+    band_heights = [line * legend.height(band_width) for legend in band]
     if side:
-        bottom = top
-        height = max(heading_height + sum(heights), bottom + line * len(foot))
+        band_bottom = band_top + sum(band_heights)
+        height = max(heading_height + sum(heights), band_bottom + line * len(foot))
+        bottom = height - line * len(foot)
         top = heading_height
     else:
+        top = band_top + max(band_heights, default=0)
         bottom = top + sum(heights)
         height = bottom + line * len(foot)
     figure = new_figure(page_width + 2 * MARGIN, height + 2 * MARGIN)
@@ -352,10 +355,9 @@ def draw_cells(
     _write(page, 0, 0, *heading, step=HEADING_LINES, fontsize="x-large")
     _write(page, 0, heading_height, *introduction, **note)
     _write(page, 0, bottom, *foot, **note)
-    left = 0.0
-    for legend in band:
-        _add_legends(page, left, band_top, band_width, line, [legend])
-        left += band_width + GAP
+    for place in range(places):
+        left = place * (band_width + GAP)
+        _add_legends(page, left, band_top, band_width, line, band[place::places])
     for row, row_height in zip(rows, heights, strict=True):
         left = side
         for number in row:

@@ -14,6 +14,7 @@ from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.style import (
     NOTE_FONT_SIZE,
+    PLAIN_NUMBER,
     Axes,
     current_style,
     diverging_colors,
@@ -31,6 +32,7 @@ BAR_HEIGHT = 0.35  #: relative to the distance of bars
 DOT = 0.17  #: inches from a dot to its name
 SAMPLE_STEP = 1.2  #: inches from one sample of the width of edges to the next
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
+CLASS_BINS = 40  #: bars of a histogram of classes
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
@@ -124,6 +126,20 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
     codes = np.unique(np.concatenate([other.codes for other in sheet]))
     names = [layer.labels[code] for code in codes]
     return _bar_legend(heading, names, colors=np.array(layer.colors)[codes])
+
+
+def class_histogram(heading: str, layer: Categories, values: Array) -> Legend:
+    """Return a histogram of the nodes' ``values`` (N,), whose bars have the colours of their classes."""
+
+    def draw(axes: Axes) -> None:
+        groups = [values[layer.codes == code] for code in range(len(layer.labels))]
+        axes.hist(groups, bins=CLASS_BINS, stacked=True, color=layer.colors)
+        axes.set(yticks=[], xlim=(values.min(), values.max()))
+        axes.spines[:].set_visible(False)
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter(PLAIN_NUMBER)
+
+    return Legend(heading, draw, fixed_lines=2 * HISTOGRAM_LINES)
 
 
 def _bar_legend(

@@ -171,6 +171,12 @@ def test_ordered_classes_have_one_key_next_to_a_high_map_or_above_a_wide_one(cit
         assert colors == list(sequential_colors(10))
         boxes = [axes.get_window_extent() for axes in (key, panel)]
         assert (boxes[0].x1 < boxes[1].x0) == (page is high)
+        histogram = page.child_axes[1]
+        counts = dict.fromkeys(sequential_colors(10), 0.0)
+        for bar in histogram.patches:
+            counts[to_hex(bar.get_facecolor())] += bar.get_height()
+        assert [*counts.values()] == np.bincount(city.classes).tolist()
+        assert histogram.get_xlim() == (city.eccentricity.min(), city.eccentricity.max())
     (note,) = {layer.note for layer in city_layers(city) if layer.name == "class"}
     assert note.startswith("249 to 253 intersections each, by the distance")
     unequal = replace(city, classes=np.minimum(city.classes, 8), num_classes=9)
