@@ -17,7 +17,7 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.graph_panels import BORDER, set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
-from kmip_data.drawing.pictures import Cell, draw_cells
+from kmip_data.drawing.pictures import Cell, draw_cells, is_high
 from kmip_data.drawing.plotted_layers import (
     Legend,
     class_histogram,
@@ -285,7 +285,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            _legends(city, layer),
+            _legends(city, layer, 14 if is_high(len(layers), shape) else 7),
             (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
@@ -356,12 +356,18 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     return line.reshape(-1, pos.shape[1]).T
 
 
-def _legends(city: CityMap, layer: Categories) -> list[Legend]:
-    """Return the counts of classes; ordered ones are equally frequent and have a key and a histogram."""
+def _legends(city: CityMap, layer: Categories, lines: float) -> list[Legend]:
+    """Return the counts of classes; ordered ones are equally frequent and have a key and a histogram.
+
+    The histogram is as high as so many ``lines`` of text.
+    """
     if not layer.is_ordered:
         return [class_legend("intersections", layer)]
     heading = f"intersections by distance in {city.unit}"
-    return [class_key("classes", [layer]), class_histogram(heading, layer, city.eccentricity)]
+    return [
+        class_key("classes", [layer]),
+        class_histogram(heading, layer, city.eccentricity, lines),
+    ]
 
 
 def _distances_of_ends(city: CityMap) -> F64:

@@ -128,18 +128,30 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
     return _bar_legend(heading, names, colors=np.array(layer.colors)[codes])
 
 
-def class_histogram(heading: str, layer: Categories, values: Array) -> Legend:
-    """Return a histogram of the nodes' ``values`` (N,), whose bars have the colours of their classes."""
+def class_histogram(heading: str, layer: Categories, values: Array, lines: float) -> Legend:
+    """Return a histogram of the nodes' ``values`` (N,), so many ``lines`` of text high.
+
+    Bars are divided into the classes in their colours, and the highest has its number.
+    """
+    counts, ends = np.histogram(values, CLASS_BINS)
+    highest = np.argmax(counts)
 
     def draw(axes: Axes) -> None:
         groups = [values[layer.codes == code] for code in range(len(layer.labels))]
         axes.hist(groups, bins=CLASS_BINS, stacked=True, color=layer.colors)
         axes.set(yticks=[], xlim=(values.min(), values.max()))
+        number_style = {"ha": "center", "va": "bottom", "fontsize": NOTE_FONT_SIZE}
+        axes.text(
+            ends[highest : highest + 2].mean(),
+            counts[highest],
+            f"{counts[highest]:,}",
+            **number_style,
+        )
         axes.spines[:].set_visible(False)
         axes.locator_params(axis="x", nbins=5)
         axes.xaxis.set_major_formatter(PLAIN_NUMBER)
 
-    return Legend(heading, draw, fixed_lines=2 * HISTOGRAM_LINES)
+    return Legend(heading, draw, fixed_lines=lines)
 
 
 def _bar_legend(

@@ -85,7 +85,7 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
   if (node < 0 && !levels && ranked.length) lines.push(`The ringed ${header.node_noun}, ${numberOf(ranked[0])}, is described below until you point at another.`);
-  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at any.`);
+  if (levels) lines.push(`Click near one of the ${influence[0].known.length} ringed ${header.node_noun}s to see what influences it.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -215,6 +215,7 @@ function drawMarks() {
     pen.clip();
     pen.translate(left, top);
     if (turning && header.metre) drawBox(pen);
+    if (header.metres) drawFrame(pen);
     if (state.layer.levels) drawKnown(pen);
     else drawHeld(pen);
     const marked = [state.node, state.hovered, ranked[0]].find((node) => node >= 0) ?? NONE; // the one described
@@ -262,8 +263,8 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  const marked = state.hovered >= 0 ? influence[0].known : []; // they would outshine the maps
-  for (const node of marked) cased(pen, node, 5, [ink("ground"), 3], [ink("pale"), 1.5]);
+  const [radius, wide] = state.hovered >= 0 ? [5, 1.5] : [3.5, 1]; // at rest they must not outshine the maps
+  for (const node of influence[0].known) cased(pen, node, radius, [ink("ground"), 2 * wide], [ink("pale"), wide]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });
@@ -277,6 +278,13 @@ function drawKnown(pen) {
   pen.fillText(text, ...place);
   const half = pen.measureText(text).width / 2;
   state.label = { across: place[0] + (isRoom ? half : -half), down, half };
+}
+
+// The frame of a map, at which its ground ends.
+function drawFrame(pen) {
+  const [[west, east], [south, north]] = state.box;
+  const [[left, top], [right, bottom]] = [view.toScreen(west, north), view.toScreen(east, south)];
+  Object.assign(pen, { strokeStyle: ink("line"), lineWidth: 1 }).strokeRect(left, top, right - left, bottom - top);
 }
 
 // The box around a cloud, without the three edges behind it, and the lengths of its sides, with ticks.

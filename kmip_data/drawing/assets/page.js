@@ -25,7 +25,7 @@ let isField = false; // nodes are cells: edges would be too short to be seen
 let measured; // what edges are as wide as: name, limits, a function from the edge to its value, and the widths
 // What the reader has chosen.
 const state = {
-  layer: null, degree: null, mean: 1, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
+  layer: null, degree: null, mean: 1, box: null, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
   hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], numbers: [], path: null, links: [], due: false,
 };
 
@@ -84,6 +84,7 @@ async function startPage() {
   if (z) box = [[-side, side], [-side, side]];
   if (header.picture) box = [[header.picture.left, header.picture.right], [header.picture.bottom, header.picture.top]];
   [[west, east], [south, north]] = box;
+  state.box = box;
   state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
   const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
   turning = z && makeTurning(x, y, z, reach, (depth) => {
