@@ -48,6 +48,7 @@ ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 GROUND_KINDS = ("green", "water")  #: from the lowest to the highest
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
 DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
+SAMPLE_WIDTH = 0.4  #: inches of a sample of a line or area
 MIN_DOT, MAX_DOT = 0.7, 3.0  #: points across an intersection
 
 
@@ -236,17 +237,13 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
     """
     extent = np.ptp(city.position, axis=0)
     across, up = np.maximum(extent, 0.25 * extent.max())  # a village along one street
-    bends = "" if city.bends else "; bends are not drawn"
     facts = [
         count_with_noun(len(city.position), "intersection"),
         count_with_noun(city.streets.shape[1], "street"),
-        f"each half of a street has the colour of its end{bends}",
     ]
+    if not city.bends:
+        facts.append("bends of streets are not drawn")
     is_longer = np.tile(streets_longer_than_drawn(city), 2)
-    if is_longer.any():
-        facts.append(f"dashed streets are over {MAX_DETOUR} times as long as their line")
-    if city.ground:
-        facts.append("water is blue, parks and other green are green")
     line, half = _half_streets(city)
     ends = city.streets.ravel()
     lengths = np.tile(_distances_of_ends(city), 2)
@@ -276,8 +273,9 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         _draw_scale_bar(axes, across)
         _add_place_names(axes, city)
 
+    notes = [warning.rstrip(".") for warning in city.warnings]
     # Above a single map, its key comes last, so the introduction says what the colours mean.
-    titles = [("", f"Colour: {layer.name}, {layer.note}") for layer in layers]
+    titles = [("", ". ".join([f"Colour: {layer.name}, {layer.note}", *notes])) for layer in layers]
     if len(layers) > 1:
         titles = [(layer.name, layer.note) for layer in layers]
     shape = 2 * BORDER + (1 - 2 * BORDER) * up / across
@@ -285,7 +283,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            _legends(city, layer, 14 if is_high(len(layers), shape) else 7),
+            _legends(city, layer, 12 if is_high(len(layers), shape) else 7),
             (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
@@ -295,7 +293,8 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         path,
         title=city.title,
         summary=summary,
-        footer="\n".join([f"{'; '.join(facts)}.", *city.warnings, city.credit]),
+        footer="\n".join([f"{'; '.join(facts)}.", city.credit]),
+        band=[_key_of_marks(city, layers[0], has_dashes=bool(is_longer.any()))],
     )
 
 
@@ -368,6 +367,33 @@ def _legends(city: CityMap, layer: Categories, lines: float) -> list[Legend]:
         class_key("classes", [layer]),
         class_histogram(heading, layer, city.eccentricity, lines),
     ]
+
+
+def _key_of_marks(city: CityMap, layer: Categories, has_dashes: bool) -> Legend:
+    """Return samples of the lines and areas of a map."""
+    style = current_style()
+    first, last = layer.colors[len(layer.colors) // 3], layer.colors[-1]
+    halves = ("each half: colour of its end", [first, last], "-")
+    dashes = (f"over {MAX_DETOUR} × its drawn length", [first, first], DASHES)
+    lines = [halves, dashes] if has_dashes else [halves]
+    areas = {"water": style.water_color, "parks and other green": style.green_color}
+    names = [*(name for name, *_ in lines), *(areas if city.ground else ())]
+
+    def draw(axes: Axes) -> None:
+        axes.set_axis_off()
+        inches = axes.get_window_extent().width / axes.figure.dpi
+        axes.set(xlim=(0, inches), ylim=(len(names) - 0.5, -0.5))
+        for row, (_, colors, pattern) in enumerate(lines):
+            for half, color in enumerate(colors):
+                ends = np.array([half, half + 1]) * SAMPLE_WIDTH / 2
+                axes.plot(ends, [row, row], color=color, linestyle=pattern, linewidth=2)
+        for row, name in enumerate(names):
+            if name in areas:
+                axes.barh(row, SAMPLE_WIDTH, 0.6, color=areas[name])
+            text_style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
+            axes.text(1.25 * SAMPLE_WIDTH, row, name, **text_style)
+
+    return Legend("streets" + " and ground" * bool(city.ground), draw, fixed_lines=1.2 * len(names))
 
 
 def _distances_of_ends(city: CityMap) -> F64:

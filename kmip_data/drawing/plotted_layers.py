@@ -131,25 +131,22 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
 def class_histogram(heading: str, layer: Categories, values: Array, lines: float) -> Legend:
     """Return a histogram of the nodes' ``values`` (N,), so many ``lines`` of text high.
 
-    Bars are divided into the classes in their colours, and the highest has its number.
+    Bars are divided into the classes in their colours.
     """
-    counts, ends = np.histogram(values, CLASS_BINS)
-    highest = np.argmax(counts)
 
     def draw(axes: Axes) -> None:
         groups = [values[layer.codes == code] for code in range(len(layer.labels))]
         axes.hist(groups, bins=CLASS_BINS, stacked=True, color=layer.colors)
-        axes.set(yticks=[], xlim=(values.min(), values.max()))
-        number_style = {"ha": "center", "va": "bottom", "fontsize": NOTE_FONT_SIZE}
-        axes.text(
-            ends[highest : highest + 2].mean(),
-            counts[highest],
-            f"{counts[highest]:,}",
-            **number_style,
-        )
+        # Counts stand on their lines, behind the bars.
+        axes.set(xlim=(values.min(), values.max() + 0.15 * np.ptp(values)), axisbelow=True)
+        axes.grid(axis="y", color=current_style().line_color, linewidth=0.5)
         axes.spines[:].set_visible(False)
-        axes.locator_params(axis="x", nbins=5)
-        axes.xaxis.set_major_formatter(PLAIN_NUMBER)
+        axes.tick_params(axis="y", length=0, pad=0, labelleft=False, labelright=True)
+        for label in axes.get_yticklabels():
+            label.set(ha="right", va="bottom")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_major_locator().set_params(nbins=5)
+            axis.set_major_formatter(PLAIN_NUMBER)
 
     return Legend(heading, draw, fixed_lines=lines)
 

@@ -85,7 +85,7 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
   if (node < 0 && !levels && ranked.length) lines.push(`The ringed ${header.node_noun}, ${numberOf(ranked[0])}, is described below until you point at another.`);
-  if (levels) lines.push(`Click near one of the ${influence[0].known.length} ringed ${header.node_noun}s to see what influences it.`);
+  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at any.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -263,8 +263,8 @@ function disc(pen, node, radius) {
 
 // Small rings around the nodes whose influence is in the page, and the name of the held one.
 function drawKnown(pen) {
-  const [radius, wide] = state.hovered >= 0 ? [5, 1.5] : [3.5, 1]; // at rest they must not outshine the maps
-  for (const node of influence[0].known) cased(pen, node, radius, [ink("ground"), 2 * wide], [ink("pale"), wide]);
+  const marked = state.hovered >= 0 ? influence[0].known : []; // they would outshine the maps
+  for (const node of marked) cased(pen, node, 5, [ink("ground"), 3], [ink("pale"), 1.5]);
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });

@@ -124,7 +124,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
         if cut:
             ways = card_statistics["ways"]
             warnings = (
-                f"{cut:,} of {ways:,} OpenStreetMap ways were cut at the border; distances near it are short.",
+                f"{cut:,} of {ways:,} ways were cut at the border, near which distances are short.",
             )
     node_land_use = land_use_of_nodes(graph, land_use)
     del land_use  # frees 0.3 GB for a country

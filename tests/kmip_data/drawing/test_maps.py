@@ -29,7 +29,7 @@ from kmip_data.drawing.maps import (
 )
 from kmip_data.drawing.page_graph import city_graph
 from kmip_data.drawing.run_predictions import RIGHT_WRONG, layers_of_runs
-from kmip_data.drawing.style import sequential_colors, using_style
+from kmip_data.drawing.style import STYLES, sequential_colors, using_style
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import project_to_metres
 from kmip_data.pipelines.build import build_dataset
@@ -176,7 +176,11 @@ def test_ordered_classes_have_one_key_next_to_a_high_map_or_above_a_wide_one(cit
         for bar in histogram.patches:
             counts[to_hex(bar.get_facecolor())] += bar.get_height()
         assert [*counts.values()] == np.bincount(city.classes).tolist()
-        assert histogram.get_xlim() == (city.eccentricity.min(), city.eccentricity.max())
+        ends = [
+            end for bar in histogram.patches for end in (bar.get_x(), bar.get_x() + bar.get_width())
+        ]
+        assert min(ends) == pytest.approx(city.eccentricity.min())
+        assert max(ends) == pytest.approx(city.eccentricity.max())
     (note,) = {layer.note for layer in city_layers(city) if layer.name == "class"}
     assert note.startswith("249 to 253 intersections each, by the distance")
     unequal = replace(city, classes=np.minimum(city.classes, 8), num_classes=9)
@@ -233,8 +237,21 @@ def test_the_dashes_of_a_bent_street_go_on_in_its_middle(city, page_of):
     assert {tuple(first) for first in firsts.round(6)} == middles
     offset, (on, off) = DASHES
     assert offset == on + off / 2
-    notes = " ".join(text.get_text() for text in page.texts)
-    assert "dashed streets are over 1.25 times as long" in notes
+    key = page.child_axes[2]
+    names = [
+        "each half: colour of its end",
+        "over 1.25 × its drawn length",
+        "water",
+        "parks and other green",
+    ]
+    assert [text.get_text() for text in key.texts] == names
+    assert [line.is_dashed() for line in key.lines] == [False, False, True, True]
+    styles = STYLES["light"]
+    colors = [to_hex(area.get_facecolor()) for area in key.patches]
+    assert colors == [styles.water_color, styles.green_color]
+    bare = page_of(replace(city, ground={}, bends={}, lengths=np.zeros_like(city.lengths)))
+    assert [text.get_text() for text in bare.child_axes[2].texts] == names[:1]
+    assert any("bends of streets are not drawn" in text.get_text() for text in bare.texts)
 
 
 def test_odd_cities_are_drawn(city, tmp_path):
