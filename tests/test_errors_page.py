@@ -28,6 +28,13 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from tools.real import dry
 
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch, tmp_path):
+    """Commands of the page name no home, so they must not build in that of the developer."""
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+
+
 #: The error of a call that must fail, as a user pastes it, and the graphs that the build must have.
 Failure = tuple[str, list[Data]]
 TIES = "knn_graph or radius_graph gives different edges on another machine"
