@@ -28,13 +28,14 @@ DARK_PALETTE = (
     "#98bb75", "#c82550", "#ffea0e", "#978f69", "#5f8f25", "#88655d", "#ff2899", "#c1b8ed",
     "#ff4038", "#f3bc64", "#0098a7", "#80602d", "#6d79a8", "#e9ffde", "#cb42f6", "#96bdbf",
 )  # fmt: skip
-#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over plum, rose
-#: and coral to sand. Lightness increases (L* 14 to 74), so that the order survives colour blindness and
-#: grey prints. The steps were chosen by search to maximise the CIEDE2000 distance of neighbours (8.7; with
-#: deuteranopia and protanopia 4.7) at a moderate chroma, because strong colours dominate thin lines.
+#: Colours of ordered values on light backgrounds, from low to high: ten steps from navy over purple,
+#: crimson and orange to sand. Lightness increases (L* 12 to 75), so that the order survives colour
+#: blindness and grey prints. The steps were chosen by search to maximise the CIEDE2000 distance of
+#: neighbours (11.3; with deuteranopia and protanopia 4.7) at a moderate chroma, because strong colours
+#: dominate thin lines.
 RAMP = (
-    "#00263c", "#003970", "#38388f", "#8e2973", "#b4286e", "#cd3c66", "#ea495b", "#e8744e", "#eb915c",
-    "#e3ad4b",
+    "#012239", "#2a2756", "#5d2f78", "#87316b", "#a13955", "#c1393f", "#d95e49", "#de8150", "#e69639",
+    "#dcb25c",
 )  # fmt: skip
 #: For dark backgrounds, ten brighter steps from blue over magenta and red to cream, L* 36 to 96.
 DARK_RAMP = (
