@@ -176,7 +176,8 @@ def _read_ground(texts: Mapping[str, str], project: Callable[[Array], F64]) -> d
     ground = {}
     for kind in GROUND_KINDS:
         shape = shapely.from_wkt(texts.get(kind, ""), on_invalid="ignore")
-        if shapely.get_type_id(shape) == shapely.GeometryType.MULTIPOLYGON:
+        is_area = shapely.get_type_id(shape) == shapely.GeometryType.MULTIPOLYGON
+        if is_area and not shape.is_empty:
             ground[kind] = shapely.make_valid(shapely.transform(shape, project))
     return ground
 
@@ -273,11 +274,13 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         _draw_scale_bar(axes, across)
         _add_place_names(axes, city)
 
-    notes = [warning.rstrip(".") for warning in city.warnings]
     # Above a single map, its key comes last, so the introduction says what the colours mean.
-    titles = [("", ". ".join([f"Colour: {layer.name}, {layer.note}", *notes])) for layer in layers]
-    if len(layers) > 1:
-        titles = [(layer.name, layer.note) for layer in layers]
+    titles = [(layer.name, layer.note) for layer in layers]
+    footer = [f"{'; '.join(facts)}.", *city.warnings, city.credit]
+    if len(layers) == 1:
+        notes = [warning.rstrip(".") for warning in city.warnings]
+        titles = [("", ". ".join([f"Colour: {layers[0].name}, {layers[0].note}", *notes]))]
+        footer = [footer[0], city.credit]
     shape = 2 * BORDER + (1 - 2 * BORDER) * up / across
     cells = [
         Cell(
@@ -293,7 +296,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         path,
         title=city.title,
         summary=summary,
-        footer="\n".join([f"{'; '.join(facts)}.", city.credit]),
+        footer="\n".join(footer),
         band=[_key_of_marks(city, layers[0], has_dashes=bool(is_longer.any()))],
     )
 
@@ -376,8 +379,12 @@ def _key_of_marks(city: CityMap, layer: Categories, has_dashes: bool) -> Legend:
     halves = ("each half: colour of its end", [first, last], "-")
     dashes = (f"over {MAX_DETOUR} × its drawn length", [first, first], DASHES)
     lines = [halves, dashes] if has_dashes else [halves]
-    areas = {"water": style.water_color, "parks and other green": style.green_color}
-    names = [*(name for name, *_ in lines), *(areas if city.ground else ())]
+    areas = {}
+    if "water" in city.ground:
+        areas["water"] = style.water_color
+    if "green" in city.ground:
+        areas["parks and other green"] = style.green_color
+    names = [*(name for name, *_ in lines), *areas]
 
     def draw(axes: Axes) -> None:
         axes.set_axis_off()
@@ -393,7 +400,7 @@ def _key_of_marks(city: CityMap, layer: Categories, has_dashes: bool) -> Legend:
             text_style = {"va": "center_baseline", "fontsize": NOTE_FONT_SIZE}
             axes.text(1.25 * SAMPLE_WIDTH, row, name, **text_style)
 
-    return Legend("streets" + " and ground" * bool(city.ground), draw, fixed_lines=1.2 * len(names))
+    return Legend("streets" + " and ground" * bool(areas), draw, fixed_lines=1.2 * len(names))
 
 
 def _distances_of_ends(city: CityMap) -> F64:

@@ -32,6 +32,7 @@ from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 if TYPE_CHECKING:
     from shapely import Geometry
 
+MAX_BENT_STREETS = 20_000  #: bends on a card, which has at most 16 MiB
 EARTH_RADIUS_METRES = 6_371_009.0  #: as in OSMnx
 MIXED = 2  #: ``oneway`` and ``reversed`` of a street whose segments differ
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
@@ -213,15 +214,19 @@ def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
 def bends_of_streets(graph: StreetGraph) -> dict[str, str]:
     """Return the bends of each street between two nodes, whose positions are in its name.
 
-    They are a MULTIPOINT in degrees and well-known text.
+    They are a MULTIPOINT in degrees and well-known text. Of many streets, those with most bends are
+    returned.
     """
     import shapely
 
     position = {node: i for i, node in enumerate(graph.node_id.tolist())}
+    bent = [ends for ends in graph.bends if ends[0] in position and ends[1] in position]
+    bent.sort(key=lambda ends: -len(graph.bends[ends]))
     return {
-        f"{position[first]} {position[last]}": shapely.to_wkt(shapely.multipoints(bends))
-        for (first, last), bends in graph.bends.items()
-        if first in position and last in position
+        f"{position[first]} {position[last]}": shapely.to_wkt(
+            shapely.multipoints(graph.bends[first, last])
+        )
+        for first, last in bent[:MAX_BENT_STREETS]
     }
 
 

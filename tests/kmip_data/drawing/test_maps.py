@@ -150,12 +150,12 @@ def test_pictures_have_all_colours_and_print_at_page_width(city, tmp_path):
 
 @pytest.fixture
 def page_of(monkeypatch):
-    """Function that draws the map of the classes of a city and returns its page."""
+    """Function that draws maps of a city, one of the classes by default, and returns their page."""
 
-    def page(city):
+    def page(city, count=1):
         figures = []
         monkeypatch.setattr(pictures, "save_figure", lambda figure, *_: figures.append(figure))
-        draw_map(city, drawn_layers(city)[:1], Path("m.png"))
+        draw_map(city, drawn_layers(city)[:count], Path("m.png"))
         figures[0].draw_without_rendering()
         return figures[0].axes[0]
 
@@ -252,6 +252,14 @@ def test_the_dashes_of_a_bent_street_go_on_in_its_middle(city, page_of):
     bare = page_of(replace(city, ground={}, bends={}, lengths=np.zeros_like(city.lengths)))
     assert [text.get_text() for text in bare.child_axes[2].texts] == names[:1]
     assert any("bends of streets are not drawn" in text.get_text() for text in bare.texts)
+
+
+def test_the_effect_of_the_border_is_said_once(city, page_of):
+    """Where colours are explained, or below several maps."""
+    (warning,) = city.warnings
+    for count in (1, 3):
+        texts = " ".join(text.get_text() for text in page_of(city, count).texts)
+        assert texts.count(warning.rstrip(".")) == 1
 
 
 def test_odd_cities_are_drawn(city, tmp_path):

@@ -161,3 +161,15 @@ def test_bends_are_those_of_osmnx_where_they_are_seen(tmp_path):
         assert chord.hausdorff_distance(line) < 1.01 * tolerance
         bent += len(bends) > 0
     assert bent > 300
+
+
+def test_only_so_many_streets_have_bends(tmp_path, monkeypatch):
+    ours = read(streets_of_helsinki(), "walk", tmp_path)
+    all_bends = network.bends_of_streets(ours)
+    monkeypatch.setattr(network, "MAX_BENT_STREETS", 7)
+    few = network.bends_of_streets(ours)
+    assert len(few) == 7
+    assert few.items() <= all_bends.items()
+    least = min(text.count(",") for text in few.values())
+    others = [text.count(",") for ends, text in all_bends.items() if ends not in few]
+    assert max(others) <= least
