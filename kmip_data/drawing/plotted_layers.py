@@ -133,12 +133,13 @@ def class_histogram(heading: str, layer: Categories, values: Array, lines: float
 
     Bars are divided into the classes in their colours.
     """
+    room = 0.15 * np.ptp(values) or 1.0  # for the counts on the right
 
     def draw(axes: Axes) -> None:
         groups = [values[layer.codes == code] for code in range(len(layer.labels))]
         axes.hist(groups, bins=CLASS_BINS, stacked=True, color=layer.colors)
         # Counts stand on their lines, behind the bars.
-        axes.set(xlim=(values.min(), values.max() + 0.15 * np.ptp(values)), axisbelow=True)
+        axes.set(xlim=(values.min(), values.max() + room), axisbelow=True)
         axes.grid(axis="y", color=current_style().line_color, linewidth=0.5)
         axes.spines[:].set_visible(False)
         axes.tick_params(axis="y", length=0, pad=0, labelleft=False, labelright=True)

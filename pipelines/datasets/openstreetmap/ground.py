@@ -27,12 +27,8 @@ GROUND_TAGS = {
         "landuse": ("grass", "forest", "cemetery", "meadow", "recreation_ground", "village_green"),
     },
 }
-GROUND_KEYS = (
-    "natural",
-    "landuse",
-    "leisure",
-    "waterway",
-)  #: keys of these tags, and of coastlines
+#: Keys of these tags, and of coastlines.
+GROUND_KEYS = ("natural", "landuse", "leisure", "waterway")
 MAX_GROUND_BYTES = 2**27  #: a larger map is of a country, where parks are too small to be seen
 _SMALLEST_SHARE = 1e-5  #: of the box that an area must cover to be seen
 _MAX_GAP = 0.05  #: of the box's diagonal, between the end of a coastline and the border
@@ -57,8 +53,10 @@ def ground_in_box(ground: Ground, nodes: F64) -> dict[str, str]:
 
     box = shapely.box(*nodes.min(axis=0), *nodes.max(axis=0))
     west, south, east, north = box.bounds
+    texts: dict[str, str] = {}
+    if not box.area:  # one straight street
+        return texts
     tolerance = visible_length(box.bounds)
-    texts = {}
     for kind in GROUND_TAGS:
         areas = shapely.make_valid(ground.areas[[name == kind for name in ground.kinds]])
         union = shapely.union_all(shapely.clip_by_rect(areas, west, south, east, north))
@@ -103,14 +101,16 @@ def _right_of(coastlines: Sequence[F64], box: Geometry) -> Geometry:
     import shapely
 
     lines = [shapely.LineString(line) for line in coastlines if len(line) > 1]
-    coast = shapely.line_merge(shapely.union_all(shapely.intersection(lines, box)))
-    if coast.is_empty:
-        return coast
+    pieces = shapely.get_parts(shapely.intersection(lines, box))
+    pieces = pieces[shapely.get_dimensions(pieces) == 1]  # a line may touch the box at a point
+    if not len(pieces):
+        return shapely.Polygon()
 
     # 1. Cut the box along the coast. Extracts end coastlines a little before their border.
     border = box.exterior
-    cuts = [border, *shapely.get_parts(coast)]
-    for line in shapely.get_parts(coast):
+    coast = shapely.get_parts(shapely.line_merge(shapely.union_all(pieces)))
+    cuts = [border, *coast]
+    for line in coast:
         for end in () if line.is_closed else (line.coords[0], line.coords[-1]):
             gap = shapely.shortest_line(shapely.Point(end), border)
             if gap.length < _MAX_GAP * np.hypot(*np.ptp(np.reshape(box.bounds, (2, 2)), axis=0)):

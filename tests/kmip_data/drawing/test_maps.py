@@ -266,6 +266,7 @@ def test_odd_cities_are_drawn(city, tmp_path):
     for change in (
         {"position": city.position * [1.0, 0.0]},
         {"streets": city.streets[:, :0], "lengths": city.lengths[:0], "bends": {}},
+        {"eccentricity": np.full_like(city.eccentricity, 7)},
     ):
         draw_map(replace(city, **change), drawn_layers(city)[:1], tmp_path / "m.png")
         assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")

@@ -49,6 +49,9 @@ def test_islands_are_dry_and_coastlines_that_contradict_each_other_give_no_sea()
     assert water(coast, island[::-1]).is_empty, "the island's other side would be sea"
     assert water(coast[:2]).is_empty, "a coast that ends in the middle"
     assert water().is_empty
+    touching = np.array([(9.5, 50.5), (10.0, 50.6), (9.5, 50.7)])
+    assert water(touching).is_empty
+    assert water(touching, coast).area == pytest.approx(0.5)
     assert water(coast + 5).is_empty
 
 
@@ -107,3 +110,10 @@ def test_a_lake_that_crosses_the_border_lies_where_no_intersections_are(is_rever
     assert area(streets[~is_wet]) == pytest.approx(corner.area, abs=1e-3)
     assert area(streets[is_wet]) == pytest.approx(1 - corner.area, abs=1e-3)
     assert area(streets) == 0, "it is not known which side is wet"
+
+
+def test_a_map_without_height_has_no_ground():
+    street = np.array([(10.0, 50.0), (11.0, 50.0)])
+    coast = np.array([(10.2, 49.9), (10.5, 50.1), (10.8, 49.9)])
+    ground = Ground(["green"], np.array([shapely.box(10.1, 49, 10.9, 51)]), [coast], [[coast]])
+    assert ground_in_box(ground, street) == {}
