@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+#: Virtual time passes while the browser decodes pictures, which takes long on a busy machine.
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-    "--hide-scrollbars", "--no-first-run", "--disable-extensions", "--virtual-time-budget=20000",
+    "--hide-scrollbars", "--no-first-run", "--disable-extensions", "--virtual-time-budget=60000",
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )  # fmt: skip
 

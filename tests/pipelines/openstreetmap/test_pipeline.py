@@ -226,7 +226,7 @@ def test_commands_accept_the_name_of_a_city(empty):
     done = kmip(*line)
     assert done.code == 0
     assert (done.json["dataset"], done.json["parameters"]["classes"]) == ("marais", 5)
-    assert "warning: 133 of 1,181 OpenStreetMap ways" in done.err
+    assert "warning: 133 of 1,181 ways were cut at the border" in done.err
     assert "marais" in kmip("list").out
     shown = kmip("info", "marais").out
     assert "1,040" in shown
