@@ -241,7 +241,7 @@ class HomeMachine(RuleBasedStateMachine):
         EVENTS["refusals"] += 1
         folder = self.folder(name)
         assert str(folder) in error, error
-        printed = re.search(r"^  next: (.*)$", error, re.MULTILINE)
+        printed = re.search(r"^  (?:next|remedy): (.*)$", error, re.MULTILINE)
         assert printed, error
         text = printed[1]
         EVENTS[f"remedy: {re.sub(r'/[^ ]*', 'PATH', text)[:60]}"] += 1
@@ -258,7 +258,6 @@ class HomeMachine(RuleBasedStateMachine):
             if outcome.code == 0 and "--repair" in text:
                 self.healed(name)
             elif outcome.code:
-                assert "next: " in outcome.err, outcome.err
                 self.follow(name, outcome.err)
 
     def rebuild(self, name: str) -> None:

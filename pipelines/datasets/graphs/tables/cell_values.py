@@ -294,7 +294,11 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
             normalized = {string: normalize_number(string, sign) for string in written}
             is_misfit[:] = [normalized.get(string, "") is None for string in strings]
         elif _point_may_separate_thousands(column.table):
-            is_misfit[:] = ["." in string for string in strings]
+            # 58.0, as pandas writes whole numbers, is 58 with both signs.
+            is_misfit[:] = [
+                "." in string and normalize_number(string, ".") != normalize_number(string, ",")
+                for string in strings
+            ]
             is_misfit &= is_written & (not shown_decimal_signs(written))
         if is_misfit.any() and are_mostly_numbers:
             row = int(is_misfit.argmax())
