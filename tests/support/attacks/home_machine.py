@@ -241,9 +241,10 @@ class HomeMachine(RuleBasedStateMachine):
         EVENTS["refusals"] += 1
         folder = self.folder(name)
         assert str(folder) in error, error
-        printed = re.search(r"^  (?:next|remedy): (.*)$", error, re.MULTILINE)
-        assert printed, error
-        text = printed[1]
+        # A remedy that is not a whole command stands on a line of its own.
+        advice = dict(re.findall(r"^  (next|remedy): (.*)$", error, re.MULTILINE))
+        assert advice, error
+        text = advice.get("next") or advice["remedy"]
         EVENTS[f"remedy: {re.sub(r'/[^ ]*', 'PATH', text)[:60]}"] += 1
         card = folder / CARD_NAME
         if text.startswith(f"move {card} away"):
