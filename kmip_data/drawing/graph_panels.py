@@ -34,10 +34,8 @@ GROWTH = {SPRINGS: (0.64, 9.0), LAYERS: (0.64, 2.25)}
 MIN_OUTLINED_AREA = 12.0  #: square points of a node; smaller ones would be all outline
 MAX_NAMES = 100  #: names of nodes, where there is room
 MAX_EDGES = {2: 40_000, 3: 2_000}  #: in a plane and in space; more would hide the nodes
-LEAST_WIDTH, MOST_WIDTH = (
-    0.6,
-    2.6,
-)  #: of edges that are as wide as their numbers, relative to others
+LEAST_WIDTH = 0.6  #: of edges that are as wide as their numbers, relative to others
+MOST_WIDTH = 2.6
 MAX_ARROWS = 300  #: more directed edges are lines
 MAX_FADE = 0.5  #: of the farthest points into the ground, and of their width
 RIMS = ("#ffffff", "#707070")  #: of nodes in dark and light cells, and their edges
@@ -83,6 +81,13 @@ def has_arrows(record: PlottableRecord) -> bool:
 def has_edges(record: PlottableRecord) -> bool:
     """True if edges are drawn: they are not too many."""
     return len(record.edge_index[0]) <= MAX_EDGES[record.pos.shape[1]]
+
+
+def drawn_edges(record: PlottableRecord) -> I64:
+    """Return the positions of the edges that are drawn, (D,): arrows, or one line for each pair."""
+    if has_arrows(record):
+        return np.flatnonzero(record.edge_index[0] != record.edge_index[1])
+    return record.first_edges()
 
 
 def edge_strength(count: int) -> float:
@@ -286,9 +291,7 @@ def _add_edges(
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path
 
-    drawn = np.flatnonzero(record.edge_index[0] != record.edge_index[1])
-    if not has_arrows(record):
-        drawn = record.first_edges()
+    drawn = drawn_edges(record)
     edges = record.edge_index[:, drawn]
     edge_color = current_style().missing
     is_lattice = record.position_source.startswith(LATTICE)

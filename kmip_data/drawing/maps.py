@@ -76,6 +76,7 @@ class CityMap:
     ground: Mapping[str, Geometry] = field(default_factory=dict)
     #: number of a street -> ``position`` (n, 2) of its bends, from its first end on
     bends: Mapping[int, F64] = field(default_factory=dict)
+    has_bends: bool = False  #: True if streets without bends are straight
 
     def path(self, street: int) -> F64:
         """Return the points of a street from its first end to its last, (n, 2) metres."""
@@ -155,6 +156,7 @@ def read_city_map(build: Build) -> CityMap:
         ],
         ground=_read_ground(facts.get("ground", {}), project),
         bends=_read_bends(facts.get("bends", {}), streets, project),
+        has_bends="bends" in facts,
     )
 
 
@@ -170,15 +172,19 @@ def _read_places(
 
 
 def _read_ground(texts: Mapping[str, str], project: Callable[[Array], F64]) -> dict[str, Geometry]:
-    """Return polygons in metres from well-known text, without those that cannot be read."""
+    """Return polygons in metres from well-known text, without those that cannot be drawn."""
     import shapely
 
     ground = {}
     for kind in GROUND_KINDS:
         shape = shapely.from_wkt(texts.get(kind, ""), on_invalid="ignore")
-        is_area = shapely.get_type_id(shape) == shapely.GeometryType.MULTIPOLYGON
-        if is_area and not shape.is_empty:
-            ground[kind] = shapely.make_valid(shapely.transform(shape, project))
+        if not np.isfinite(shapely.get_coordinates(shape)).all():
+            continue
+        # A polygon that is mended may leave lines.
+        parts = shapely.get_parts(shapely.make_valid(shapely.transform(shape, project)))
+        polygons = parts[shapely.get_type_id(parts) == shapely.GeometryType.POLYGON]
+        if len(polygons):
+            ground[kind] = shapely.multipolygons(polygons)
     return ground
 
 
@@ -188,12 +194,21 @@ def _read_bends(
     """Return bends in metres by position of the street in ``streets`` (2, S)."""
     import shapely
 
+    if not texts:
+        return {}
+    shapes = shapely.from_wkt([*texts.values()], on_invalid="ignore")
+    points, text = shapely.get_coordinates(shapes, return_index=True)
+    is_damaged = np.isin(text, text[~np.isfinite(points).all(axis=1)])
+    text = text[~is_damaged]
+    starts = np.flatnonzero(np.diff(text, prepend=-1))
+    pieces = np.split(project(points[~is_damaged]), starts[1:]) if len(starts) else []
+
+    names = [*texts]
     number = {f"{first} {last}": i for i, (first, last) in enumerate(streets.T.tolist())}
     bends = {}
-    for ends, text in texts.items():
-        points = shapely.get_coordinates(shapely.from_wkt(text, on_invalid="ignore"))
-        if ends in number and len(points):
-            bends[number[ends]] = project(points)
+    for position, piece in zip(text[starts].tolist(), pieces, strict=True):
+        if names[position] in number:
+            bends[number[names[position]]] = piece
     return bends
 
 
@@ -242,7 +257,7 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         count_with_noun(len(city.position), "intersection"),
         count_with_noun(city.streets.shape[1], "street"),
     ]
-    if not city.bends:
+    if not city.has_bends:
         facts.append("bends of streets are not drawn")
     is_longer = np.tile(streets_longer_than_drawn(city), 2)
     line, half = _half_streets(city)
@@ -331,12 +346,10 @@ def _half_streets(city: CityMap) -> tuple[F64, I64]:
 
 
 def _add_ground(axes: Axes, city: CityMap) -> None:
-    """Draw water and green areas, which end at the map's frame."""
+    """Draw the frame of a map, and water and green areas in it."""
     from matplotlib.patches import Rectangle
     from shapely.plotting import patch_from_polygon
 
-    if not city.ground:
-        return
     style = current_style()
     colors = {"green": style.green_color, "water": style.water_color}
     for kind, shape in city.ground.items():

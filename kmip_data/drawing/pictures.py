@@ -22,6 +22,7 @@ from kmip_data.drawing.graph_panels import (
     draw_field,
     draw_formula,
     draw_graph,
+    drawn_edges,
     edge_strength,
     has_arrows,
     has_edges,
@@ -177,13 +178,13 @@ def _legends_of(
         shared.append(class_legend(heading, classes[0]))
     elif classes:
         shared.append(class_key(heading, classes))
-    for record in filter(has_edges, records):
-        if record.edge_widths is not None:
-            widths = edge_strength(record.edge_index.shape[1]) * np.array([LEAST_WIDTH, MOST_WIDTH])
-            shared.append(width_legend(*record.edge_widths, widths))
     legends = []
     for record, layer in zip(records, sheet, strict=True):
         column: list[Legend] = []
+        if record.edge_widths is not None and has_edges(record):
+            widths = edge_strength(len(drawn_edges(record))) * np.array([LEAST_WIDTH, MOST_WIDTH])
+            legend = width_legend(*record.edge_widths, widths)
+            (shared if len(records) == 1 else column).append(legend)
         if isinstance(layer, Scale):
             column.append(value_legend(layer, sheet))
         if labels is not None and labels.values is not None and labels.values.shape[1] > 1:
@@ -316,8 +317,8 @@ def draw_cells(
         side = scale * SIDE_WIDTH + GAP
     page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
     text_width = side - GAP if side else page_width
-    places = 1 if side else max(1, len(band))  # of legends next to each other
-    band_width = (text_width + GAP) / places - GAP
+    band_columns = 1 if side else max(1, len(band))
+    band_width = (text_width + GAP) / band_columns - GAP
     if len(cells) == 1:
         widths[:] = page_width - side
 
@@ -355,9 +356,9 @@ def draw_cells(
     _write(page, 0, 0, *heading, step=HEADING_LINES, fontsize="x-large")
     _write(page, 0, heading_height, *introduction, **note)
     _write(page, 0, bottom, *foot, **note)
-    for place in range(places):
-        left = place * (band_width + GAP)
-        _add_legends(page, left, band_top, band_width, line, band[place::places])
+    for column in range(band_columns):
+        left = column * (band_width + GAP)
+        _add_legends(page, left, band_top, band_width, line, band[column::band_columns])
     for row, row_height in zip(rows, heights, strict=True):
         left = side
         for number in row:

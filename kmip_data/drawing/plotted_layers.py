@@ -133,6 +133,7 @@ def class_histogram(heading: str, layer: Categories, values: Array, lines: float
 
     Bars are divided into the classes in their colours.
     """
+    values = values.astype(np.float64)
     room = 0.15 * np.ptp(values) or 1.0  # for the counts on the right
 
     def draw(axes: Axes) -> None:

@@ -111,12 +111,16 @@ class _Features(BaseModel):
 _Empty = Annotated[dict[str, object], Field(max_length=0)]
 
 
+#: Well-known text of a kind that cannot be nested, without NaN and infinity.
+_Shape = Annotated[str, Field(pattern=r"^(MULTIPOLYGON|MULTIPOINT) (EMPTY|[-+.,()e\d ]+)$")]
+
+
 class _City(BaseModel):
     features: _Features | _Empty = {}
     vocabulary: dict[str, list[str]] | None = None
     places: list[tuple[str, Number, Number]] = []
-    ground: dict[str, str] = {}
-    bends: dict[str, str] = {}
+    ground: dict[str, _Shape] = {}
+    bends: dict[Annotated[str, Field(pattern=r"^\d{1,10} \d{1,10}$")], _Shape] = {}
     warnings: list[str] = []
 
 

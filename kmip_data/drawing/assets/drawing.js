@@ -4,7 +4,7 @@
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
-const [EDGES, NODES, ARROWS, PICTURE, GROUND] = [0, 1, 2, 3, 4];
+const [EDGES, NODES, ARROWS, PICTURE, AREA] = [0, 1, 2, 3, 4];
 const FOG = [0.36, 0.12]; // of half the depth, the share of the ground's colour; less where paleness means something
 const INSIDE_CLASS = "1.8"; // strength of edges inside a class where others are pale
 const DEEP = 0.9; // farthest depth: edges, which are behind their nodes, still lie before 1
@@ -41,9 +41,9 @@ const VERTEX = `#version 300 es
   uniform highp usampler2D pairs;
   uniform vec2 scale, offset, size;
   uniform float diameter, band, deep, tint, strength, bonded, count, classed, fog;
-  uniform int mode, corners, first;
+  uniform int mode, corners, areaStart;
   uniform bool weighted, pictured, formula;
-  uniform vec4 soil, faint, ground, missing, letters, box; // left, bottom, width and height of the picture
+  uniform vec4 area, faint, ground, missing, letters, box; // left, bottom, width and height of the picture
   out vec4 paint;
   out vec2 below; // place in the picture
   out float across, dash, solid, wide;
@@ -142,9 +142,9 @@ const VERTEX = `#version 300 es
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
     else if (mode == ${ARROWS}) arrow(gl_VertexID / 6, gl_VertexID % 3, gl_VertexID % 6 > 2);
     else if (mode == ${PICTURE}) gl_Position = vec4((box.xy + vec2(gl_VertexID & 1, gl_VertexID >> 1) * box.zw) * scale + offset, 0.0, 1.0);
-    else if (mode == ${GROUND}) {
-      gl_Position = vec4(texelFetch(places, cell(first + gl_VertexID), 0).xy * scale + offset, 0.99, 1.0);
-      paint = soil;
+    else if (mode == ${AREA}) {
+      gl_Position = vec4(texelFetch(places, cell(areaStart + gl_VertexID), 0).xy * scale + offset, 0.99, 1.0);
+      paint = area;
     } else node(gl_VertexID);
     below = ((gl_Position.xy - offset) / scale - box.xy) / box.zw;
   }`;
@@ -190,8 +190,8 @@ const FRAGMENT = `#version 300 es
     if (color.a < 0.02) discard;
   }`;
 
-// `count` nodes are drawn, and behind them are points that edges pass and corners of triangles of `ground`: `points` in all.
-function makeDrawing(canvas, { ground: grounds, count, points, pairs, deep, arrows }) {
+// `count` nodes are drawn, and behind them are points that edges pass and corners of triangles of `areas`: `points` in all.
+function makeDrawing(canvas, { areas, count, points, pairs, deep, arrows }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
   const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: false });
   if (!gl) throw new Error("This browser has no WebGL 2, which the map needs; kmip-data preview draws a picture.");
@@ -304,16 +304,16 @@ function makeDrawing(canvas, { ground: grounds, count, points, pairs, deep, arro
       gl.bindTexture(gl.TEXTURE_2D, textures[pane ? "others" : "looks"]);
       const all = [
         [PICTURE, gl.TRIANGLE_STRIP, pictured ? 4 : 0],
-        ...grounds.map(({ kind, first, count }) => [GROUND, gl.TRIANGLES, count, kind, first]),
+        ...areas.map(({ kind, first, count }) => [AREA, gl.TRIANGLES, count, kind, first]),
         [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
         [ARROWS, gl.TRIANGLES, arrows && !pictured && corners > 2 ? 6 * seen : 0],
         [NODES, gl.POINTS, nodes ? count : 0],
       ];
-      for (const [mode, kind, number, soil, first] of all) {
+      for (const [mode, kind, number, color, start] of all) {
         gl.uniform1i(at("mode"), mode);
-        if (soil) {
-          gl.uniform1i(at("first"), first);
-          gl.uniform4f(at("soil"), ...rgba(ink(soil)).map((byte) => byte / 255));
+        if (color) {
+          gl.uniform1i(at("areaStart"), start);
+          gl.uniform4f(at("area"), ...rgba(ink(color)).map((byte) => byte / 255));
         }
         gl.depthMask(mode === NODES); // edges hide no node
         // In space, a half transparent rim would hide what is behind it: samples are covered or not.

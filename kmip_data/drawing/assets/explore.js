@@ -58,7 +58,10 @@ function hold(node) {
   node = node === state.node ? -1 : node;
   const ball = node >= 0 && hops ? ballOf(graph, node, hops) : new Map();
   Object.assign(state, { node, ball, path: null, edges: edgesOf(node) });
-  if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
+  if (node >= 0 && hops && lengths) {
+    state.path = farthestPath(graph, state.ball, node);
+    state.path.points = alongStreets(state.path.path);
+  }
   describe(node);
   tell();
   listKeys();
@@ -234,6 +237,16 @@ function drawMarks() {
   tip.style.top = `${Math.min(top + 14, canvas.clientHeight - tip.offsetHeight - 4)}px`;
 }
 
+// The points of a path of nodes, with the bends of its streets.
+function alongStreets(path) {
+  const lines = new Map();
+  for (const [line] of routes.values()) {
+    lines.set([line[0], line.at(-1)].join(), line);
+    lines.set([line.at(-1), line[0]].join(), [...line].reverse());
+  }
+  return path.flatMap((node, i) => lines.get([path[i - 1], node].join())?.slice(1) ?? [node]);
+}
+
 const placeOf = (point) => view.toScreen(pointX(point), pointY(point));
 
 // The mark around the node that is pointed at, or is held and therefore larger, leaves the node free.
@@ -280,7 +293,7 @@ function drawKnown(pen) {
   state.label = { across: place[0] + (isRoom ? half : -half), down, half };
 }
 
-// The frame of a map, at which its ground ends.
+// The frame of a map.
 function drawFrame(pen) {
   const [[west, east], [south, north]] = state.box;
   const [[left, top], [right, bottom]] = [view.toScreen(west, north), view.toScreen(east, south)];
@@ -459,9 +472,9 @@ function drawHeld(pen) {
   const ring = (each) => Object.assign(disc(pen, each, ringRadius(each)), { strokeStyle: color, lineWidth: 1.5 }).stroke();
 
   if (path) {
-    stroke({ strokeStyle: color, lineJoin: "round", lineWidth: 9 }, path.path.map(placeOf));
+    stroke({ strokeStyle: color, lineJoin: "round", lineWidth: 9 }, path.points.map(placeOf));
     pen.globalCompositeOperation = "destination-out"; // its middle
-    stroke({ lineWidth: 5 }, path.path.map(placeOf));
+    stroke({ lineWidth: 5 }, path.points.map(placeOf));
     pen.globalCompositeOperation = "source-over";
     ring(path.to);
   }

@@ -71,12 +71,12 @@ async function startPage() {
   }
   if (header.bonds) lines = linesOf(streets, array(header.bonds), x, y);
   symbols = readSymbols();
-  const ground = Object.entries(header.ground || {}).map(([kind, axes]) => {
+  const areas = Object.entries(header.ground || {}).map(([kind, axes]) => {
     const [across, up] = axes.map(array);
     const [first] = Array.from(across, (at, i) => addPoint(at, up[i]));
     return { kind, first, count: across.length };
   });
-  drawing = makeDrawing(canvas, { ground, count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
+  drawing = makeDrawing(canvas, { areas, count: x.length, points: x.length + bends.x.length, pairs: lines, deep: Boolean(z), arrows: Boolean(header.one_way) });
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const sides = [x, y, z || y].map(extent).map(([low, high]) => high - low); // before it is turned
@@ -397,10 +397,10 @@ function updateLooks() {
       const ends = [streets[2 * edge], streets[2 * edge + 1]];
       const [from, to] = ends.map((node) => 4 * node);
       const look = [looks[from] === looks[to] ? looks[from] : NONE, Math.min(looks[from + 1], looks[to + 1])];
-      for (const point of lines.flat().filter((each) => each >= x.length)) {
+      for (const point of lines.flat().filter((end) => end >= x.length)) {
         const [near, far] = ends.map((node) => Math.hypot(pointX(point) - x[node], pointY(point) - y[node]));
         const nearer = near < far ? from : to;
-        looks.set(header.metres ? looks.subarray(nearer, nearer + 2) : look, 4 * point);
+        looks.set([header.metres ? looks[nearer] : look[0], look[1]], 4 * point);
       }
     }
     drawing.look(pane, looks);

@@ -13,6 +13,7 @@ from kmip_data.arrays import F64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import read_json, read_model
 from kmip_data.pipelines.base import RawCopy
+from kmip_data.pipelines.datasets.openstreetmap.bends import bends_of_streets
 from kmip_data.pipelines.datasets.openstreetmap.city_arrays import (
     Vocabulary,
     city_arrays,
@@ -29,7 +30,6 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import (
 )
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
-    bends_of_streets,
     count_streets,
     largest_component,
     map_to_disk,

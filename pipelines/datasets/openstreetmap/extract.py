@@ -118,7 +118,7 @@ class Place(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What a map shows below its streets."""
+    """Areas and coastlines below the streets of a map."""
 
     kinds: list[str]  #: key of ``GROUND_TAGS`` for each area
     areas: Array  #: (A,) polygons and multipolygons in degrees
@@ -333,7 +333,7 @@ class _MapReader:
             kind = None
             if tags.get("area") != "no" and way.is_closed():
                 kind = self._area_kind(tags)
-            is_coast = tags.get("natural") == "coastline"
+            is_coast = "natural" in self.area_keys and tags.get("natural") == "coastline"
             if not (is_street or kind or is_coast):
                 continue
             node_ids = [node.ref for node in way.nodes]

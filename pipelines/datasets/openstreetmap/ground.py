@@ -29,7 +29,9 @@ GROUND_TAGS = {
 }
 #: Keys of these tags, and of coastlines.
 GROUND_KEYS = ("natural", "landuse", "leisure", "waterway")
-MAX_GROUND_BYTES = 2**27  #: a larger map is of a country, where parks are too small to be seen
+MAX_GROUND_BYTES = (
+    2**27
+)  #: of a file; in PBF, a larger one is of a country, whose parks are not seen
 _SMALLEST_SHARE = 1e-5  #: of the box that an area must cover to be seen
 _MAX_GAP = 0.05  #: of the box's diagonal, between the end of a coastline and the border
 _FEW_NODES = 0.05  #: of the density elsewhere, of intersections on water
@@ -54,7 +56,8 @@ def ground_in_box(ground: Ground, nodes: F64) -> dict[str, str]:
     box = shapely.box(*nodes.min(axis=0), *nodes.max(axis=0))
     west, south, east, north = box.bounds
     texts: dict[str, str] = {}
-    if not box.area:  # one straight street
+    # One straight street has no area, and a map across the antimeridian would be the whole globe.
+    if not box.area or east - west > 180:
         return texts
     tolerance = visible_length(box.bounds)
     for kind in GROUND_TAGS:
@@ -111,16 +114,17 @@ def _right_of(coastlines: Sequence[F64], box: Geometry) -> Geometry:
     coast = shapely.get_parts(shapely.line_merge(shapely.union_all(pieces)))
     cuts = [border, *coast]
     for line in coast:
-        for end in () if line.is_closed else (line.coords[0], line.coords[-1]):
+        loose_ends = [] if line.is_closed else [line.coords[0], line.coords[-1]]
+        for end in loose_ends:
             gap = shapely.shortest_line(shapely.Point(end), border)
             if gap.length < _MAX_GAP * np.hypot(*np.ptp(np.reshape(box.bounds, (2, 2)), axis=0)):
                 cuts.append(gap)
     faces = shapely.get_parts(shapely.polygonize([*shapely.get_parts(shapely.union_all(cuts))]))
 
     # 2. Of each face, count the segments that it touches on their right, and on their left.
-    starts, ends = np.concatenate(
-        [np.stack([line[:-1], line[1:]], 1) for line in coastlines]
-    ).swapaxes(0, 1)
+    segments = np.concatenate([np.stack([line[:-1], line[1:]], 1) for line in coastlines])
+    segments = segments[shapely.intersects_xy(box, *segments.mean(axis=1).T)]
+    starts, ends = segments.swapaxes(0, 1)
     along = ends - starts
     aside = np.stack([along[:, 1], -along[:, 0]]) / np.hypot(*along.T).clip(1e-12)
     middles = (starts + ends).T / 2

@@ -23,7 +23,7 @@ _MAX_GEOJSON_BYTES = 2**29  #: a city has tens of MB
 
 
 class AreaKind(NamedTuple):
-    """What is known of an area."""
+    """Land use and ground of an area."""
 
     land_use: str | None  #: value of ``landuse``
     ground: str | None  #: what a map shows: water, green or None

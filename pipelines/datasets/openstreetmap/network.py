@@ -19,20 +19,19 @@ import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, U8, Array, Bools
 from kmip_data.graphs.elementary_functions import arcsine, sine_cosine
+from kmip_data.pipelines.datasets.openstreetmap.bends import visible_bends
 from kmip_data.pipelines.datasets.openstreetmap.extract import (
     UNITS_PER_DEGREE,
     VALUE_TAGS,
     TagValues,
     Ways,
 )
-from kmip_data.pipelines.datasets.openstreetmap.ground import visible_length
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.parallel import njit_nogil, run_in_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry
 
-MAX_BENT_STREETS = 20_000  #: bends on a card, which has at most 16 MiB
 EARTH_RADIUS_METRES = 6_371_009.0  #: as in OSMnx
 MIXED = 2  #: ``oneway`` and ``reversed`` of a street whose segments differ
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
@@ -211,25 +210,6 @@ def map_to_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     return replace(graph, tag_codes=tag_codes, **arrays)
 
 
-def bends_of_streets(graph: StreetGraph) -> dict[str, str]:
-    """Return the bends of each street between two nodes, whose positions are in its name.
-
-    They are a MULTIPOINT in degrees and well-known text. Of many streets, those with most bends are
-    returned.
-    """
-    import shapely
-
-    position = {node: i for i, node in enumerate(graph.node_id.tolist())}
-    bent = [ends for ends in graph.bends if ends[0] in position and ends[1] in position]
-    bent.sort(key=lambda ends: -len(graph.bends[ends]))
-    return {
-        f"{position[first]} {position[last]}": shapely.to_wkt(
-            shapely.multipoints(graph.bends[first, last])
-        )
-        for first, last in bent[:MAX_BENT_STREETS]
-    }
-
-
 def count_streets(graph: StreetGraph) -> I64:
     """Return the number of streets at each node, (N,) int64; a self-loop counts twice.
 
@@ -286,7 +266,7 @@ def simplify_graph(graph: Ways | StreetGraph) -> StreetGraph:
         columns = _segment_columns(graph, *steps)
         streets.append(_join_streets(columns, ptr, graph.tag_values, value_codes))
         if isinstance(graph, Ways):
-            bends |= _visible_bends(graph, ptr, steps)
+            bends |= visible_bends(graph, ptr, steps)
     kept = nodes.has_edges & ~passed
     del nodes, starts
 
@@ -464,40 +444,6 @@ def _join_streets(
     for key in VALUE_TAGS:
         joined[key] = _join_values(steps[key], starts, street, values[key], value_codes[key])
     return joined
-
-
-def _visible_bends(ways: Ways, ptr: I64, steps: I32) -> dict[tuple[int, int], F64]:
-    """Return the bends of streets that are seen on a map of the ways, by the ids of both ends.
-
-    The streets are those of :func:`follow_streets`, which follows each of them in both directions.
-    Bends are those from the smaller id to the larger one.
-    """
-    import shapely
-
-    # 1. List the nodes of each street, one more than it has segments.
-    starts = ptr[:-1]
-    node = np.insert(steps[1], starts, steps[0, starts])
-    street = np.insert(
-        np.repeat(np.arange(len(starts)), np.diff(ptr)), starts, np.arange(len(starts))
-    )
-    ends = ways.node_id[np.stack([steps[0, starts], steps[1, ptr[1:] - 1]])]
-    is_forward = ends[0] < ends[1]
-
-    # 2. Simplify their lines where degrees are equally long in both directions.
-    bounds = ways.bounds
-    scale = np.array([np.cos(np.radians((bounds[1] + bounds[3]) / 2)), 1.0]) / UNITS_PER_DEGREE
-    kept = is_forward[street]
-    points = np.stack([ways.x[node[kept]], ways.y[node[kept]]], axis=1) * scale
-    lines = shapely.linestrings(points, indices=(np.cumsum(is_forward) - 1)[street[kept]])
-    lines = shapely.simplify(lines, visible_length(bounds), preserve_topology=False)
-    is_bent = shapely.get_num_points(lines) > 2
-
-    # 3. Drop the ends of each line, which are nodes of the graph.
-    bends = {}
-    for pair, line in zip(ends.T[is_forward][is_bent].tolist(), lines[is_bent], strict=True):
-        inner = shapely.get_coordinates(line)[1:-1] / scale / UNITS_PER_DEGREE
-        bends[pair[0], pair[1]] = inner
-    return bends
 
 
 def _join_flags(flags: I8, starts: I64) -> I8:

@@ -195,9 +195,13 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
         document.body.style.gridTemplateColumns = "1fr 200px";
         await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));
         seen.resized = view.metre / kept;
-        seen.marked = false;
-        CanvasRenderingContext2D.prototype.arc = () => (seen.marked = true);
+        let arcs = 0;
+        CanvasRenderingContext2D.prototype.arc = () => (arcs += 1);
         drawMarks();
+        seen.marked = arcs;
+        hold(3);
+        drawMarks();
+        seen.held = arcs;
         return seen;""",
         tmp_path,
     )
@@ -214,10 +218,32 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
     assert re.fullmatch(r"Intersection \d+ \(held\)", view["enter"])
     assert view["escape"] == "", "no heading over nothing"
     assert view["resized"] == 1, "a window of another size leaves the view where it was moved to"
-    assert view["marked"] is False
+    assert (view["marked"], view["held"] > 0) == (0, True)
+
+
+def test_the_farthest_path_follows_the_bends_of_its_streets(city, page, tmp_path):
+    """Lines through its points are as long as its streets; between its nodes, they are shorter."""
+    nodes = [3, 500, 1_000, 1_500, 2_000]
+    found = act(
+        page,
+        f"""
+        const lengthOf = (points) => points.slice(1).reduce((sum, point, i) =>
+          sum + Math.hypot(pointX(point) - pointX(points[i]), pointY(point) - pointY(points[i])), 0);
+        return {nodes}.map((node) => {{
+          hold(node);
+          const {{ length, path, points }} = state.path;
+          return [length, lengthOf(points), lengthOf(path)];
+        }});""",
+        tmp_path,
+    )
+    length, along, straight = np.array(found).T
+    assert (np.abs(along - length) < 0.05 * length).all()
+    assert (along >= straight - 1e-3).all()
+    assert (along > 1.01 * straight).any()
 
 
 def test_triangles_cover_the_ground(city):
+    assert city.ground.keys() == {"green", "water"}
     for shape in city.ground.values():
         triangles = shapely.polygons(triangles_of(shape).reshape(-1, 3, 2))
         assert shapely.area(triangles).sum() == pytest.approx(shape.area)

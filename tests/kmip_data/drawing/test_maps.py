@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyproj
 import pytest
 from matplotlib import image
 from matplotlib.colors import to_hex
+from pydantic import ValidationError
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
@@ -31,6 +33,7 @@ from kmip_data.drawing.page_graph import city_graph
 from kmip_data.drawing.run_predictions import RIGHT_WRONG, layers_of_runs
 from kmip_data.drawing.style import STYLES, sequential_colors, using_style
 from kmip_data.errors import UsageError
+from kmip_data.format.card import Card
 from kmip_data.graphs.city_columns import project_to_metres
 from kmip_data.pipelines.build import build_dataset
 
@@ -249,7 +252,9 @@ def test_the_dashes_of_a_bent_street_go_on_in_its_middle(city, page_of):
     styles = STYLES["light"]
     colors = [to_hex(area.get_facecolor()) for area in key.patches]
     assert colors == [styles.water_color, styles.green_color]
-    bare = page_of(replace(city, ground={}, bends={}, lengths=np.zeros_like(city.lengths)))
+    bare = page_of(
+        replace(city, ground={}, bends={}, has_bends=False, lengths=np.zeros_like(city.lengths))
+    )
     assert [text.get_text() for text in bare.child_axes[2].texts] == names[:1]
     assert any("bends of streets are not drawn" in text.get_text() for text in bare.texts)
 
@@ -267,6 +272,7 @@ def test_odd_cities_are_drawn(city, tmp_path):
         {"position": city.position * [1.0, 0.0]},
         {"streets": city.streets[:, :0], "lengths": city.lengths[:0], "bends": {}},
         {"eccentricity": np.full_like(city.eccentricity, 7)},
+        {"eccentricity": np.resize(np.float32([5000, 5000.0005, 5000.001]), len(city.classes))},
     ):
         draw_map(replace(city, **change), drawn_layers(city)[:1], tmp_path / "m.png")
         assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
@@ -323,20 +329,49 @@ def test_halves_of_a_bent_street_meet_halfway_along_it(city, page_of):
         assert round(steps.sum() / 2, 6) in lengths[0] & lengths[1]
 
 
-def test_ground_and_bends_of_a_card_from_someone_else_are_drawn_or_left_out(city, build, tmp_path):
+@pytest.mark.parametrize(
+    ("ground", "kinds"),
+    [
+        ("MULTIPOLYGON (((24 60, 25 61, 25 60, 24 61, 24 60)))", ["water"]),  # crosses itself
+        ("MULTIPOLYGON (((24 60, 25 60, 24 60, 24 60)))", []),  # is a line
+        ("MULTIPOLYGON (((24 60, 25 60, 25 61, 25.5 62, 25 61, 24 60)))", ["water"]),  # has a spike
+        ("MULTIPOLYGON (((24 60, 1e999 60, 25 61, 24 60)))", []),
+        ("MULTIPOLYGON (((1 1, 2 2", []),
+        ("MULTIPOINT (24 60)", []),
+    ],
+)
+def test_ground_and_bends_of_a_card_from_someone_else_are_drawn_or_left_out(
+    city, build, tmp_path, ground, kinds
+):
     facts = build.card.statistics["city"]
-    first, last = city.streets[:, 0].tolist()
-    strange = {
-        "ground": {"water": "POINT (1 1)", "green": "MULTIPOLYGON (((1 1, 2 2", "lava": "x"},
-        "bends": {"0 0": "MULTIPOINT (1 1)", "no": "", f"{first} {last}": "MULTIPOINT (1e300 7)"},
+    bends = {**facts["bends"], "0 0": "MULTIPOINT (1 1)", "1 2": "MULTIPOINT (1e999 7)", "3 4": "("}
+    statistics = {
+        **build.card.statistics,
+        "city": {**facts, "ground": {"water": ground}, "bends": bends},
     }
-    bow_tie = {"ground": {"water": "MULTIPOLYGON (((24 60, 25 61, 25 60, 24 61, 24 60)))"}}
-    for change, kinds in ((strange, []), (bow_tie, ["water"])):
-        statistics = {**build.card.statistics, "city": {**facts, **change}}
-        changed = build.card.model_copy(update={"statistics": statistics})
-        theirs = read_city_map(replace(build, card=changed))
-        assert list(theirs.ground) == kinds
-        assert theirs.bends.keys() <= {0, *city.bends}
-        np.testing.assert_array_equal(theirs.position, city.position)
-        draw_map(theirs, drawn_layers(theirs)[:1], tmp_path / "m.png")
-        city_graph(replace(build, card=changed))
+    changed = replace(build, card=build.card.model_copy(update={"statistics": statistics}))
+    theirs = read_city_map(changed)
+    assert list(theirs.ground) == kinds
+    assert theirs.bends.keys() == city.bends.keys()
+    np.testing.assert_array_equal(theirs.position, city.position)
+    draw_map(theirs, drawn_layers(theirs)[:1], tmp_path / "m.png")
+    json.dumps(city_graph(changed).header, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {
+            "ground": {"water": "GEOMETRYCOLLECTION (" * 9 + "POINT (1 1)" + ")" * 9}
+        },  # ends a process
+        {"ground": {"water": "MULTIPOLYGON (((nan 1, 2 2, 1 2, nan 1)))"}},
+        {"bends": {"1 2": "MULTIPOINT (inf 3)"}},
+        {"bends": {"1 2 3": "MULTIPOINT (1 3)"}},
+    ],
+)
+def test_a_card_has_only_polygons_and_points(build, facts):
+    content = json.loads(build.card.to_json())
+    Card.model_validate(content)
+    content["statistics"]["city"] |= facts
+    with pytest.raises(ValidationError):
+        Card.model_validate(content)

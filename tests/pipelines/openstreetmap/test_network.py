@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import networkx as nx
@@ -10,7 +9,6 @@ import numpy as np
 import osmium
 import osmnx
 import pytest
-import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.maps.country import GENERATOR, INTERSECTIONS, write_country
@@ -25,7 +23,6 @@ from support.shared import shared_data
 
 from kmip_data.pipelines.datasets.openstreetmap import network
 from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
-from kmip_data.pipelines.datasets.openstreetmap.ground import visible_length
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     count_streets,
@@ -139,37 +136,3 @@ def test_ties_between_components_go_to_the_lowest_node(tmp_path):
     ways = [(1, [3, 4], {"highway": "path"}), (2, [1, 2], {"highway": "path"})]
     graph = read(write_map(tmp_path / "map.osm", nodes, ways), "all", tmp_path)
     assert graph.node_id.tolist() == [1, 2]
-
-
-def test_bends_are_those_of_osmnx_where_they_are_seen(tmp_path):
-    """Lines through our bends stay near OSMnx's geometry, and streets without bends near a chord."""
-    write_streets(streets_of_helsinki(), tmp_path / "cut.osm", "walk")
-    ours = read(streets_of_helsinki(), "walk", tmp_path)
-    theirs = osmnx.graph_from_xml(tmp_path / "cut.osm", bidirectional=True)
-    tolerance = visible_length((ours.lon.min(), ours.lat.min(), ours.lon.max(), ours.lat.max()))
-    scale = np.array([np.cos(np.radians(ours.lat.mean())), 1.0])
-    position = {node: (theirs.nodes[node]["x"], theirs.nodes[node]["y"]) for node in theirs}
-    bent = 0
-    for (first, last), edges in itertools.groupby(sorted(theirs.edges()), key=lambda ends: ends):
-        if first >= last or len([*edges]) > 1:  # each pair once; of parallel streets any is right
-            continue
-        bends = ours.bends.get((first, last), np.empty((0, 2)))
-        chord = shapely.LineString(np.vstack([position[first], bends, position[last]]) * scale)
-        (data,) = theirs[first][last].values()
-        line = data.get("geometry") or shapely.LineString([position[first], position[last]])
-        line = shapely.transform(line, lambda lon_lat: lon_lat * scale)
-        assert chord.hausdorff_distance(line) < 1.01 * tolerance
-        bent += len(bends) > 0
-    assert bent > 300
-
-
-def test_only_so_many_streets_have_bends(tmp_path, monkeypatch):
-    ours = read(streets_of_helsinki(), "walk", tmp_path)
-    all_bends = network.bends_of_streets(ours)
-    monkeypatch.setattr(network, "MAX_BENT_STREETS", 7)
-    few = network.bends_of_streets(ours)
-    assert len(few) == 7
-    assert few.items() <= all_bends.items()
-    least = min(text.count(",") for text in few.values())
-    others = [text.count(",") for ends, text in all_bends.items() if ends not in few]
-    assert max(others) <= least

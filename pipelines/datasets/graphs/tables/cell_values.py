@@ -295,11 +295,13 @@ def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
             is_misfit[:] = [normalized.get(string, "") is None for string in strings]
         elif _point_may_separate_thousands(column.table):
             # 58.0, as pandas writes whole numbers, is 58 with both signs.
-            is_misfit[:] = [
-                "." in string and normalize_number(string, ".") != normalize_number(string, ",")
-                for string in strings
-            ]
-            is_misfit &= is_written & (not shown_decimal_signs(written))
+            ambiguous = {
+                string
+                for string in written
+                if "." in string and normalize_number(string, ".") != normalize_number(string, ",")
+            }
+            is_misfit[:] = [string in ambiguous for string in strings]
+            is_misfit &= not shown_decimal_signs(written)
         if is_misfit.any() and are_mostly_numbers:
             row = int(is_misfit.argmax())
             other = "." if sign == "," else ","
