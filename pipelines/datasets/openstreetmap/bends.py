@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I32, I64
 from kmip_data.pipelines.datasets.openstreetmap.extract import UNITS_PER_DEGREE, Ways
-from kmip_data.pipelines.datasets.openstreetmap.ground import visible_length
+from kmip_data.pipelines.datasets.openstreetmap.ground import shortening, visible_length
 
 if TYPE_CHECKING:
     from kmip_data.pipelines.datasets.openstreetmap.network import StreetGraph
@@ -19,9 +19,9 @@ MAX_BENDS = 100_000  #: on a card, which has at most 16 MiB
 def visible_bends(ways: Ways, ptr: I64, steps: I32) -> dict[tuple[int, int], F64]:
     """Return the bends (n, 2) of streets that are seen on a map of the ways, by the ids of both ends.
 
-    The streets are those of :func:`~.network.follow_streets`: two-way ones in both directions. Bends run from the
-    smaller id to the larger one. Streets that return to their first node have none, nor has a map
-    across the antimeridian.
+    The streets are those of :func:`~.network.follow_streets`: two-way ones in both directions. Bends
+    run from the smaller id to the larger one. Streets that return to their first node have none, nor
+    has a map across the antimeridian.
     """
     import shapely
 
@@ -39,17 +39,17 @@ def visible_bends(ways: Ways, ptr: I64, steps: I32) -> dict[tuple[int, int], F64
     is_open = ends[0] != ends[1]
 
     # 2. Simplify their lines where degrees are equally long in both directions.
-    scale = np.array([np.cos(np.radians((bounds[1] + bounds[3]) / 2)), 1.0]) / UNITS_PER_DEGREE
+    scale = np.array([shortening(bounds), 1.0]) / UNITS_PER_DEGREE
     kept = is_open[street]
     points = np.stack([ways.x[node[kept]], ways.y[node[kept]]], axis=1) * scale
     lines = shapely.linestrings(points, indices=(np.cumsum(is_open) - 1)[street[kept]])
     lines = shapely.simplify(lines, visible_length(bounds), preserve_topology=False)
     is_bent = shapely.get_num_points(lines) > 2
 
-    # 3. Drop the ends of each line, which are nodes of the graph.
+    # 3. Drop the ends of each line, which are nodes of the graph, and return to the file's integers.
     bends = {}
     for (first, last), line in zip(ends.T[is_open][is_bent].tolist(), lines[is_bent], strict=True):
-        inner = shapely.get_coordinates(line)[1:-1] / scale / UNITS_PER_DEGREE
+        inner = np.rint(shapely.get_coordinates(line)[1:-1] / scale) / UNITS_PER_DEGREE
         bends[min(first, last), max(first, last)] = inner if first < last else inner[::-1]
     return bends
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kmip_data.arrays import F64
+from kmip_data.graphs.elementary_functions import sine_cosine
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -29,9 +30,8 @@ GROUND_TAGS = {
 }
 #: Keys of these tags, and of coastlines.
 GROUND_KEYS = ("natural", "landuse", "leisure", "waterway")
-MAX_GROUND_BYTES = (
-    2**27
-)  #: of a file; in PBF, a larger one is of a country, whose parks are not seen
+#: Largest file whose ground is read; in PBF, a larger one is of a country, whose parks are not seen.
+MAX_GROUND_BYTES = 2**27
 _SMALLEST_SHARE = 1e-5  #: of the box that an area must cover to be seen
 _MAX_GAP = 0.05  #: of the box's diagonal, between the end of a coastline and the border
 _FEW_NODES = 0.05  #: of the density elsewhere, of intersections on water
@@ -77,8 +77,17 @@ def ground_in_box(ground: Ground, nodes: F64) -> dict[str, str]:
 def visible_length(bounds: tuple[float, float, float, float]) -> float:
     """Return the degrees of latitude that are seen in a picture of the box: a thousandth of it."""
     west, south, east, north = bounds
-    across = (east - west) * np.cos(np.radians((south + north) / 2))
-    return float(max(across, north - south)) / 1_000
+    across = (east - west) * shortening(bounds)
+    return max(across, north - south) / 1_000
+
+
+def shortening(bounds: tuple[float, float, float, float]) -> float:
+    """Return the length of a degree of longitude in degrees of latitude, in the middle of the box.
+
+    It is equal on every CPU, as what a map shows is stored in the build.
+    """
+    _, south, _, north = bounds
+    return float(sine_cosine(np.radians([(south + north) / 2]))[1][0])
 
 
 def _side_without_nodes(side: Geometry, box: Geometry, nodes: F64) -> Geometry:

@@ -80,3 +80,11 @@ def test_parallel_streets_and_a_map_across_the_antimeridian_have_no_bends(tmp_pa
     places = [(1, 179.99, 0.0), (2, -179.99, 0.0), (3, 179.999, 0.005)]
     path = write_map(tmp_path / "fiji.osm.pbf", places, ways[:1], [])
     assert bends_of_streets(read(path, "walk", tmp_path)) == {}
+
+
+def test_bends_are_nodes_of_the_file(tmp_path):
+    """Without a digit that depends on the processor's cosine."""
+    ours = read(streets_of_helsinki(), "walk", tmp_path)
+    ways = read_extract(streets_of_helsinki(), "walk", tmp_path).ways
+    nodes = {*zip(ways.lon.tolist(), ways.lat.tolist(), strict=True)}
+    assert {tuple(point) for points in ours.bends.values() for point in points.tolist()} <= nodes
