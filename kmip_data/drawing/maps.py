@@ -48,6 +48,8 @@ ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 GROUND_KINDS = ("green", "water")  #: from the lowest to the highest
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
 DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
+COLUMN_LINES = 12  #: lines of text that a histogram next to a high map is high
+BAND_LINES = 7  #: the same above a wide map
 SAMPLE_WIDTH = 0.4  #: inches of a sample of a line or area
 MIN_DOT, MAX_DOT = 0.7, 3.0  #: points across an intersection
 
@@ -297,11 +299,12 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         titles = [("", ". ".join([f"Colour: {layers[0].name}, {layers[0].note}", *notes]))]
         footer = [footer[0], city.credit]
     shape = 2 * BORDER + (1 - 2 * BORDER) * up / across
+    histogram_lines = COLUMN_LINES if is_high(len(layers), shape) else BAND_LINES
     cells = [
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            _legends(city, layer, 12 if is_high(len(layers), shape) else 7),
+            _legends(city, layer, histogram_lines),
             (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
@@ -374,7 +377,7 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
 def _legends(city: CityMap, layer: Categories, lines: float) -> list[Legend]:
     """Return the counts of classes; ordered ones are equally frequent and have a key and a histogram.
 
-    The histogram is as high as so many ``lines`` of text.
+    ``lines`` is the height of the histogram in lines of text.
     """
     if not layer.is_ordered:
         return [class_legend("intersections", layer)]
@@ -388,7 +391,8 @@ def _legends(city: CityMap, layer: Categories, lines: float) -> list[Legend]:
 def _key_of_marks(city: CityMap, layer: Categories, has_dashes: bool) -> Legend:
     """Return samples of the lines and areas of a map."""
     style = current_style()
-    first, last = layer.colors[len(layer.colors) // 3], layer.colors[-1]
+    first = layer.colors[len(layer.colors) // 3]
+    last = layer.colors[-1]
     halves = ("each half: colour of its end", [first, last], "-")
     dashes = (f"over {MAX_DETOUR} × its drawn length", [first, first], DASHES)
     lines = [halves, dashes] if has_dashes else [halves]

@@ -129,9 +129,9 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
 
 
 def class_histogram(heading: str, layer: Categories, values: Array, lines: float) -> Legend:
-    """Return a histogram of the nodes' ``values`` (N,), so many ``lines`` of text high.
+    """Return a histogram of the nodes' ``values`` (N,), whose bars are divided into classes by colour.
 
-    Bars are divided into the classes in their colours.
+    ``lines`` is its height in lines of text.
     """
     values = values.astype(np.float64)
     room = 0.15 * np.ptp(values) or 1.0  # for the counts on the right
