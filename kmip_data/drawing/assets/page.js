@@ -271,7 +271,7 @@ async function startExtras() {
   }
   const isOneWay = header.one_way && array(header.one_way);
   const hints = turning ? ["drag turns it"] : [];
-  if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? ", then arrows" : ""}`);
+  if (header.picture) hints.push(`${header.picture.cells ? "each cell: the region nearest to a node; " : ""}edges are faint until a node is held${isOneWay ? "; then they are arrows" : ""}`);
   else if (isOneWay && isOneWay.length > BANDS) hints.push("one line for each pair of joined nodes; directions are drawn at a held node");
   else if (isOneWay) hints.push(`arrow: from ${header.ends}${isOneWay.every(Boolean) ? "" : "; two heads: both ways"}${measured && !isOneWay.every(Boolean) ? ", as wide as the larger of both" : ""}`);
   if (header.bonds && symbols.length) hints.push("carbon has no letter");
