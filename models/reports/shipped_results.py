@@ -294,11 +294,10 @@ def _first_values(shipped: ShippedResult, folder: Path, number: int) -> list[Epo
     stored = dict(zip(shipped.folds_or_seeds, shipped.first_epochs, strict=False)).get(number, {})
     values = []
     for name, shipped_values in stored.items():
-        # A run may have fewer or more epochs than are stored.
-        for shipped_value, (epoch, value) in zip(
-            shipped_values, measured.get(name, []), strict=False
-        ):
-            values.append(EpochValue(name, epoch, shipped_value, value))
+        measured_values = dict(measured.get(name, []))
+        for epoch, shipped_value in enumerate(shipped_values, start=1):
+            if epoch in measured_values:
+                values.append(EpochValue(name, epoch, shipped_value, measured_values[epoch]))
     return values
 
 

@@ -157,10 +157,9 @@ class EpochTable:
         ]
         for part in self.parts:
             value = latest.get(f"{part}_{self.metric}")
-            if value is not None:
-                is_best = part == settings.watched_part and best_epoch == latest["epoch"]
-                mark = "*" if is_best else " "
-                cells.append(format_metric(self.metric, value, None).rjust(METRIC_WIDTH) + mark)
+            text = "" if value is None else format_metric(self.metric, value, None)
+            is_best = part == settings.watched_part and best_epoch == latest["epoch"]
+            cells.append(text.rjust(METRIC_WIDTH) + ("*" if is_best else " "))
         cells.append(f"{latest['seconds']:.1f}".rjust(7))
         seconds_left = self._seconds_left(history)
         if seconds_left:

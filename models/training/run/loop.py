@@ -8,6 +8,7 @@ and a checkpoint. A run resumed from a checkpoint reaches the same weights, bitw
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -339,17 +340,12 @@ class Loop:
 
     def evaluate(self, epoch: int, row: EpochMetrics) -> None:
         """Add the metrics after ``epoch`` to its row, and copy the weights if it is the best so far."""
-        measure = partial(
-            evaluate_parts, self.module, self.data, self.data.evaluated_parts, self.device
-        )
-        metrics = (
-            measure() if self.captured is None else self.captured.run_with_free_memory(measure)
-        )
-        # All processes use the first one's metrics, so that they agree on the best and the last epoch.
-        for part, values in all_gather(metrics)[0].items():
-            # The prefix "train" is for metrics measured during training.
-            prefix = "train_eval" if part == "train" else part
-            row |= {f"{prefix}_{name}": value for name, value in values.items()}
+        # Parts of graphs take a pass each, so test is measured only after an epoch that improves.
+        parts = self.data.evaluated_parts
+        postponed = [
+            part for part in parts if part == "test" and self.data.part_members == "graphs"
+        ]
+        self._measure([part for part in parts if part not in postponed], row)
 
         # If the targets of val leave the metric undefined, further epochs cannot change that.
         value = row[f"val_{self.metric}"]
@@ -361,6 +357,19 @@ class Loop:
             best_value = self.history[self.best_epoch][self.watched]
         if is_better(self.metric, row[self.watched], best_value):
             self.best_weights = {epoch: checkpoint.copy_weights(self.module.model)}
+            self._measure(postponed, row)
+
+    def _measure(self, parts: Sequence[str], row: EpochMetrics) -> None:
+        """Add the metrics of ``parts`` to the row of an epoch."""
+        measure = partial(evaluate_parts, self.module, self.data, parts, self.device)
+        metrics = (
+            measure() if self.captured is None else self.captured.run_with_free_memory(measure)
+        )
+        # All processes use the first one's metrics, so that they agree on the best and the last epoch.
+        for part, values in all_gather(metrics)[0].items():
+            # The prefix "train" is for metrics measured during training.
+            prefix = "train_eval" if part == "train" else part
+            row |= {f"{prefix}_{name}": value for name, value in values.items()}
 
     @property
     def best_epoch(self) -> int | None:

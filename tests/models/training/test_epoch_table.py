@@ -28,6 +28,9 @@ def test_the_best_epoch_is_marked_in_its_row(best):
     assert row.endswith(f"   80.00      90.00{mark}     70.00       1.0")
     table = epoch_table(last_epoch=4, watched_part="train")
     assert table.row([epoch], best).endswith(f"   80.00{mark}     90.00      70.00       1.0")
+    # A part that was not measured leaves its cell blank.
+    skipped = {name: value for name, value in epoch.items() if name != "test_accuracy"}
+    assert epoch_table(last_epoch=4).row([skipped], best) == row.replace("70.00", " " * 5)
     # Each figure ends below the name of its column.
     titles = table.header().splitlines()[1]
     for name, figure in {"train": "80.00", "val": "90.00", "test": "70.00"}.items():

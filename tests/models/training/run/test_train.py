@@ -234,6 +234,9 @@ def test_the_first_best_validation_epoch_is_reported_with_its_test_metric(done):
         history = read_history(run)
         values = [row["val_miou"] for row in history]
         assert result.best_epoch == values.index(max(values))
+        # Test is measured only after epochs that improve on all earlier ones.
+        improves = [value > max(values[:epoch], default=-1) for epoch, value in enumerate(values)]
+        assert improves == ["test_miou" in row for row in history]
         best = history[result.best_epoch]
         for part in ("val", "test"):
             assert result.metrics[part] == {
