@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import re
 import shlex
@@ -38,6 +39,7 @@ def own_home(monkeypatch, tmp_path):
 #: The error of a call that must fail, as a user pastes it, and the graphs that the build must have.
 Failure = tuple[str, list[Data]]
 TIES = "knn_graph or radius_graph gives different edges on another machine"
+NO_PYG_LIB = "ImportError: 'knn_graph' requires 'pyg-lib>=0.6.0'"
 
 
 def read_sections() -> dict[str, str]:
@@ -176,7 +178,7 @@ FAILURES = {
 
 
 def test_every_message_is_produced():
-    assert set(SECTIONS) == {*FAILURES, TIES}
+    assert set(SECTIONS) == {*FAILURES, TIES, NO_PYG_LIB}
 
 
 @pytest.mark.parametrize("title", FAILURES)
@@ -218,3 +220,19 @@ def test_ties_are_broken_alike(tmp_path, monkeypatch):
     assert torch.equal(target, torch.arange(64).repeat_interleave(4))
     expected = distances.sort(stable=True).indices[:, :4]
     assert torch.equal(source.view(64, 4).sort().values, expected.sort().values)
+
+
+def test_neighbours_need_no_pyg_lib():
+    points = torch.rand(1_000, 3)
+    if importlib.util.find_spec("pyg_lib") is None:
+        kind, _, message = NO_PYG_LIB.partition(": ")
+        error = error_of(lambda: torch_geometric.nn.knn_graph(points, 16))
+        assert f"{kind}: " in error
+        assert message in error
+
+    (snippet,) = re.findall(
+        r"^```python\n(.*?)^```", SECTIONS[NO_PYG_LIB], re.MULTILINE | re.DOTALL
+    )
+    names: dict[str, object] = {}
+    exec(snippet, names)
+    assert names["edge_index"].shape == (2, 16_000)

@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 S3DIS_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip"
 
 NOT_RUN = {
+    "make venv": "made the environment of this test",
     "make demo": "run by the tests of the demo command",
     "make test": "runs this test",
     "source .venv/bin/activate": "of the reader's shell",
