@@ -370,7 +370,6 @@ def test_a_key_that_nothing_reads_is_refused_where_the_user_typed_it(home, tmp_p
     )
     assert unread.model.edge_encoder != "dummy"
     file.write_text(config_to_toml(unread))
-    (tmp_path / "result.json").touch()
     assert compose_configuration(None, {}, {}, file=file) == unread
 
 

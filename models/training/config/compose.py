@@ -114,7 +114,6 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
         print_status(line, quiet=quiet)
-
     file_keys = _typed_keys(config, file)
 
     # 2. Set the parameters of the data. Another split rule replaces the preset's split, whose seed
@@ -159,9 +158,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
         raise
-    refuse_unread_keys(config, file_keys, f"remove {{}} from {file}")
+    refuse_unread_keys(config, file_keys, f"remove KEY from {file}")
     set_keys = [item.partition("=")[0].strip() for item in overrides]
-    refuse_unread_keys(config, set_keys, "leave out --set {}")
+    refuse_unread_keys(config, set_keys, "leave out --set KEY")
     if file is None and not config.preset:
         print_status(f"{dataset} has no preset: {config.model.name} uses its defaults", quiet=quiet)
     return config
@@ -210,19 +209,18 @@ def read_users_config(file: Path) -> RunConfig:
     In the folder of a run, which may be a stranger's, it is data like all others, also if ``file`` is
     a link into such a folder.
     """
-    return read_config(file, plugins_in=None if _is_of_run(file) else file.parent)
+    is_of_run = is_run_folder(file.parent) or is_run_folder(file.resolve().parent)
+    return read_config(file, plugins_in=None if is_of_run else file.parent)
 
 
 def _typed_keys(config: RunConfig, file: Path | None) -> list[str]:
-    """Return the keys of a file that its user set; the file of a run or of GraphGPS has all keys."""
-    if file is None or file.suffix.lower() in YAML_SUFFIXES or _is_of_run(file):
+    """Return the keys that the user's own file sets.
+
+    A file of a run, which has a version, and a file of GraphGPS list keys that nobody typed.
+    """
+    if file is None or file.suffix.lower() in YAML_SUFFIXES or "version" in config.model_fields_set:
         return []
     return keys_not_at_defaults(config)
-
-
-def _is_of_run(file: Path) -> bool:
-    """True if a file, or the file that it links to, lies in the folder of a run."""
-    return is_run_folder(file.parent) or is_run_folder(file.resolve().parent)
 
 
 def _refuse_conflicts(

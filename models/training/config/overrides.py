@@ -143,13 +143,13 @@ def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> N
     """Raise ``UsageError`` for one of ``keys``, typed by the user, that no part of the run reads.
 
     Keys of a preset may be unread, because a setting may replace the part that reads them.
-    ``remedy`` is the advice, with the key in place of ``{}``.
+    ``remedy`` is the advice, with KEY in place of the key.
     """
     for key in keys:
         if reader := _missing_reader(config, key):
             raise UsageError(
                 f"{key} is read by {reader}, which this run does not have.",
-                next=remedy.format(key),
+                next=remedy.replace("KEY", key, 1),
             )
 
 
