@@ -9,12 +9,15 @@ from typing import TypedDict, Unpack
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, conflicting_values_error
+from kmip_data.files.small_files import read_toml
+from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     find_grid,
     grid_values,
     read_config,
+    refuse_unread_keys,
     with_epochs,
 )
 from kmip_data.models.training.config.presets import (
@@ -129,11 +132,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     )
 
     # 3. Apply the options, then the overrides.
-    set_options = {}
-    for name in KEYS_BY_OPTION:
-        value = options.get(name)
-        if value is not None and value is not False:
-            set_options[name] = value
+    set_options = {
+        name: value for name, value in options.items() if value is not None and value is not False
+    }
     settings = [f"{KEYS_BY_OPTION[name]}={value}" for name, value in set_options.items()]
     _refuse_conflicts(
         {**set_options, "epochs": epochs}, build_parameters, split_parameters, overrides
@@ -155,6 +156,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
         raise
+    refuse_unread_keys(config, _typed_keys(file), f"remove KEY from {file}")
+    set_keys = [item.partition("=")[0].strip() for item in overrides]
+    refuse_unread_keys(config, set_keys, "leave out --set KEY")
     if file is None and not config.preset:
         print_status(f"{dataset} has no preset: {config.model.name} uses its defaults", quiet=quiet)
     return config
@@ -205,6 +209,17 @@ def read_users_config(file: Path) -> RunConfig:
     """
     is_of_run = is_run_folder(file.parent) or is_run_folder(file.resolve().parent)
     return read_config(file, plugins_in=None if is_of_run else file.parent)
+
+
+def _typed_keys(file: Path | None) -> list[str]:
+    """Return the keys in a file that its user wrote.
+
+    A file of a run, which has a version, and a file of GraphGPS list keys that nobody typed.
+    """
+    if file is None or file.suffix.lower() in YAML_SUFFIXES:
+        return []
+    keys = [key for key, _ in dotted_keys(read_toml(file))]
+    return [] if "version" in keys else keys
 
 
 def _refuse_conflicts(

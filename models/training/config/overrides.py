@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,7 +19,11 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import MAX_LISTED_NAMES, DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import parse_toml, read_toml
 from kmip_data.manifest import dataset_names
-from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_kinds
+from kmip_data.models.config import (
+    COMPONENT_SECTIONS,
+    ModelConfig,
+    component_kinds,
+)
 from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
@@ -31,7 +35,7 @@ from kmip_data.text import is_likely_typo, nearest_name
 _GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
 KEY_LIST_COMMAND = "kmip-data info s3dis --model gps-kmip"  #: command that lists every key
 #: Last part of our key, by its name in other programs.
-_KEY_SYNONYMS = {
+KEY_SYNONYMS = {
     "learning_rate": "lr",
     "num_layers": "layers",
     "hidden": "hidden_dim",
@@ -130,6 +134,28 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
             # Without nearest-neighbour graphs, k means the number of keys per query.
             error.correction = ("k", "model.attention.k")
         raise
+
+
+def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> None:
+    """Raise ``UsageError`` for one of ``keys``, typed by the user, that no part of the run reads.
+
+    Keys of a preset may be unread, because a setting may replace the part that reads them.
+    ``remedy`` is the advice, with KEY in place of the key.
+    """
+    for key in keys:
+        section, _, name = key.partition(".")
+        reader = ""
+        if section == "schedule":
+            kinds = [kind for kind, schedule in all_schedules().items() if name in schedule.options]
+            if kinds and config.schedule.kind not in kinds:
+                reader = f"the schedule {' or '.join(kinds)}"
+        elif section == "model":
+            reader = config.model.missing_reader(name)
+        if reader:
+            raise UsageError(
+                f"{key} is read by {reader}, which this run does not have.",
+                next=remedy.replace("KEY", key, 1),
+            )
 
 
 def grid_values(setting: str) -> list[str]:
@@ -293,7 +319,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
         message, close = _describe_unknown_key(path)
         error = _invalid_value_error(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
-        same = {_KEY_SYNONYMS.get(last, last), _DATA_KEYS_BY_OPTION.get(last)}
+        same = {KEY_SYNONYMS.get(last, last), _DATA_KEYS_BY_OPTION.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
             error.correction = (path, close)
         raise error
@@ -426,7 +452,7 @@ def _describe_unknown_key(path: str) -> tuple[str, str | None]:
     # The key may be in another section, so compare only the last parts.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
-        known.get(_KEY_SYNONYMS.get(name, name))
+        known.get(KEY_SYNONYMS.get(name, name))
         or nearest_name(path, [key.name for key in keys])
         or known.get(nearest_name(name, known) or "")
     )
