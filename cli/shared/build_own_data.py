@@ -95,12 +95,16 @@ def build_in_temporary_home(
 ) -> Iterator[Build]:
     """Build the user's data by a recipe in a temporary home, for a dry run."""
     from kmip_data.builds.home import Home as HomeFolder
+    from kmip_data.builds.home import path_or_none
     from kmip_data.pipelines.find_builds import find_build
 
     source = {"name": "mine", **parameters.source}
     # The temporary home has no build that --like could name.
-    if (like := source.get("like")) and not Path(like).is_file():
-        source["like"] = str(find_build(_data_to_imitate(like, home), home=home).path)
+    if like := source.get("like"):
+        path = path_or_none(like, home)
+        if path is None or not path.is_file():
+            path = find_build(_data_to_imitate(like, home), home=home).path
+        source["like"] = str(path)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         temporary = DatasetParameters(parameters.records, parameters.split, source)

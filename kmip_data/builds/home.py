@@ -86,8 +86,11 @@ class Home:
         return sorted(path.parent for path in self.runs.glob(f"*/*/*/{file}"))
 
     def matching_runs(self, name: str, *, suffix: str = "") -> list[Path]:
-        """Return the runs whose path ends in ``name``, followed by the regular expression ``suffix``."""
-        pattern = re.compile(f"(?:.*/)?{re.escape(Path(name).as_posix())}{suffix}")
+        """Return the runs whose path ends in ``name``, followed by the regular expression ``suffix``.
+
+        ``./name`` is a path and ends none.
+        """
+        pattern = re.compile(f"(?:.*/)?{re.escape(name.rstrip('/'))}{suffix}")
         return [folder for folder in self.run_folders() if pattern.fullmatch(folder.as_posix())]
 
     @property
@@ -189,31 +192,48 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
 
 
 def is_dataset(name: str, home: Home) -> bool:
-    """True if a published dataset, or a build of the home, has this name."""
-    return name in dataset_names() or bool(list_builds(home, name))
+    """True if a published dataset, or a build of the home or its folder, has this name."""
+    return (
+        name in dataset_names()
+        or bool(list_builds(home, name))
+        or (home.built / name / CARD_NAME).is_file()
+    )
 
 
-def build_folder_or_none(path: str | os.PathLike[str], noun: str = "build folder") -> Path | None:
+def path_or_none(name: str | os.PathLike[str], home: Home | None = None) -> Path | None:
+    """Return the absolute path that ``name`` is, or ``None`` for a word, which names something.
+
+    A path has a separator, or is a ``Path``. Where files are read too, pass the ``home``: a word
+    with a suffix, such as ``a.csv``, is a path unless it names data of the home. What exists in the
+    working directory decides nothing: ``cora`` is the dataset, and ``./cora`` the folder.
+    """
+    is_path = not isinstance(name, str) or os.sep in name or name in {".", ".."}
+    if home is not None and not is_path:
+        is_path = bool(Path(name).suffix) and not is_dataset(os.fspath(name), home)
+    return absolute_path(name) if is_path else None
+
+
+def build_folder_or_none(name: str | os.PathLike[str]) -> Path | None:
     """Return the absolute path if it is the folder of a build, which has a card, otherwise ``None``."""
-    folder = absolute_path(path, noun)
-    return folder if (folder / CARD_NAME).is_file() else None
+    folder = path_or_none(name)
+    return folder if folder is not None and (folder / CARD_NAME).is_file() else None
 
 
 def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
     """Return the build in a folder given by its path or its name below ``home``.
 
-    Returns ``None`` if ``name`` is not a path of a build and may be a dataset. Raises
-    ``DamagedInput`` if the card cannot be read.
+    Returns ``None`` if ``name`` is a word that may be a dataset. Raises ``DamagedInput`` if the card
+    cannot be read.
     """
-    text = os.fspath(name)
-    folder = absolute_path(text, "build folder")
-    if os.sep not in text and not (folder / CARD_NAME).is_file():
-        if home is None or not (home.built / text / CARD_NAME).is_file():
-            return None
+    folder = path_or_none(name)
+    if folder is None:
+        text = os.fspath(name)
         # A dataset takes precedence over a folder with the same name.
-        if is_dataset(text, home):
+        if home is None or text in dataset_names() or list_builds(home, text):
             return None
         folder = home.built / text
+        if not (folder / CARD_NAME).is_file():
+            return None
     return Build(folder, read_card(folder))
 
 
@@ -302,8 +322,18 @@ def make_build_newest(build: Build, home: Home) -> None:
             os.utime(build.path / next(iter(build.card.files)))
 
 
-#: Builds that this process has announced as the newest of their dataset.
+#: Folders that this process has announced: newest builds of their dataset, and folders named like data.
 _announced = set[Path]()
+
+
+def announce_folder_of_name(name: str | os.PathLike[str]) -> None:
+    """Print once that the word ``name`` does not mean the build or run in the folder of this name."""
+    folder = Path(name).absolute()
+    files = (CARD_NAME, "config.toml")
+    if path_or_none(name) or folder in _announced or not any((folder / f).is_file() for f in files):
+        return
+    _announced.add(folder)
+    print_status(f"{name} is taken as a name; the folder is .{os.sep}{name}")
 
 
 def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:

@@ -185,7 +185,7 @@ class BuiltDataset(ShardedDataset):
                 split_parameters[key] = value
 
         name = name or self.dataset_name
-        folder = None if home is None else build_folder_or_none(home, "root")
+        folder = None if home is None else build_folder_or_none(Path(home))
         if folder is not None:
             # A folder is one build: it must only agree with the arguments that were typed.
             declared = inspect.signature(type(self)).parameters.keys() - self.typed_arguments

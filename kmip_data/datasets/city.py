@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Literal, TypedDict, Unpack, get_args
 
 from torch_geometric.data import Data
@@ -246,7 +247,7 @@ class GraphLandDataset(BuiltDataset):
 
 def _check_built(name: str, home_folder: Folder | None) -> None:
     """Refuse a city that is neither shipped nor built, with the command that builds it."""
-    if home_folder is not None and build_folder_or_none(home_folder, "root") is not None:
+    if home_folder is not None and build_folder_or_none(Path(home_folder)) is not None:
         return
     home = Home.locate(home_folder)
     builds = list_builds(home, name)

@@ -133,7 +133,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     >>> import kmip_data
     >>> from torch_geometric.datasets import FakeDataset
     >>> build = kmip_data.save(FakeDataset(num_graphs=100), "my-graphs")  # doctest: +SKIP
-    >>> dataset = kmip_data.open("my-graphs")  # doctest: +SKIP
+    >>> dataset = kmip_data.open("./my-graphs")  # doctest: +SKIP
     """
     _check_arguments(dataset, folder, split, keys)
     folder = absolute_path(folder, "folder")
