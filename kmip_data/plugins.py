@@ -111,6 +111,25 @@ def _sources_in_environment() -> list[str]:
     return list(filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)))
 
 
+def fault_of_plugin(error: BaseException) -> UsageError | None:
+    """Return the error for an exception raised in, or called from, a plugin; ``None`` for any other.
+
+    A worker process, which imports a plugin as a module, knows it from the environment.
+    """
+    modules = set()
+    for source in _sources_in_environment():
+        points = _points_of_package(source)
+        modules |= {point.module.partition(".")[0] for point in points} or {Path(source).stem}
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        if frame.f_globals.get("__name__", "").partition(".")[0] in modules:
+            file = Path(frame.f_code.co_filename).name
+            return UsageError(
+                f"The plugin failed at {file}, line {line}: {type(error).__name__}: {error}",
+                next="correct the plugin, then run the same command again",
+            )
+    return None
+
+
 def import_installed_plugin(group: str, name: str) -> None:
     """Import the installed plugin that adds ``name`` to a group, if there is one.
 
@@ -204,11 +223,15 @@ def _entry_points(group: str) -> list[Any]:
     return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
-def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
-    points = []
+def _points_of_package(name: str) -> list[metadata.EntryPoint]:
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
-        entry_points = metadata.distribution(name).entry_points
-        points = [point for point in entry_points if point.group.startswith(_GROUP_PREFIX)]
+        points = metadata.distribution(name).entry_points
+        return [point for point in points if point.group.startswith(_GROUP_PREFIX)]
+    return []
+
+
+def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
+    points = _points_of_package(name)
     if not points:
         raise UsageError(
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",

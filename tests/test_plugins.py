@@ -606,3 +606,43 @@ def test_a_command_restores_the_variable_of_plugins(folder, monkeypatch):
         expect_success("info", "s3dis", "--plugin", plugin)
         assert plugins.PLUGINS_VARIABLE not in os.environ
     assert inherited == [str(plugin)] * 2
+
+
+#: Faults in the code of a plugin -> the code with it, and the command that runs it.
+PARTS_OF_PATHS = f"{GRAPHS}\n{PART}\nPLUGIN |= {{'datasets': {{'paths': Paths}}}}\n"
+NETWORK_OF_PATHS = (
+    "train",
+    "paths",
+    "--model",
+    "gps-none",
+    *SMALL,
+    "--set=model.attention.kind=late",
+)
+FAULTS = {
+    "schema": ("columns = feature", ("build", "paths")),
+    "units": ("return units_of", ("build", "paths")),
+    "records in a worker": (
+        "nodes, part = 3",
+        ("build", "paths", "--jobs", "2", "--memory", "8GiB"),
+    ),
+    "build": ("from torch.nn import", NETWORK_OF_PATHS),
+    "forward": ("return x\n", NETWORK_OF_PATHS),
+}
+
+
+def test_a_plugins_own_fault_has_its_file_and_line(folder):
+    def check(case):
+        line, command = FAULTS[case]
+        for fault, words in (
+            ("1 / 0", "ZeroDivisionError: division by zero"),
+            ("open('gone')", "FileNotFoundError: [Errno 2] No such file or directory: 'gone'"),
+            ("int('x')", "ValueError: invalid literal for int() with base 10: 'x'"),
+        ):
+            code = PARTS_OF_PATHS.replace(line, f"{fault}; {line}", 1)
+            (folder / "odd.py").write_text(code)
+            number = code[: code.index(fault)].count("\n") + 1
+            with fresh():
+                message = expect_refusal(*command, "--plugin", "odd.py")
+            assert f"odd.py, line {number}: {words}\n" in message, message
+
+    check_each(check, FAULTS)

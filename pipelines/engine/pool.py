@@ -30,6 +30,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
     UnitResult,
 )
 from kmip_data.pipelines.parameters import BuildParams
+from kmip_data.plugins import fault_of_plugin
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
 
@@ -258,9 +259,13 @@ def convert_unit_errors(
                 next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
+        left = "the shards that are finished"
+        if plugin_error := fault_of_plugin(error):
+            plugin_error.left = left
+            raise plugin_error from error
         raise DamagedInput(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
-            left="the shards that are finished",
+            left=left,
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error
 
