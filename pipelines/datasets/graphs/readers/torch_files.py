@@ -290,12 +290,12 @@ def _convert_attribute(
         if name == "edge_index" and "adj_t" in item:
             raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_ADJ_T_REMEDY)
         return None
-    if name == "y" and (isinstance(value, str) or _has_strings(value)):
+    if name == "y" and (isinstance(value, str) or has_strings(value)):
         return np.array([value] if isinstance(value, str) else value, object)
     if isinstance(value, str) and not value.endswith("\0"):  # stored strings are padded with zeros
         findings.attributes.forms[f"graph/{name}"] = "text"
         return np.frombuffer(value.encode(), np.uint8)
-    if isinstance(value, str) or _has_strings(value):
+    if isinstance(value, str) or has_strings(value):
         findings.notices.ignored[name] = "text"
         return None
     if isinstance(value, dict):
@@ -327,7 +327,8 @@ def _convert_attribute(
     )
 
 
-def _has_strings(value: object) -> bool:
+def has_strings(value: object) -> bool:
+    """True if a list has a string."""
     return isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
 
 
