@@ -125,7 +125,7 @@ def fault_of_plugin(error: BaseException) -> UsageError | None:
             file = Path(frame.f_code.co_filename).name
             return UsageError(
                 f"The plugin failed at {file}, line {line}: {type(error).__name__}: {error}",
-                next="correct the plugin, then run the same command again",
+                next="correct the plugin, or what it read",
             )
     return None
 

@@ -391,15 +391,15 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     (folder / "own.py").write_text(OWN)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
-    expect_success("encode", "graphs", "waves3", "--plugin", "own.py", "-q")
+    expect_success("encode", "./graphs", "waves3", "--plugin", "own.py", "-q")
     with fresh():
-        assert kmip_data.open("graphs", columns=["waves3"])[0].waves.shape[1] == 3
-        expect_success("verify", "graphs")
+        assert kmip_data.open("./graphs", columns=["waves3"])[0].waves.shape[1] == 3
+        expect_success("verify", "./graphs")
     keys = [f"--set={key}" for key in ("model.positional=waves2", "training.metric=recall")]
     run = (
         "train",
         "--dataset",
-        "graphs",
+        "./graphs",
         "--name",
         "own",
         *SMALL,
@@ -450,7 +450,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     (folder / "own.py").write_text(MINE)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
-    run = ("train", "--dataset", "graphs", "--name", "own", *SMALL, "--epochs", 2)
+    run = ("train", "--dataset", "./graphs", "--name", "own", *SMALL, "--epochs", 2)
     chosen = [f"--set={key}" for key in CHOSEN]
     for key in chosen:
         with fresh():
@@ -520,7 +520,7 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
     (folder / "own.py").write_text(NETWORK)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
-    run = ("train", "--dataset", "graphs", *SMALL, "--name")
+    run = ("train", "--dataset", "./graphs", *SMALL, "--name")
     chosen = [f"--set=model.{part}" for part in PARTS]
     for key in chosen:
         with fresh():

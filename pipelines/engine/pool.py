@@ -259,13 +259,12 @@ def convert_unit_errors(
                 next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
-        left = "the shards that are finished"
         if plugin_error := fault_of_plugin(error):
-            plugin_error.left = left
+            plugin_error.found = location
             raise plugin_error from error
         raise DamagedInput(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
-            left=left,
+            left="the shards that are finished",
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error
 

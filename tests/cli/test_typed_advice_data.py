@@ -135,7 +135,7 @@ def _save_without_targets(user: Path) -> None:
             {},
             "verify",
         ),
-        (_save_without_targets, "train bare --model gcn", {}, "info"),
+        (_save_without_targets, "train ./bare --model gcn", {}, "info"),
         (None, "build zinc --sample --limit 10000000", {}, "build zinc --sample --limit 100"),
         (
             None,
@@ -236,7 +236,7 @@ def test_a_city_without_the_columns_of_a_map_is_shown_as_advised(user):
     graph = kmip_data.CityNetwork("town", raw_features=True)[0]
     graph.coordinate_encoding = graph.x[:, :4]
     kmip_data.save([graph, graph], "towns")
-    assert type_commands(refuse("preview towns"))
+    assert type_commands(refuse("preview ./towns"))
 
 
 # --- a dataset of a plugin, with a license and a server -------------------------------------------
@@ -286,7 +286,6 @@ def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         "good": "3 4 5 3 4 5",
         "other": "4 4 4 4 4 4",
         "cut": "3",
-        "bad": "x " * 6,
     }.items():
         with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
             archive.writestr("lengths.txt", text)
@@ -313,7 +312,9 @@ def test_advice_about_a_plugins_dataset_is_typed(server, home):
         "build --plugin mine.py paths --archive good.zip",
         PATH="good.zip",
     )
-    provoke(f"build paths {mine} --archive bad.zip", "info --plugin mine.py paths")
+    provoke(
+        f"build paths {mine} --archive bad.zip", "build --plugin mine.py paths --archive bad.zip"
+    )
     provoke(f"build paths {mine} --archive long.zip", "info --plugin mine.py paths", NAME="paths")
 
     with fresh():

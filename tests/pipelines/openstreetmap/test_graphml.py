@@ -52,7 +52,7 @@ def test_graphs_saved_by_osmnx_are_read_unchanged_or_refused(tmp_path, monkeypat
     osmnx.save_graphml(whole, tmp_path / "saved.graphml")
     with pytest.raises(ValueError, match="boolean"):
         osmnx.load_graphml(tmp_path / "saved.graphml")
-    with pytest.raises(DamagedInput, match="oneway of a street is '-1', not True"):
+    with pytest.raises(DamagedInput, match="oneway of a street is 'yes', not True"):
         read_street_graphml(tmp_path / "saved.graphml")
 
 
