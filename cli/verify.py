@@ -62,9 +62,8 @@ def command(
     from kmip_data.models.training.run.run_folder import RESULT_NAME
 
     folder = None if home.matching_runs(name) else path_or_none(name)
-    if (
-        folder and (folder / RESULT_NAME).is_file()
-    ):  # also without its configuration, which is restored
+    # A run may lack its configuration, which is restored.
+    if folder is not None and (folder / RESULT_NAME).is_file():
         _verify_run(folder, repair=repair)
         return
     source = find_build_or_run(name, home, parameters, sample=sample)

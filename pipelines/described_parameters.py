@@ -107,7 +107,7 @@ def _parameters_for_like(
     """Return the parameters of a description, a file of ``--describe`` or a build of the recipe."""
     if isinstance(like, str):
         path = path_or_none(like, home)
-        if path is not None and path.is_file():
+        if path and path.is_file():
             try:
                 return read_toml(path, _MAX_BYTES)
             except (OSError, ValueError) as error:

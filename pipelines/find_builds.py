@@ -31,7 +31,6 @@ from kmip_data.builds.home import (
     Build,
     Home,
     added_column_names,
-    announce_folder_of_name,
     build_of_folder,
     list_builds,
     newest_match,
@@ -67,10 +66,8 @@ def find_build(
     home = Home.locate(home, root)
     build = build_of_folder(name, home)
     if build is None:
-        build = _find_named(os.fspath(name), parameters or {}, home, sample=sample)
-    else:
-        _check_build(build, parameters or {}, sample=sample, dataset=dataset)
-    announce_folder_of_name(name)
+        return _find_named(os.fspath(name), parameters or {}, home, sample=sample)
+    _check_build(build, parameters or {}, sample=sample, dataset=dataset)
     return build
 
 

@@ -56,7 +56,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         Raises ``UsageError``, with the nearest name, if it names nothing.
         """
-        from kmip_data.builds.home import Home, announce_folder_of_name
+        from kmip_data.builds.home import Home, path_or_none
+        from kmip_data.runtime.progress import print_status
 
         name = str(value)
         params = {} if ctx is None else ctx.params
@@ -68,7 +69,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if self.kinds == ("build",):
             _refuse_preset_or_run(name, home, ctx)
         if name in self._published_names() or self._exists(name, home):
-            announce_folder_of_name(name)
+            if path_or_none(name) is None and Path(name, _REQUIRED_FILES["build"]).is_file():
+                print_status(f"{name} is taken as a name; the folder is ./{name}")
             return name
 
         runs = []

@@ -213,12 +213,6 @@ def path_or_none(name: str | os.PathLike[str], home: Home | None = None) -> Path
     return absolute_path(name) if is_path else None
 
 
-def build_folder_or_none(name: str | os.PathLike[str]) -> Path | None:
-    """Return the absolute path if it is the folder of a build, which has a card, otherwise ``None``."""
-    folder = path_or_none(name)
-    return folder if folder is not None and (folder / CARD_NAME).is_file() else None
-
-
 def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
     """Return the build in a folder given by its path or its name below ``home``.
 
@@ -322,18 +316,8 @@ def make_build_newest(build: Build, home: Home) -> None:
             os.utime(build.path / next(iter(build.card.files)))
 
 
-#: Folders that this process has announced: newest builds of their dataset, and folders named like data.
+#: Builds that this process has announced as the newest of their dataset.
 _announced = set[Path]()
-
-
-def announce_folder_of_name(name: str | os.PathLike[str]) -> None:
-    """Print once that the word ``name`` does not mean the build or run in the folder of this name."""
-    folder = Path(name).absolute()
-    files = (CARD_NAME, "config.toml")
-    if path_or_none(name) or folder in _announced or not any((folder / f).is_file() for f in files):
-        return
-    _announced.add(folder)
-    print_status(f"{name} is taken as a name; the folder is .{os.sep}{name}")
 
 
 def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:
@@ -347,19 +331,18 @@ def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:
 def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     """Return the error for several builds of a published dataset, the newest first."""
     lines = []
-    for build, difference in zip(builds, differences_of_builds(builds), strict=True):
+    # A folder named like the dataset needs its full path.
+    names = [str(b.path) if b.path.name == dataset else b.path.name for b in builds]
+    for name, build, difference in zip(names, builds, differences_of_builds(builds), strict=True):
         age = " (the newest)" if build is builds[0] else ""
         facts = [difference, build.card.sources, f"built {date_of_build(build)}{age}"]
-        # A folder named like the dataset needs its full path.
-        name = build.path if build.path.name == dataset else build.path.name
         lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
         found="".join(lines),
         next=f"one of these names in place of {dataset}",
     )
-    latest = builds[0].path
-    error.correction = (dataset, latest.name if latest.name != dataset else str(latest))
+    error.correction = (dataset, names[0])
     return error
 
 

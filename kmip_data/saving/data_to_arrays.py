@@ -72,8 +72,8 @@ def record_from_data(
     forms: dict[str, ItemForm] = {}
     for attribute, value in values.items():
         check_attribute_name(attribute)
-        if attribute == "y" and (isinstance(value, str) or has_strings(value)):
-            arrays["y"] = np.array([value] if isinstance(value, str) else value, object)
+        if attribute == "y" and has_strings(value):
+            arrays["y"] = np.array(value, object, ndmin=1)
             continue
         arrays[attribute] = _array_of_value(value, attribute, name)
         if isinstance(value, str):

@@ -37,7 +37,7 @@ def description_for_like(like: str | ColumnRoles, home: Home) -> ColumnRoles:
     if isinstance(like, ColumnRoles):
         return like
     path = path_or_none(like, home)
-    if path is not None and path.is_file():
+    if path and path.is_file():
         return read_column_roles(path)
     build = find_build(like, home=home)
     described = column_roles_on_card(build.card.statistics)

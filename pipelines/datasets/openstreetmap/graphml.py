@@ -140,12 +140,10 @@ def _sorted_values(value: object) -> TagValues:
     return (text,)
 
 
-def _read_flag(data: Mapping[str, object], key: str) -> int:
+def _read_flag(data: Any, key: str) -> int:
     values = _sorted_values(data.get(key))
     # With all_oneway, OSMnx adds each street in one direction, and keeps OpenStreetMap's yes and no.
     if unknown := {*values} - _FLAGS.keys():
         raise ValueError(f"{key} of a street is {min(unknown)[:40]!r}, not True or False")
     flags = {_FLAGS[value] for value in values}
-    if len(flags) > 1:
-        return MIXED
-    return next(iter(flags), 0)
+    return MIXED if len(flags) > 1 else max(flags, default=0)
