@@ -298,10 +298,10 @@ FACTS = GRAPHS.replace('"title"', '"heading"')
 ERRORS = {
     "import": (
         "1 / 0",
-        r"cannot be imported.\n  found: ZeroDivisionError: division by zero \(.*odd.py, line 1\)",
+        r"failed at odd.py, line 1: ZeroDivisionError: division by zero\n",
     ),
     "syntax": ("def", r"found: SyntaxError: invalid syntax \(odd.py, line 1\)"),
-    "exit": ("import sys; sys.exit(3)", "found: SystemExit: 3"),
+    "exit": ("import sys; sys.exit(3)", "failed at odd.py, line 1: SystemExit: 3"),
     "no table": ("x = 1", "has no table PLUGIN"),
     "a group": (
         'PLUGIN = {"graphs": {}, "dataset": {"x": 1}}',
