@@ -646,3 +646,13 @@ def test_a_plugins_own_fault_has_its_file_and_line(folder):
             assert f"odd.py, line {number}: {words}\n" in message, message
 
     check_each(check, FAULTS)
+
+
+def test_an_installed_plugins_fault_has_its_file_and_line(package, monkeypatch):
+    faulty = GRAPHS.replace("return units_of", "return units_of_rows(gone, 1) or units_of")
+    (package / "lib_of_paths" / "graphs.py").write_text(faulty)
+    monkeypatch.syspath_prepend(package)
+    with fresh():
+        message = expect_refusal("build", "paths")
+    number = faulty[: faulty.index("gone")].count("\n") + 1
+    assert f"graphs.py, line {number}: NameError: name 'gone' is not defined\n" in message
