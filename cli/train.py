@@ -345,7 +345,6 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
 
     Nothing is built for a run on a GPU, which this machine may lack.
     """
-    from kmip_data.builds.home import build_folder_or_none
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.format.targets import require_trainable
     from kmip_data.manifest import dataset_names, load_manifest
@@ -358,18 +357,17 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
         check_run_name(name)
     home = options["home"]
     data = config.data
-    dataset = str(build_folder_or_none(data.dataset) or data.dataset)
-    if dataset not in dataset_names():
-        build = find_build(dataset, data.parameters, home=home, sample=data.sample)
+    if data.dataset not in dataset_names():
+        build = find_build(data.dataset, data.parameters, home=home, sample=data.sample)
     elif config.system.device == "cuda":
-        pipeline = load_pipeline(load_manifest(dataset))
-        check_params(pipeline.Params, data.parameters, dataset)
-        check_params(pipeline.SplitParams, data.split, dataset)
+        pipeline = load_pipeline(load_manifest(data.dataset))
+        check_params(pipeline.Params, data.parameters, data.dataset)
+        check_params(pipeline.SplitParams, data.split, data.dataset)
         return
     else:
         build_options = {option: options[option] for option in ("home", "quiet", "offline")}
         build = find_or_build(
-            dataset, data.parameters, data.split, sample=data.sample, **build_options
+            data.dataset, data.parameters, data.split, sample=data.sample, **build_options
         )
 
     try:

@@ -55,14 +55,15 @@ def command(
     edited configuration to config.toml.moved. Adds the marker file .kmip-data to an intact folder
     that lacks it; commands change only folders with this file.
     """
+    from kmip_data.builds.home import path_or_none
     from kmip_data.builds.verify import files_unlike_published, verify_build
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
-    from kmip_data.files.path_errors import absolute_path
     from kmip_data.format.card import read_card
     from kmip_data.models.training.run.run_folder import RESULT_NAME
 
-    folder = absolute_path(name, "run")
-    if (folder / RESULT_NAME).is_file():  # also without its configuration, which is restored
+    folder = None if home.matching_runs(name) else path_or_none(name)
+    # A run may lack its configuration, which is restored.
+    if folder is not None and (folder / RESULT_NAME).is_file():
         _verify_run(folder, repair=repair)
         return
     source = find_build_or_run(name, home, parameters, sample=sample)

@@ -32,7 +32,7 @@ from kmip_data.errors import (
     UsageError,
     unknown_name_error,
 )
-from kmip_data.files.path_errors import absent_file_error, absolute_path
+from kmip_data.files.path_errors import absent_file_error, absolute_path, unreadable_error
 from kmip_data.files.small_files import first_problem, json_digest, read_small_file, sha256_file
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import PLUGIN_OBJECTS, Plugin, PluginObject
@@ -109,6 +109,25 @@ def load_plugins_in_environment() -> None:
 
 def _sources_in_environment() -> list[str]:
     return list(filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)))
+
+
+def fault_of_plugin(error: BaseException, *sources: str) -> UsageError | None:
+    """Return the error for an exception raised in, or called from, a plugin; ``None`` for any other.
+
+    Without ``sources``, it may be any plugin in the environment, which workers inherit.
+    """
+    modules = set()
+    for source in sources or _sources_in_environment():
+        points = _points_of_package(source)
+        modules |= {point.module.partition(".")[0] for point in points} or {Path(source).stem}
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        if frame.f_globals.get("__name__", "").partition(".")[0] in modules:
+            file = Path(frame.f_code.co_filename).name
+            return UsageError(
+                f"The plugin failed at {file}, line {line}: {type(error).__name__}: {error}",
+                next="correct the plugin, or what it read",
+            )
+    return None
 
 
 def import_installed_plugin(group: str, name: str) -> None:
@@ -204,11 +223,15 @@ def _entry_points(group: str) -> list[Any]:
     return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
-def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
-    points = []
+def _points_of_package(name: str) -> list[metadata.EntryPoint]:
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
-        entry_points = metadata.distribution(name).entry_points
-        points = [point for point in entry_points if point.group.startswith(_GROUP_PREFIX)]
+        points = metadata.distribution(name).entry_points
+        return [point for point in points if point.group.startswith(_GROUP_PREFIX)]
+    return []
+
+
+def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
+    points = _points_of_package(name)
     if not points:
         raise UsageError(
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
@@ -248,14 +271,11 @@ def _import_file(path: Path) -> tuple[Plugin, list[Entry]]:
     except FileNotFoundError as error:
         raise absent_file_error(path, "check the path of the plugin") from error
     except OSError as error:
-        raise UsageError(
-            f"The plugin {path} cannot be read: {error.strerror or error}",
-            next="check the path of the plugin",
-        ) from error
+        raise unreadable_error(path, error) from error
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with _convert_import_errors(path.name):
+        with _convert_import_errors(path.stem):
             # Run the same bytes that were hashed. Workers of a build import the file by its name.
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
         table = getattr(module, "PLUGIN", None)
@@ -287,18 +307,16 @@ def _file_of_module(module: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _convert_import_errors(name: str) -> Iterator[None]:
+def _convert_import_errors(source: str) -> Iterator[None]:
     """Turn any exception of a plugin's import into ``UsageError`` with its file and line."""
     try:
         yield
     except Ended:
         raise  # a signal to this process, not the plugin's sys.exit()
     except (Exception, SystemExit) as error:
-        message = f"{type(error).__name__}: {error}"
-        if not isinstance(error, SyntaxError):  # its message has file and line already
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            message += f" ({frame.filename}, line {frame.lineno})"
-        raise UsageError(f"The plugin {name} cannot be imported.", found=message) from error
+        raise fault_of_plugin(error, source) or UsageError(
+            f"The plugin {source} cannot be imported.", found=f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
@@ -329,7 +347,9 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
     if group == "models" and isinstance(value, Mapping):
         # A mapping configures a network of GPS layers; any other model is a network itself.
         missing = [
-            key for key in ("attention", "local") if "kind" not in _as_mapping(value.get(key))
+            key
+            for key in ("attention", "local")
+            if not isinstance(value.get(key), Mapping) or "kind" not in value[key]
         ]
     if missing:
         raise UsageError(
@@ -348,13 +368,9 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
     if group != "datasets":
         return value
     manifest = _plugin_manifest(plugin, name, value)
-    with _convert_import_errors(plugin.name):
+    with _convert_import_errors(plugin.source):
         pipeline: object = value(manifest)
     return pipeline
-
-
-def _as_mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _plugin_manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:

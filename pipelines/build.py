@@ -261,7 +261,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 def build_own(
     recipe: str,
     name: str,
-    source: Mapping[str, object],
+    source: Mapping[str, object] | str | os.PathLike[str],
     *,
     parameters: Mapping[str, object] | None = None,
     split_parameters: Mapping[str, object] | None = None,
@@ -272,7 +272,7 @@ def build_own(
     """Return the finished build of your own data, building it with a recipe if it is missing.
 
     ``recipe`` is ``"graphs"``, ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` the name of
-    the dataset, and ``source`` has the fields of the pipeline's ``Source``. Other arguments and
+    the dataset, and ``source`` is a path, or has the fields of the pipeline's ``Source``. Other arguments and
     errors are the same as for :func:`build_dataset`. An error leaves nothing behind.
 
     >>> from kmip_data.pipelines.build import build_own
@@ -282,6 +282,8 @@ def build_own(
     home = Home.locate(home, root)
     _check_name(name, home)
     pipeline: Any = load_pipeline(with_build_name(load_manifest(recipe), name))
+    if isinstance(source, str | os.PathLike):
+        source = {"path": source}
     checked_source = check_params(pipeline.Source, source, recipe)
     if isinstance(pipeline, OwnPipeline):  # a city is like no other
         parameters = pipeline.parameters_like(checked_source, parameters or {}, home)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, InstanceOf, PrivateAttr
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, path_or_none
 from kmip_data.columns.column_roles import (
     ColumnRoles,
     column_roles_on_card,
@@ -107,8 +106,8 @@ def _parameters_for_like(
 ) -> dict[str, Any]:
     """Return the parameters of a description, a file of ``--describe`` or a build of the recipe."""
     if isinstance(like, str):
-        path = Path(like).expanduser()
-        if path.is_file():
+        path = path_or_none(like, home)
+        if path and path.is_file():
             try:
                 return read_toml(path, _MAX_BYTES)
             except (OSError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Find a finished build by folder, or by name and parameters; build it if it is missing.
 
-A word names, in this order, the build in a folder, the build in a folder below ``built/`` if no
-dataset has this name, or the build of a dataset that has the parameters. If several builds match, your
-own data mean the newest, and a published dataset is an error.
+A path names the build in a folder; a word the build of a dataset that has the parameters, or else the
+build in a folder below ``built/`` (:func:`kmip_data.builds.home.path_or_none`). If several builds match,
+your own data mean the newest, and a published dataset is an error.
 
 ====================  ====================================  ======================================
 function              arguments                             if there is no such build
@@ -37,6 +37,7 @@ from kmip_data.builds.home import (
     rebuild_command,
 )
 from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.files.path_errors import path_instead_of_name_error
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
@@ -65,12 +66,7 @@ def find_build(
     home = Home.locate(home, root)
     build = build_of_folder(name, home)
     if build is None:
-        return _find_named(
-            os.fspath(name),
-            parameters or {},
-            home,
-            sample=sample,
-        )
+        return _find_named(os.fspath(name), parameters or {}, home, sample=sample)
     _check_build(build, parameters or {}, sample=sample, dataset=dataset)
     return build
 
@@ -89,8 +85,8 @@ def find_or_build(
 ) -> Build:
     """Return the build ``name`` with the given split, building what is missing.
 
-    The name of a published dataset takes precedence over a folder; anything else is looked up by
-    :func:`find_build`, which has the same arguments. A missing split is added even if ``build`` is false.
+    Anything but the name of a published dataset is looked up by :func:`find_build`, which has the
+    same arguments. A missing split is added even if ``build`` is false.
     ``options`` are fields of :class:`~kmip_data.builds.execution_options.ExecutionOptions`.
 
     Raises ``UsageError`` if a name or value is wrong, if several builds match, or if none matches
@@ -100,7 +96,7 @@ def find_or_build(
     home = Home.locate(home, root)
     ExecutionOptions.from_arguments(dataset_name, options)  # check even if nothing is built
     # Only published datasets are built here.
-    if dataset_name not in dataset_names():
+    if name not in dataset_names():
         existing = find_build(
             name,
             parameters,
@@ -193,6 +189,8 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
 
     # 1. The name is unknown.
     if not (builds or is_shipped):
+        if os.path.lexists(name):
+            raise path_instead_of_name_error(name)
         own_names = {build.card.dataset for build in list_builds(home)}.difference(dataset_names())
         raise unknown_name_error(
             "dataset or build folder",

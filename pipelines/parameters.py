@@ -118,7 +118,7 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
 def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> M:
     """Validate ``values``; raise ``UsageError`` with all problems and the nearest names."""
     try:
-        return model.model_validate(dict(values))
+        return model.model_validate(dict(values) if isinstance(values, Mapping) else values)
     except ValidationError as error:
         problems = []
         unknown = False

@@ -298,10 +298,10 @@ FACTS = GRAPHS.replace('"title"', '"heading"')
 ERRORS = {
     "import": (
         "1 / 0",
-        r"cannot be imported.\n  found: ZeroDivisionError: division by zero \(.*odd.py, line 1\)",
+        r"failed at odd.py, line 1: ZeroDivisionError: division by zero\n",
     ),
     "syntax": ("def", r"found: SyntaxError: invalid syntax \(odd.py, line 1\)"),
-    "exit": ("import sys; sys.exit(3)", "found: SystemExit: 3"),
+    "exit": ("import sys; sys.exit(3)", "failed at odd.py, line 1: SystemExit: 3"),
     "no table": ("x = 1", "has no table PLUGIN"),
     "a group": (
         'PLUGIN = {"graphs": {}, "dataset": {"x": 1}}',
@@ -391,15 +391,15 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     (folder / "own.py").write_text(OWN)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
-    expect_success("encode", "graphs", "waves3", "--plugin", "own.py", "-q")
+    expect_success("encode", "./graphs", "waves3", "--plugin", "own.py", "-q")
     with fresh():
-        assert kmip_data.open("graphs", columns=["waves3"])[0].waves.shape[1] == 3
-        expect_success("verify", "graphs")
+        assert kmip_data.open("./graphs", columns=["waves3"])[0].waves.shape[1] == 3
+        expect_success("verify", "./graphs")
     keys = [f"--set={key}" for key in ("model.positional=waves2", "training.metric=recall")]
     run = (
         "train",
         "--dataset",
-        "graphs",
+        "./graphs",
         "--name",
         "own",
         *SMALL,
@@ -450,7 +450,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     (folder / "own.py").write_text(MINE)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
-    run = ("train", "--dataset", "graphs", "--name", "own", *SMALL, "--epochs", 2)
+    run = ("train", "--dataset", "./graphs", "--name", "own", *SMALL, "--epochs", 2)
     chosen = [f"--set={key}" for key in CHOSEN]
     for key in chosen:
         with fresh():
@@ -520,7 +520,7 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
     (folder / "own.py").write_text(NETWORK)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
-    run = ("train", "--dataset", "graphs", *SMALL, "--name")
+    run = ("train", "--dataset", "./graphs", *SMALL, "--name")
     chosen = [f"--set=model.{part}" for part in PARTS]
     for key in chosen:
         with fresh():
@@ -606,3 +606,53 @@ def test_a_command_restores_the_variable_of_plugins(folder, monkeypatch):
         expect_success("info", "s3dis", "--plugin", plugin)
         assert plugins.PLUGINS_VARIABLE not in os.environ
     assert inherited == [str(plugin)] * 2
+
+
+#: Faults in the code of a plugin -> the code with it, and the command that runs it.
+PARTS_OF_PATHS = f"{GRAPHS}\n{PART}\nPLUGIN |= {{'datasets': {{'paths': Paths}}}}\n"
+NETWORK_OF_PATHS = (
+    "train",
+    "paths",
+    "--model",
+    "gps-none",
+    *SMALL,
+    "--set=model.attention.kind=late",
+)
+FAULTS = {
+    "schema": ("columns = feature", ("build", "paths")),
+    "units": ("return units_of", ("build", "paths")),
+    "records in a worker": (
+        "nodes, part = 3",
+        ("build", "paths", "--jobs", "2", "--memory", "8GiB"),
+    ),
+    "build": ("from torch.nn import", NETWORK_OF_PATHS),
+    "forward": ("return x\n", NETWORK_OF_PATHS),
+}
+
+
+def test_a_plugins_own_fault_has_its_file_and_line(folder):
+    def check(case):
+        line, command = FAULTS[case]
+        for fault, words in (
+            ("1 / 0", "ZeroDivisionError: division by zero"),
+            ("open('gone')", "FileNotFoundError: [Errno 2] No such file or directory: 'gone'"),
+            ("int('x')", "ValueError: invalid literal for int() with base 10: 'x'"),
+        ):
+            code = PARTS_OF_PATHS.replace(line, f"{fault}; {line}", 1)
+            (folder / "odd.py").write_text(code)
+            number = code[: code.index(fault)].count("\n") + 1
+            with fresh():
+                message = expect_refusal(*command, "--plugin", "odd.py")
+            assert f"odd.py, line {number}: {words}\n" in message, message
+
+    check_each(check, FAULTS)
+
+
+def test_an_installed_plugins_fault_has_its_file_and_line(package, monkeypatch):
+    faulty = GRAPHS.replace("return units_of", "return units_of_rows(gone, 1) or units_of")
+    (package / "lib_of_paths" / "graphs.py").write_text(faulty)
+    monkeypatch.syspath_prepend(package)
+    with fresh():
+        message = expect_refusal("build", "paths")
+    number = faulty[: faulty.index("gone")].count("\n") + 1
+    assert f"graphs.py, line {number}: NameError: name 'gone' is not defined\n" in message

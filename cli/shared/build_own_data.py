@@ -95,12 +95,11 @@ def build_in_temporary_home(
 ) -> Iterator[Build]:
     """Build the user's data by a recipe in a temporary home, for a dry run."""
     from kmip_data.builds.home import Home as HomeFolder
-    from kmip_data.pipelines.find_builds import find_build
 
     source = {"name": "mine", **parameters.source}
     # The temporary home has no build that --like could name.
-    if (like := source.get("like")) and not Path(like).is_file():
-        source["like"] = str(find_build(_data_to_imitate(like, home), home=home).path)
+    if like := source.get("like"):
+        source["like"] = _data_to_imitate(like, home)
     with tempfile.TemporaryDirectory() as folder:
         options |= {"home": HomeFolder(Path(folder)), "output": None, "quiet": True}
         temporary = DatasetParameters(parameters.records, parameters.split, source)
@@ -158,12 +157,18 @@ def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageEr
 
 
 def _data_to_imitate(like: str, home: Home) -> str:
-    """Return the value of ``--like``, with a run replaced by the build that it was trained on."""
-    if os.sep not in like:
-        return like
-    from kmip_data.models.training.run.find_runs import dataset_of_run
+    """Return the file or build of ``--like``; of a run, the build that it was trained on."""
+    from kmip_data.builds.home import path_or_none
+    from kmip_data.pipelines.find_builds import find_build
 
-    return dataset_of_run(like, home)
+    if os.sep in like:
+        from kmip_data.models.training.run.find_runs import dataset_of_run
+
+        like = dataset_of_run(like, home)
+    path = path_or_none(like, home)
+    if path is None or not path.is_file():
+        path = find_build(like, home=home).path
+    return str(path)
 
 
 def _city_source_field(path: Path) -> str:

@@ -35,6 +35,8 @@ def error_for_user(
     error: Exception, args: Sequence[str], root: click.Group
 ) -> errors.KmipDataError | None:
     """Return ``error`` as one of the classes shown to users, or ``None`` if it is a bug."""
+    from kmip_data.plugins import fault_of_plugin
+
     if isinstance(error, errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
@@ -51,6 +53,8 @@ def error_for_user(
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         path = Path(error.filename or ".")
         return disk_error(error, path, left="what was finished before")
+    if plugin_error := fault_of_plugin(error):
+        return plugin_error
     if isinstance(error, OSError) and error.filename is not None:
         return errors.UsageError(
             f"{error.filename} cannot be used: {error.strerror}",

@@ -1,8 +1,8 @@
 """Names of datasets, builds, sweeps and runs as arguments, checked before heavy imports.
 
-A word names, in this order: a published dataset or sweep; a dataset of the home; a build by its folder;
-a sweep of the home; a run by its folder, or by the end of its path. The home is listed only for words
-that name nothing published.
+A word names, in this order: a published dataset or sweep; a dataset of the home; a build by its folder in
+the home; a sweep of the home; a run by the end of its path. The home is listed only for words that name
+nothing published. A path, which has a separator, names a build or a run by its folder.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         Raises ``UsageError``, with the nearest name, if it names nothing.
         """
-        from kmip_data.builds.home import Home
+        from kmip_data.builds.home import Home, path_or_none
+        from kmip_data.runtime.progress import print_status
 
         name = str(value)
         params = {} if ctx is None else ctx.params
@@ -68,6 +69,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if self.kinds == ("build",):
             _refuse_preset_or_run(name, home, ctx)
         if name in self._published_names() or self._exists(name, home):
+            if path_or_none(name) is None and Path(name, _REQUIRED_FILES["build"]).is_file():
+                print_status(f"{name} is taken as a name; the folder is ./{name}")
             return name
 
         runs = []
@@ -95,27 +98,28 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
     def _exists(self, name: str, home: Home) -> bool:
         """True if a plan's file, a build or its dataset, a sweep or a run has this name."""
-        from kmip_data.builds.home import build_of_folder, is_dataset
+        from kmip_data.builds.home import build_of_folder, is_dataset, path_or_none
         from kmip_data.files.folder_marker import read_marker
 
-        path = Path(name).expanduser()
+        path = path_or_none(name)
         if "sweep" in self.kinds and name.endswith(".toml"):
             return True
-        if "build" in self.kinds and os.sep not in name and is_dataset(name, home):
-            return True  # also if a file has this name
-        if "build" in self.kinds and not path.is_file():
+        if "build" in self.kinds and path is None and is_dataset(name, home):
+            return True
+        if "build" in self.kinds and path is not None and not path.is_file():
             try:
-                if build_of_folder(name, home) is not None:
-                    return True
+                build_of_folder(path)
+                return True
             except UsageError:
                 # Report a broken build, but let the folder of a run pass.
-                lines = read_marker(Path(name))
+                lines = read_marker(path)
                 if len(self.kinds) == 1 or (lines and lines[0].strip().startswith("build ")):
                     raise
         if "run" in self.kinds:
             # `find_run` refuses a run that lost its configuration, which `verify` restores, and the
             # end of a path that several runs share.
-            if any((path / file).is_file() for file in ("config.toml", "result.json")):
+            files = ("config.toml", "result.json")
+            if path is not None and any((path / file).is_file() for file in files):
                 return True
             suffix = ""
             if "sweep" in self.kinds:
@@ -159,7 +163,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if self.accepts_data and (path.is_file() or _has_data_files(path)):
             return _file_instead_of_name_error(name, home, params.get("run"))
-        if path.is_dir():
+        if path.is_dir() and os.sep in name:
             files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
             return UsageError(
                 f"The folder {name} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
@@ -184,8 +188,11 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
     def _unknown_name_error(self, name: str, runs: Sequence[str], home: Home) -> UsageError:
         """Return the error for a name that nothing has, with similar names or the user's names."""
         from kmip_data.builds.home import list_builds
+        from kmip_data.files.path_errors import path_instead_of_name_error
         from kmip_data.manifest import dataset_names
 
+        if Path(name).is_dir():
+            return path_instead_of_name_error(name)
         names = self._published_names().union(runs)
         if "build" in self.kinds:
             names.update(build.card.dataset for build in list_builds(home))
@@ -275,7 +282,7 @@ def find_build_or_run(
     from kmip_data.models.training.run.find_runs import find_run
     from kmip_data.models.training.run.run_folder import RESULT_NAME
 
-    if Path(name, RESULT_NAME).is_file():
+    if os.sep in name and Path(name, RESULT_NAME).is_file():
         return find_run(name, home)
     try:
         return find_selected_build(name, home, parameters, sample=sample)

@@ -86,8 +86,11 @@ class Home:
         return sorted(path.parent for path in self.runs.glob(f"*/*/*/{file}"))
 
     def matching_runs(self, name: str, *, suffix: str = "") -> list[Path]:
-        """Return the runs whose path ends in ``name``, followed by the regular expression ``suffix``."""
-        pattern = re.compile(f"(?:.*/)?{re.escape(Path(name).as_posix())}{suffix}")
+        """Return the runs whose path ends in ``name``, followed by the regular expression ``suffix``.
+
+        ``./name`` is a path and ends none.
+        """
+        pattern = re.compile(f"(?:.*/)?{re.escape(name.rstrip('/'))}{suffix}")
         return [folder for folder in self.run_folders() if pattern.fullmatch(folder.as_posix())]
 
     @property
@@ -189,31 +192,42 @@ def list_builds(home: Home, dataset: str | None = None) -> list[Build]:
 
 
 def is_dataset(name: str, home: Home) -> bool:
-    """True if a published dataset, or a build of the home, has this name."""
-    return name in dataset_names() or bool(list_builds(home, name))
+    """True if a published dataset, or a build of the home or its folder, has this name."""
+    return (
+        name in dataset_names()
+        or bool(list_builds(home, name))
+        or (home.built / name / CARD_NAME).is_file()
+    )
 
 
-def build_folder_or_none(path: str | os.PathLike[str], noun: str = "build folder") -> Path | None:
-    """Return the absolute path if it is the folder of a build, which has a card, otherwise ``None``."""
-    folder = absolute_path(path, noun)
-    return folder if (folder / CARD_NAME).is_file() else None
+def path_or_none(name: str | os.PathLike[str], home: Home | None = None) -> Path | None:
+    """Return the absolute path that ``name`` is, or ``None`` for a word, which names something.
+
+    A path has a separator, or is a ``Path``. Where files are read too, pass the ``home``: a word
+    with a suffix, such as ``a.csv``, is a path unless it names data of the home. What exists in the
+    working directory decides nothing: ``cora`` is the dataset, and ``./cora`` the folder.
+    """
+    is_path = not isinstance(name, str) or os.sep in name or name in {".", ".."}
+    if home is not None and not is_path:
+        is_path = bool(Path(name).suffix) and not is_dataset(os.fspath(name), home)
+    return absolute_path(name) if is_path else None
 
 
 def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> Build | None:
     """Return the build in a folder given by its path or its name below ``home``.
 
-    Returns ``None`` if ``name`` is not a path of a build and may be a dataset. Raises
-    ``DamagedInput`` if the card cannot be read.
+    Returns ``None`` if ``name`` is a word that may be a dataset. Raises ``DamagedInput`` if the card
+    cannot be read.
     """
-    text = os.fspath(name)
-    folder = absolute_path(text, "build folder")
-    if os.sep not in text and not (folder / CARD_NAME).is_file():
-        if home is None or not (home.built / text / CARD_NAME).is_file():
-            return None
+    folder = path_or_none(name)
+    if folder is None:
+        text = os.fspath(name)
         # A dataset takes precedence over a folder with the same name.
-        if is_dataset(text, home):
+        if home is None or text in dataset_names() or list_builds(home, text):
             return None
         folder = home.built / text
+        if not (folder / CARD_NAME).is_file():
+            return None
     return Build(folder, read_card(folder))
 
 
@@ -317,19 +331,18 @@ def _newest_build_notice(dataset: str, builds: Sequence[Build]) -> str:
 def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     """Return the error for several builds of a published dataset, the newest first."""
     lines = []
-    for build, difference in zip(builds, differences_of_builds(builds), strict=True):
+    # A folder named like the dataset needs its full path.
+    names = [str(b.path) if b.path.name == dataset else b.path.name for b in builds]
+    for name, build, difference in zip(names, builds, differences_of_builds(builds), strict=True):
         age = " (the newest)" if build is builds[0] else ""
         facts = [difference, build.card.sources, f"built {date_of_build(build)}{age}"]
-        # A folder named like the dataset needs its full path.
-        name = build.path if build.path.name == dataset else build.path.name
         lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
         found="".join(lines),
         next=f"one of these names in place of {dataset}",
     )
-    latest = builds[0].path
-    error.correction = (dataset, latest.name if latest.name != dataset else str(latest))
+    error.correction = (dataset, names[0])
     return error
 
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from kmip_data.columns.labels import TaskName
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.schema import FieldKind
 from kmip_data.strict_model import StrictModel
@@ -175,8 +175,10 @@ class ColumnRoles(StrictModel):
         Raises
         ------
         UsageError
-            If no column has the name, or columns of several levels have it.
+            If no column has the name, or columns of several levels have it; if there is no such use.
         """
+        if use not in get_args(Use):
+            raise unknown_name_error("use of a column", use, get_args(Use), command="one of these")
         levels = [role.level for role in self.columns if role.column == column]
         if level is None and len(levels) == 1:
             level = levels[0]

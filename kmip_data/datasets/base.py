@@ -14,9 +14,10 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
-from kmip_data.builds.home import Build, Home, build_folder_or_none, home_argument
+from kmip_data.builds.home import Build, Home, home_argument
 from kmip_data.datasets.pyg_arguments import accept_root_and_split
 from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, load_manifest
@@ -185,8 +186,9 @@ class BuiltDataset(ShardedDataset):
                 split_parameters[key] = value
 
         name = name or self.dataset_name
-        folder = None if home is None else build_folder_or_none(home, "root")
-        if folder is not None:
+        target: Folder = name
+        if home is not None and (Path(home).expanduser() / CARD_NAME).is_file():
+            target = Path(home)
             # A folder is one build: it must only agree with the arguments that were typed.
             declared = inspect.signature(type(self)).parameters.keys() - self.typed_arguments
             parameters = {key: parameters[key] for key in parameters.keys() - declared}
@@ -194,7 +196,7 @@ class BuiltDataset(ShardedDataset):
                 key: split_parameters[key] for key in split_parameters.keys() - declared
             }
         build = find_or_build(
-            folder or name,
+            target,
             parameters,
             split_parameters,
             home=home,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Literal, TypedDict, Unpack, get_args
 
 from torch_geometric.data import Data
 
-from kmip_data.builds.home import Build, Home, build_folder_or_none, list_builds
+from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.datasets.base import (
     BuiltDataset,
     DatasetArguments,
@@ -19,6 +20,7 @@ from kmip_data.datasets.base import (
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
 from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import CoordinateMode, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.text import is_likely_typo, nearest_name
@@ -246,7 +248,7 @@ class GraphLandDataset(BuiltDataset):
 
 def _check_built(name: str, home_folder: Folder | None) -> None:
     """Refuse a city that is neither shipped nor built, with the command that builds it."""
-    if home_folder is not None and build_folder_or_none(home_folder, "root") is not None:
+    if home_folder is not None and (Path(home_folder).expanduser() / CARD_NAME).is_file():
         return
     home = Home.locate(home_folder)
     builds = list_builds(home, name)

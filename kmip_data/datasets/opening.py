@@ -39,7 +39,7 @@ def open(  # noqa: A001 -- its public name
     Parameters
     ----------
     path_or_name
-        A build folder, the name of a dataset with one matching build, or the address of a push
+        The path of a build folder (``./mine``), a name in the home, or the address of a push
         (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
     home, root
         Home folder with the builds and the cache of remote builds, under either name. Default:

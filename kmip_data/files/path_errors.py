@@ -68,6 +68,14 @@ def absent_file_error(path: Path, remedy: str, noun: str = "file") -> UsageError
     return error
 
 
+def path_instead_of_name_error(name: str) -> UsageError:
+    """Return the error for a word that names nothing, but a file or folder of the working directory."""
+    path = f".{os.sep}{name}"
+    error = UsageError(f"Nothing is called {name!r}, but {path} exists.", next=path)
+    error.correction = (name, path)
+    return error
+
+
 def disk_error(
     error: OSError,
     path: Path,

@@ -14,6 +14,8 @@ from kmip_data.columns.attribute_levels import check_attribute_name
 from kmip_data.errors import UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import ItemForm
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.readers.torch_files import has_strings
 from kmip_data.text import count_with_noun
 
 _NUMBER_DTYPES: dict[str, type[np.generic]] = {
@@ -32,11 +34,14 @@ _CONVERSIONS = {
 }
 
 
-def record_from_data(data: object, name: str) -> tuple[GraphRecord, dict[str, ItemForm]]:
+def record_from_data(
+    data: object, name: str, options: ReadOptions
+) -> tuple[GraphRecord, dict[str, ItemForm]]:
     """Return the arrays of a homogeneous ``Data`` of dense tensors, numbers and strings.
 
-    Also returns the forms of numbers, whose arrays have no axes, and of strings, whose arrays are
-    their UTF-8 bytes. Anything else is a ``UsageError``.
+    The target is ``y``, and ignored attributes are left out. Also returns the forms of numbers, whose
+    arrays have no axes, and of strings, whose arrays are their UTF-8 bytes; strings of ``y`` are
+    classes. Anything else is a ``UsageError``.
     """
     problem = f"Graph {name} cannot be saved"
     type_name = type(data).__name__
@@ -55,16 +60,26 @@ def record_from_data(data: object, name: str) -> tuple[GraphRecord, dict[str, It
             f"{problem}: it is a batch of graphs.", next="save the original graphs, as a list"
         )
 
+    values = {
+        key: value for key, value in data.to_dict().items() if key not in options.params.ignore
+    }
+    edges = values.pop("edge_index", None)
+    if edges is not None:
+        edges = _array_of_value(edges, "edge_index", name)
+    if target := options.find_label(values, ("y",), f"Graph {name}"):
+        values["y"] = values.pop(target)
     arrays = {}
     forms: dict[str, ItemForm] = {}
-    for attribute, value in data.to_dict().items():
+    for attribute, value in values.items():
         check_attribute_name(attribute)
+        if attribute == "y" and has_strings(value):
+            arrays["y"] = np.array(value, object, ndmin=1)
+            continue
         arrays[attribute] = _array_of_value(value, attribute, name)
         if isinstance(value, str):
             forms[f"graph/{attribute}"] = "text"
         elif type(value).__name__ in _NUMBER_DTYPES:
             forms[f"graph/{attribute}"] = "number"
-    edges = arrays.pop("edge_index", None)
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
         raise UsageError(
             f"{problem}: its edge_index is not valid.",

@@ -17,7 +17,7 @@ import numpy as np
 from torch_geometric.data import Data
 
 from kmip_data.arrays import I64, Array
-from kmip_data.builds.home import Build, Home, unused_name
+from kmip_data.builds.home import Build, Home, path_or_none, unused_name
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.path_errors import absent_file_error
 from kmip_data.format.card import CARD_NAME, SplitEntry
@@ -100,11 +100,11 @@ def _build_of_side(side: str, source: Comparable, home: Home, folder: Path) -> B
         if not isinstance(source, str | os.PathLike):
             with warnings.catch_warnings(action="ignore"):  # about features that are not finite
                 return save(source, folder / side, label=NO_LABEL)
-        path = Path(source)
-        if path.exists() and not (path / CARD_NAME).is_file():
-            return _build_of_files(side, path, home, folder)
-        if os.sep in os.fspath(source) and not path.exists():
+        path = path_or_none(source, home)
+        if path is not None and not path.exists():
             raise absent_file_error(path, "check the path of the file or build")
+        if path is not None and not (path / CARD_NAME).is_file():
+            return _build_of_files(side, path, home, folder)
         return find_build(source, home=home)
     except KmipDataError as error:
         error.message = f"{side} cannot be compared: {error.message}"

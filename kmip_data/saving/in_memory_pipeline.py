@@ -98,7 +98,10 @@ def update_digest(digest: Any, graph: GraphRecord) -> None:
         arrays["edge_index"] = graph.edge_index
     for name, array in arrays.items():
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).data)
+        is_text = array.dtype == object  # its buffer has addresses
+        digest.update(
+            repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array).data
+        )
 
 
 class InMemoryTables:

@@ -133,7 +133,7 @@ def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
     >>> import kmip_data
     >>> from torch_geometric.datasets import FakeDataset
     >>> build = kmip_data.save(FakeDataset(num_graphs=100), "my-graphs")  # doctest: +SKIP
-    >>> dataset = kmip_data.open("my-graphs")  # doctest: +SKIP
+    >>> dataset = kmip_data.open("./my-graphs")  # doctest: +SKIP
     """
     _check_arguments(dataset, folder, split, keys)
     folder = absolute_path(folder, "folder")
@@ -262,9 +262,8 @@ def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs
     def graphs() -> Iterator[GraphRecord]:
         for number, data in enumerate(dataset):
             name = f"{number:08d}" if names is None else names[number]
-            graph, graph_forms = record_from_data(data, name)
-            attributes.update(dict.fromkeys(graph.columns))
-            graph, graph_forms = _select_columns(graph, graph_forms, options)
+            graph, graph_forms = record_from_data(data, name, options)
+            attributes.update(dict.fromkeys(data.keys()))
             if number and graph_forms != forms:
                 raise _changed_types_error(name, graph_forms, forms)
             forms.update(graph_forms)
@@ -281,21 +280,6 @@ def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs
             next="use names of these in ignore=",
         )
     return SavedGraphs(spool, forms, digest.hexdigest())
-
-
-def _select_columns(
-    graph: GraphRecord, forms: Mapping[str, ItemForm], options: ReadOptions
-) -> tuple[GraphRecord, dict[str, ItemForm]]:
-    """Return a graph without the ignored attributes, whose target is ``y``; and the forms of it."""
-    ignored = options.params.ignore
-    columns = {name: array for name, array in graph.columns.items() if name not in ignored}
-    forms = {key: form for key, form in forms.items() if key.partition("/")[2] not in ignored}
-    target = options.find_label(columns, ("y",), f"Graph {graph.key}")
-    if target not in {"", "y"}:
-        columns["y"] = columns.pop(target)
-        if form := forms.pop(f"graph/{target}", None):
-            forms["graph/y"] = form
-    return replace(graph, columns=columns), forms
 
 
 def _copy_graph(graph: GraphRecord) -> GraphRecord:

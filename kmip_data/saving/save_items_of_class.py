@@ -23,6 +23,8 @@ from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_fraction, shuffled_split
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.in_memory_pipeline import IndicesOrMask, update_digest
 from kmip_data.saving.save import check_new_folder, save
@@ -172,7 +174,7 @@ def _check_parts_differ(class_path: str, items: Sequence[object]) -> None:
     digests = set()
     for data in items:
         digest = hashlib.sha256()
-        update_digest(digest, record_from_data(data, "0")[0])
+        update_digest(digest, record_from_data(data, "0", ReadOptions(GraphParams()))[0])
         digests.add(digest.hexdigest())
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(

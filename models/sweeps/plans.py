@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from kmip_data.builds.home import Home, build_folder_or_none
+from kmip_data.builds.home import Home, path_or_none
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absent_file_error
 from kmip_data.files.small_files import (
@@ -334,7 +334,7 @@ def _runs_of_change(
 ) -> Iterator[SweepRun]:
     """Yield the runs of one change, by seed."""
     # 1. Settings of the plan, the dataset, the model and the change, of which the last one wins.
-    dataset_or_build = str(build_folder_or_none(dataset) or dataset)
+    dataset_or_build = str(path_or_none(dataset) or dataset)
     variant = change.variant or plan.variant or None
     dataset_settings = plan.set_of.get(dataset, ())
     model_settings = plan.set_of.get(model, ())

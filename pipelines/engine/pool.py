@@ -30,6 +30,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
     UnitResult,
 )
 from kmip_data.pipelines.parameters import BuildParams
+from kmip_data.plugins import fault_of_plugin
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.memory import limit_memory
 
@@ -258,6 +259,9 @@ def convert_unit_errors(
                 next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
+        if plugin_error := fault_of_plugin(error):
+            plugin_error.found = location
+            raise plugin_error from error
         raise DamagedInput(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
             left="the shards that are finished",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.builds.learnable import learnable_build
 from support.cli import expect_refusal, expect_success, kmip, python
+from support.type_advice import TINY
 
 import kmip_data
 from kmip_data import CityNetwork
@@ -608,3 +609,37 @@ def test_misspelled_plan_key_and_json_report_print_correction(tmp_path):
     message = expect_refusal("sweep", tmp_path / "p.toml")
     assert "There is no key called 'sedes'. Did you mean 'seeds'?" in message
     assert "next: kmip-data report --format json\n" in expect_refusal("report", "--json")
+
+
+def test_a_word_is_a_name_whatever_the_working_directory_has(user):
+    other = str(learnable_build(user / "other/clouds").path)
+    for name in ("cora", "assay", "one", "lost"):
+        learnable_build(user / name)
+        if name != "lost":  # a command that reads it fails
+            (user / name / "card.json").write_text("{}")
+    (user / "one/config.toml").write_text("[")
+
+    commands = ["info NAME", "verify NAME", f"diff NAME {other}", "encode NAME lappe2"]
+    commands += ["export NAME --format pt", "preview NAME --output a.png", "push NAME copy"]
+    commands += ["explore NAME --output a.html --no-open", f"train NAME {shlex.join(TINY)}"]
+    commands += ["sweep --dataset NAME --model gcn --dry-run", "predict one --dataset NAME"]
+    commands += ["build graphs --name new --archive assay.csv --like NAME --dry-run"]
+    for command in commands:
+        # 1. The name of a build of the home means this build.
+        differs = command.startswith("diff")
+        assert kmip(*shlex.split(command.replace("NAME", "assay", 1))).code == differs, command
+        # 2. A word that names nothing is refused, with the path in its place.
+        message = expect_refusal(*shlex.split(command.replace("NAME", "lost", 1)))
+        assert "Nothing is called 'lost', but ./lost exists.\n" in message
+        assert f"  next: kmip-data {command.replace('NAME', './lost', 1)}\n" in message
+        # 3. The path means the folder.
+        assert kmip(*shlex.split(command.replace("NAME", "./assay", 1))).code == 4, command
+
+    outcome = expect_success("info", "cora")
+    assert outcome.out.startswith("cora: ")
+    assert outcome.err == "cora is taken as a name; the folder is ./cora\n"
+    for words in (("verify", "cora"), ("diff", "cora", other)):
+        assert "There is no finished build of cora " in expect_refusal(*words)
+    with pytest.raises(UsageError, match="There is no finished build of cora"):
+        kmip_data.open("cora")
+    assert expect_success("evaluate", "one", "-q").out

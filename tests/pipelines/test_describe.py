@@ -38,10 +38,22 @@ def test_description_is_edited_and_built_with(files, tmp_path):
     assert not list((tmp_path / "home").glob("*/described*")), "a description keeps nothing"
 
 
+def test_a_source_with_only_a_path_may_be_the_path(files, tmp_path_factory):
+    options = {"home": tmp_path_factory.mktemp("home"), "parameters": {"label": "group"}}
+    for source in (files, str(files), {"path": files}):
+        build = kmip_data.build_own("graphs", "mine", source, quiet=True, **options)
+        assert build.card.counts["nodes"] == 4
+    for wrong in ([files], None):
+        with pytest.raises(UsageError, match="must be a dictionary"):
+            kmip_data.build_own("graphs", "wrong", wrong, **options)
+
+
 def test_what_cannot_be_described(files):
     description = kmip_data.describe(files, parameters={"label": ["group"]})
     with pytest.raises(UsageError, match="'agee' at 0 levels"):
         description.with_use("agee", "category")
+    with pytest.raises(UsageError, match="Did you mean 'category'"):
+        description.with_use("age", "categorical")
     (files / "nodes.csv").write_text(NODES.replace("x", "-1").replace("y", "0"))
     with pytest.raises(OpenQuestions) as caught:
         kmip_data.describe(files, parameters={"label": ["group"]})

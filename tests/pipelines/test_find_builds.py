@@ -68,7 +68,9 @@ def test_a_folder_or_a_user_name_selects_a_build(home, monkeypatch):
     assert len(kmip_data.open(str(home / "built/mine"))) == 5
     assert len(kmip_data.open("mine", home=home)) == 5
     monkeypatch.chdir(home / "built")
-    assert len(kmip_data.open("mine", home="/nowhere")) == 5
+    assert len(kmip_data.open("./mine", home="/nowhere")) == 5
+    with pytest.raises(UsageError, match=r"'mine', but \./mine exists"):
+        kmip_data.open("mine", home="/nowhere")
 
 
 def test_no_match_names_the_command(home):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kmip_data.builds.home import build_folder_or_none
-from kmip_data.format.card import read_card
+from kmip_data.builds.home import path_or_none
+from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.models.training.config.overrides import documented_keys, value_of_key
 from kmip_data.models.training.config.presets import (
     PaperResult,
@@ -62,8 +62,10 @@ def compare_with_paper(config: RunConfig) -> PaperComparison | None:
     if not config.preset:
         return None
     preset = read_preset(*config.preset.split("/"))
-    folder = build_folder_or_none(config.data.dataset)
-    dataset = config.data.dataset if folder is None else read_card(folder).dataset
+    dataset = config.data.dataset
+    folder = path_or_none(dataset)
+    if folder is not None and (folder / CARD_NAME).is_file():
+        dataset = read_card(folder).dataset
     if dataset != preset.dataset:  # a preset of another dataset
         return None
 

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from kmip_data.arrays import I64
 from kmip_data.builds.added_columns import require_added_columns
 from kmip_data.builds.execution_options import BuildArguments
-from kmip_data.builds.home import Build, Home, build_folder_or_none
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import dataset_family
@@ -341,12 +341,11 @@ def open_build_and_split(
 ) -> tuple[Build, str]:
     """Return the build of ``config.data`` and the name of its split; see :func:`open_data`."""
     data = config.data
-    target = build_folder_or_none(data.dataset) or data.dataset
     # A city is a single graph: raise before building it.
     if dataset_family(data.dataset) == "city":
         _check_processes(config)
     opened = find_or_build(
-        target,
+        data.dataset,
         data.parameters,
         data.split,
         home=home,

@@ -15,7 +15,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.builds.added_columns import shards_digest
-from kmip_data.builds.home import Build, added_column_names, build_folder_or_none
+from kmip_data.builds.home import Build, added_column_names, path_or_none
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, Card, SplitEntry
@@ -354,7 +354,7 @@ class RunData(ABC):
         These are build, split, task, width, scaled columns, and whether evaluations are sampled.
         """
         card = self.build.card
-        folder = build_folder_or_none(config.data.dataset)
+        folder = path_or_none(config.data.dataset)
         config = config.with_values(
             "data",
             # A relative path would depend on the working directory.

@@ -8,10 +8,9 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from kmip_data.builds.home import Build, Home, build_of_folder, list_builds
+from kmip_data.builds.home import Build, Home, build_of_folder, list_builds, path_or_none
 from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.errors import KmipDataError, UsageError, unknown_name_error
-from kmip_data.files.path_errors import absolute_path
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig
@@ -23,23 +22,23 @@ from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
-    """Resolve a RUN argument: a run folder, or its path below ``runs/``.
+    """Resolve a RUN argument: a run's path below ``runs/``, or a run folder.
 
     The last parts of the path suffice if they are unique. Raises ``UsageError`` unless exactly one
     run matches, which has its configuration.
     """
     text = os.fspath(run)
-    path = absolute_path(text, "run")
-    if (path / CONFIG_NAME).is_file():
+    matches = home.matching_runs(text)
+    if len(matches) == 1:
+        return matches[0]
+    path = None if matches else path_or_none(run)
+    if path is not None and (path / CONFIG_NAME).is_file():
         return path
-    if (path / RESULT_NAME).is_file():
+    if path is not None and (path / RESULT_NAME).is_file():
         raise UsageError(
             f"The run {path} has no {CONFIG_NAME}.",
             next=f"kmip-data verify {shlex.quote(str(path))} --repair",
         )
-    matches = home.matching_runs(text)
-    if len(matches) == 1:
-        return matches[0]
     if matches:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
@@ -103,10 +102,10 @@ def build_of_result(result: RunResult, home: Home) -> Build | None:
 def dataset_of_run(name: str, home: Home) -> str:
     """Return the dataset, or the build folder, that the run ``name`` was trained on.
 
-    If ``name`` is a file or a folder other than a run, it is returned unchanged.
+    The path of a file, or of a folder other than a run, is returned unchanged.
     """
-    path = Path(name)
-    if os.path.lexists(path) and not (path / CONFIG_NAME).is_file():
+    is_path = os.path.lexists(name) and not home.matching_runs(name)
+    if is_path and not Path(name, CONFIG_NAME).is_file():
         return name
     run = find_run(name, home)
     config = read_config(run / CONFIG_NAME)

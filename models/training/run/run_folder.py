@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kmip_data.builds.home import Home, build_folder_or_none
+from kmip_data.builds.home import Home, path_or_none
 from kmip_data.errors import MAX_LISTED_NAMES, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
@@ -226,7 +226,7 @@ def restrict_foreign_config(config: RunConfig, folder: Path, home: Home) -> RunC
     """
     if folder.resolve().is_relative_to(home.runs.resolve()):
         return config
-    if os.sep in config.data.dataset or build_folder_or_none(config.data.dataset):
+    if path_or_none(config.data.dataset):
         raise UsageError(
             f"{folder} is not a run of this home and names a folder as its data: {config.data.dataset}",
             next=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",

@@ -62,8 +62,8 @@ def train(
     config: RunConfig | str,
     *,
     home: str | os.PathLike[str] | Home | None = None,
-    seeds: Sequence[int] | None = None,
-    folds: Sequence[int] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    folds: int | Sequence[int] | None = None,
     name: str | None = None,
     quiet: bool = False,
     **build_options: Any,
@@ -78,9 +78,9 @@ def train(
     home
         Folder of builds and runs; the default home if ``None``.
     seeds
-        Default: only ``config.training.seed``.
+        One seed or several, as in ``--seeds``. Default: only ``config.training.seed``.
     folds
-        Numbers of published splits; default: only ``config.data.split``.
+        Numbers of published splits, or one; default: only ``config.data.split``.
     name
         Name of the run folder (a prefix with folds or several seeds); a timestamp if ``None``.
         An existing run with this name and configuration is resumed, or returned if finished.
@@ -112,7 +112,7 @@ def train(
     if config.training.init_from:
         source = find_run(config.training.init_from, home)
         config = config.with_values("training", init_from=str(source))
-    seeds = tuple(seeds) if seeds else (config.training.seed,)
+    seeds = [seeds] if isinstance(seeds, int) else seeds or [config.training.seed]
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])
     origin = preset_origin(config)
@@ -124,6 +124,7 @@ def train(
 
     # 2. Make a configuration for each fold, and reject an invalid fold before the first run.
     configs = [config]
+    folds = [folds] if isinstance(folds, int) else folds
     if folds:
         split = config.data.split
         configs = [config.with_values("data", split={**split, "fold": fold}) for fold in folds]

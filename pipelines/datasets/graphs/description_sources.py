@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, path_or_none
 from kmip_data.columns.column_roles import (
     DESCRIPTION_NAME,
     FEATURE_USES,
@@ -36,8 +36,8 @@ def description_for_like(like: str | ColumnRoles, home: Home) -> ColumnRoles:
     """Return the description that ``--like`` names: a file, or an earlier build or run."""
     if isinstance(like, ColumnRoles):
         return like
-    path = Path(like).expanduser()
-    if path.is_file():
+    path = path_or_none(like, home)
+    if path and path.is_file():
         return read_column_roles(path)
     build = find_build(like, home=home)
     described = column_roles_on_card(build.card.statistics)

@@ -29,7 +29,7 @@ _FLAGS = {"False": 0, "True": 1, "0": 0, "1": 1}
 _MAX_LIST_CHARACTERS = 10_000  #: longest list that is parsed as a literal
 _MIN_DETOUR = 0.9  #: minimum ratio of a street's length to the distance between its ends
 _MAX_SHORT_FRACTION = 0.05  #: maximum fraction of streets below that ratio
-_REMEDY = "write it with osmnx.save_graphml, unprojected"
+_REMEDY = "write it with osmnx.save_graphml, unprojected and without settings.all_oneway"
 _DOCTYPE_BYTES = 1 << 16  #: bytes searched for a document type
 
 
@@ -107,8 +107,8 @@ def _street_graph(graph: Any) -> StreetGraph:
         source=source,
         target=target,
         length=lengths,
-        oneway=np.array([_read_flag(data.get("oneway")) for data in rows], np.int8),
-        reversed=np.array([_read_flag(data.get("reversed")) for data in rows], np.int8),
+        oneway=np.array([_read_flag(data, "oneway") for data in rows], np.int8),
+        reversed=np.array([_read_flag(data, "reversed") for data in rows], np.int8),
         tag_codes=tag_codes,
         tag_values=values,
         street_count=street_count,
@@ -140,8 +140,10 @@ def _sorted_values(value: object) -> TagValues:
     return (text,)
 
 
-def _read_flag(value: object) -> int:
-    flags = {_FLAGS.get(flag, 0) for flag in _sorted_values(value)}
-    if len(flags) > 1:
-        return MIXED
-    return next(iter(flags), 0)
+def _read_flag(data: Any, key: str) -> int:
+    values = _sorted_values(data.get(key))
+    # With all_oneway, OSMnx adds each street in one direction, and keeps OpenStreetMap's yes and no.
+    if unknown := {*values} - _FLAGS.keys():
+        raise ValueError(f"{key} of a street is {min(unknown)[:40]!r}, not True or False")
+    flags = {_FLAGS[value] for value in values}
+    return MIXED if len(flags) > 1 else max(flags, default=0)

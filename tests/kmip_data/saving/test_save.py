@@ -11,7 +11,7 @@ import torch
 from support.builds.same import assert_same_data
 from support.cases import check_each, read_contents
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
-from torch_geometric.datasets import KarateClub
+from torch_geometric.datasets import FakeDataset, KarateClub
 from torch_geometric.loader import DataLoader
 
 import kmip_data
@@ -369,6 +369,27 @@ def test_parameters_of_graphs_are_arguments(tmp_path):
         with pytest.raises(UsageError):
             kmip_data.save(graphs, tmp_path / "b", **wrong)
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_texts_of_y_are_classes_as_in_a_file(tmp_path, level):
+    graphs = [FakeDataset(num_graphs=1, avg_num_nodes=9)[0] for _ in range(12)]
+    for number, item in enumerate(graphs):
+        names = ["no", "yes", "déjà"][number % 3 :] + ["no"] * item.num_nodes
+        item.y = names[0] if level == "graph" else names[: item.num_nodes]
+    torch.save(graphs, tmp_path / "graphs.pt")
+    read = kmip_data.build_own(
+        "graphs", "read", tmp_path / "graphs.pt", home=tmp_path / "home", quiet=True
+    )
+    saved = kmip_data.save(graphs, tmp_path / "saved")
+    for item in graphs:
+        item.kind = item.y
+        del item.y
+        item.other = object()
+    by_name = kmip_data.save(graphs, tmp_path / "by-name", label="kind", ignore="other")
+    for build in (saved, by_name):
+        assert build.card.class_names == read.card.class_names == ["déjà", "no", "yes"]
+        assert kmip_data.diff(build, read).equal
 
 
 def test_the_target_is_a_new_folder(tmp_path):

@@ -35,7 +35,7 @@ def test_swapped_coordinates_are_refused(tmp_path):
         read_street_graphml(write(tmp_path, swapped))
 
 
-def test_graphs_saved_by_osmnx_are_read_unchanged(tmp_path):
+def test_graphs_saved_by_osmnx_are_read_unchanged_or_refused(tmp_path, monkeypatch):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
     write_streets(source, tmp_path / "streets.osm")
     extract = read_extract(source, "all", tmp_path)
@@ -46,6 +46,14 @@ def test_graphs_saved_by_osmnx_are_read_unchanged(tmp_path):
         ours = read_street_graphml(tmp_path / "saved.graphml")
         assert ours.node_id.tolist() == expected.node_id.tolist()
         assert edges_of(ours) == edges_of(expected)
+    # OSMnx itself does not load the words of OpenStreetMap.
+    monkeypatch.setattr(osmnx.settings, "all_oneway", True)
+    whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
+    osmnx.save_graphml(whole, tmp_path / "saved.graphml")
+    with pytest.raises(ValueError, match="boolean"):
+        osmnx.load_graphml(tmp_path / "saved.graphml")
+    with pytest.raises(DamagedInput, match="oneway of a street is 'yes', not True"):
+        read_street_graphml(tmp_path / "saved.graphml")
 
 
 GOOD = """<?xml version="1.0"?><graphml xmlns="http://graphml.graphdrawing.org/xmlns">

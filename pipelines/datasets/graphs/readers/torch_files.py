@@ -290,19 +290,19 @@ def _convert_attribute(
         if name == "edge_index" and "adj_t" in item:
             raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_ADJ_T_REMEDY)
         return None
-    if name == "y" and (isinstance(value, str) or _has_strings(value)):
-        return np.array([value] if isinstance(value, str) else value, object)
+    if name == "y" and has_strings(value):
+        return np.array(value, object, ndmin=1)
     if isinstance(value, str) and not value.endswith("\0"):  # stored strings are padded with zeros
         findings.attributes.forms[f"graph/{name}"] = "text"
         return np.frombuffer(value.encode(), np.uint8)
-    if isinstance(value, str) or _has_strings(value):
+    if has_strings(value):
         findings.notices.ignored[name] = "text"
         return None
     if isinstance(value, dict):
         findings.notices.ignored[name] = "a dict"
         return None
     array = value
-    if isinstance(value, bool | int | float | np.generic):
+    if isinstance(value, int | float | np.generic):
         array = np.asarray(value)
         if not isinstance(value, np.generic):
             findings.attributes.forms[f"graph/{name}"] = "number"
@@ -327,18 +327,20 @@ def _convert_attribute(
     )
 
 
-def _has_strings(value: object) -> bool:
-    return isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
+def has_strings(value: object) -> bool:
+    """True if a value is a string, or a list with one."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(item, str) for item in values)
 
 
 def _are_numbers(values: Sequence[object]) -> bool:
     """True if a list has only numbers, or lists of numbers of equal length."""
-    if all(isinstance(value, bool | int | float) for value in values):
+    if all(isinstance(value, int | float) for value in values):
         return True
     rows = [row for row in values if isinstance(row, list | tuple)]
     if len(rows) < len(values) or len({len(row) for row in rows}) > 1:
         return False
-    return all(isinstance(value, bool | int | float) for row in rows for value in row)
+    return all(isinstance(value, int | float) for row in rows for value in row)
 
 
 FORMAT = GraphFormat(

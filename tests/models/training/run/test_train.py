@@ -322,6 +322,14 @@ def test_undefined_r2_of_a_single_target_is_reported(tmp_path):
     assert "–: R² needs two different targets" in evaluation.table()
 
 
+def test_one_seed_is_a_number_as_on_the_command_line(build, tmp_path):
+    config = tiny_config(build, training={"epochs": 1})
+    summary = train(config, home=Home(tmp_path), seeds=0, folds=None, name="one", quiet=True)
+    assert [result.config["training"]["seed"] for result in summary.results] == [0]
+    summary = train(config, home=Home(tmp_path), seeds=3, quiet=True)
+    assert [result.config["training"]["seed"] for result in summary.results] == [3]
+
+
 def test_a_negative_seed_is_refused(build, tmp_path):
     with pytest.raises(UsageError, match=r"training\.seed .*'-1'"):
         train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
