@@ -21,10 +21,14 @@ ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
-#: Characters that control a terminal (C0 except tab and line feed, DEL, C1, bidirectional marks), and
-#: lone surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
+MAX_LISTED_LETTERS = 200  #: letters of a name in a message
+#: Quoted name in a message, as :func:`quote_name` and ``shlex.quote`` write it. No word in it is an
+#: option or a command.
+QUOTED_NAME = r"""(?<!\w)'[^'\n]*'(?:"'"'[^'\n]*')*"""
+#: Characters that control a terminal (C0 except tab, DEL, C1, bidirectional marks), and lone
+#: surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
 _CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 #: URL, with a bounded scheme: without the bound, 100,000 letters take 25 s to match.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
@@ -37,13 +41,23 @@ _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: host and port, with
 _REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: path quoted in errors of ``requests``
 
 
-def replace_controls(text: str) -> str:
-    """Replace control characters in untrusted text by U+FFFD.
+def one_line(text: str) -> str:
+    """Replace line feeds and control characters in untrusted text by U+FFFD.
 
-    >>> replace_controls("red" + chr(27) + "[31m")
-    'red�[31m'
+    >>> one_line("red" + chr(27) + "[31m" + chr(10))
+    'red�[31m�'
     """
     return _CONTROLS.sub("\ufffd", text)
+
+
+def quote_name(name: str) -> str:
+    """Quote a name from a file for the words of an advice, which is searched for commands.
+
+    >>> print(quote_name("owner's; kmip-data list"))
+    'owner'"'"'s; kmip-data list'
+    """
+    shown = shorten_middle(one_line(name), MAX_LISTED_LETTERS)
+    return "'{}'".format(shown.replace("'", "'\"'\"'"))
 
 
 def strip_logins(text: str) -> str:
@@ -318,8 +332,9 @@ def list_names(names: Iterable[str], max_characters: int = 500, *, separator: st
     >>> list_names(["source", "target", "weight"], 12)
     'source, and 2 more'
     """
-    names = list(names)
-    shown = [name[:max_characters] for name in names[:1]]
+    letters = min(max_characters, MAX_LISTED_LETTERS)
+    names = [shorten_middle(one_line(name), letters) for name in names]
+    shown = names[:1]
     length = len(separator.join(shown))
     for name in names[1:]:
         length += len(separator) + len(name)
@@ -398,3 +413,4 @@ def class_name(number: int, names: Sequence[str]) -> str:
     if number < 0:
         return "no class"
     return names[number] if number < len(names) else f"class {number}"
+

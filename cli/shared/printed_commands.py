@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from kmip_data.cli.shared.divided_advice import hide_names, show_names
+
 #: Options that every printed command keeps, by their names in click.
 _OPTIONS_OF_ALL = ("home", "plugin")
 #: ``--config``, and the options that name another configuration.
@@ -81,7 +83,7 @@ def complete_printed_commands(
         Also keep the options that choose a build of the typed dataset, such as ``--k``, and the
         settings of a command that does the same work, such as ``--set`` of a build.
     """
-    first, *others = re.split(rf"(?<![\w/.-]){program} (?=[a-z])", text)
+    first, *others = re.split(rf"(?<![\w/.-]){program} (?=[a-z])", hide_names(text))
     if not others:
         return text
     typed = ParsedCommand.from_words(words, root)
@@ -95,13 +97,13 @@ def complete_printed_commands(
         name = " ".join(printed.path)
         options = shlex.join(_options_to_keep(typed, printed, choose_build=choose_build))
         pieces.append(f"{name} {options}{other.removeprefix(name)}" if options else other)
-    return f"{program} ".join(pieces)
+    return show_names(f"{program} ".join(pieces))
 
 
 def _words_of_prose(line: str) -> list[str]:
     """Return the words of a command and the prose behind it, without punctuation."""
     try:
-        words = shlex.split(line)
+        words = shlex.split(show_names(line))
     except ValueError:  # an apostrophe
         words = line.split()
     return [word.rstrip(",:.)") for word in words]

@@ -322,10 +322,10 @@ def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
         facts = [difference, build.card.sources, f"built {date_of_build(build)}{age}"]
         # A folder named like the dataset needs its full path.
         name = build.path if build.path.name == dataset else build.path.name
-        lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
+        lines.append(f"{name}: {', '.join(filter(None, facts))}")
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
-        found="".join(lines),
+        found=lines,
         next=f"one of these names in place of {dataset}",
     )
     latest = builds[0].path

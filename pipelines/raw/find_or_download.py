@@ -189,11 +189,11 @@ class _RawImport:
         copy = candidates[0]
         command = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(candidates) > 1:
-            listed = [f"\n    {copy.path} (from {copy.origin})" for copy in candidates]
+            listed = [f"{copy.path} (from {copy.origin})" for copy in candidates]
             raise UsageError(
                 f"{len(candidates)} copies of {self.manifest.name} were found, "
                 "and none is known to be complete.",
-                found="".join(listed),
+                found=listed,
                 next=f"{command} {copy.path}",
             )
 
@@ -402,7 +402,7 @@ class _RawImport:
         reason = "nothing is downloaded offline" if addresses else "they have no address"
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are missing, and {reason}.",
-            expected="\n    ".join(addresses),
+            expected=addresses,
             next=self._archive_remedy(sources[0]),
         )
 

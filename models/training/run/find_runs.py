@@ -44,7 +44,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
-            found="".join(f"\n    {folder}" for folder in matches),
+            found=[*map(str, matches)],
             next=f"its path, such as {newest}",
         )
         error.correction = (text, str(newest))
