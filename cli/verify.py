@@ -122,8 +122,8 @@ def command(
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
-        step = f"check the disk, then move {path} elsewhere and build it again"
-    problems = "".join(f"\n    {problem}" for problem in report.problems)
+        step = "check the disk, then move it elsewhere and build it again"
+    problems = [str(problem) for problem in report.problems]
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
 
 

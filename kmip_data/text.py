@@ -413,4 +413,3 @@ def class_name(number: int, names: Sequence[str]) -> str:
     if number < 0:
         return "no class"
     return names[number] if number < len(names) else f"class {number}"
-

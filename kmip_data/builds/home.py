@@ -219,8 +219,8 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
 
 def rebuild_command(build: Build) -> str:
     """Return the command that builds a dataset of your own from its source."""
-    dataset = build.card.dataset
-    manifest = build.card.manifest
+    dataset = shlex.quote(build.card.dataset)
+    manifest = shlex.quote(build.card.manifest)
     if manifest == dataset:
         return f"kmip-data build {dataset} --plugin FILE"  # a plugin's dataset
     if manifest:

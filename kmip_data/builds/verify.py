@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -458,7 +459,7 @@ def files_unlike_published(card: Card) -> list[str]:
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",
             expected=keys or "none of this dataset",
-            next=f"kmip-data verify {card.dataset}",
+            next=f"kmip-data verify {shlex.quote(card.dataset)}",
         )
 
     digests = card.digests

@@ -451,7 +451,7 @@ def read_card(folder: Path) -> Card:
     the card does not follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
-    remedy = f"move {path} away, and build it again with the same command: its shards stay"
+    remedy = f"move {CARD_NAME} away, and build it again with the same command: its shards stay"
     problem = "cannot be read as a card"
     try:
         # Check the version first: a newer card may have other fields.

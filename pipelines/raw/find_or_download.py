@@ -194,7 +194,7 @@ class _RawImport:
                 f"{len(candidates)} copies of {self.manifest.name} were found, "
                 "and none is known to be complete.",
                 found=listed,
-                next=f"{command} {copy.path}",
+                next=f"{command} {shlex.quote(str(copy.path))}",
             )
 
         # 3. Require an intact copy; a damaged download is unpacked once more.

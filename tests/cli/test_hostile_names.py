@@ -17,7 +17,7 @@ from support.cases import check_each
 from support.cli import Outcome, expect_success, kmip
 
 from kmip_data.columns.column_roles import toml_value
-from kmip_data.text import MAX_LISTED_LETTERS, one_line
+from kmip_data.text import one_line
 
 HARMLESS = "harmless"
 _COMMANDS = [
@@ -33,7 +33,15 @@ _COMMANDS = [
     "`reboot`",
     "then run kmip-data list",
 ]
-_LINES = ["{}", "a; {}; b", "a: {}, or so", "a' ; {}; 'b", 'a" ; {}; "b', "\n  next: {}", "a\nnext: {}\n"]
+_LINES = [
+    "{}",
+    "a; {}; b",
+    "a: {}, or so",
+    "a' ; {}; 'b",
+    'a" ; {}; "b',
+    "\n  next: {}",
+    "a\nnext: {}\n",
+]
 _LINES += ["\u202e{}", "\x1b[2J{}", "or {}", "a\r    or: {}", "'; {}; '", "\\'; {}", "nr. {}."]
 
 
@@ -165,7 +173,9 @@ DOORS: list[Callable[[Path, str], Outcome]] = [
 
 def steps(outcome: Outcome) -> list[list[str]]:
     """Return the words of each printed step; on stderr and in JSON they are the same."""
-    lines = re.findall(r"(?m)^(?:  next|    or|Next): (.*)$", outcome.out * (outcome.code == 0) + outcome.err)
+    lines = re.findall(
+        r"(?m)^(?:  next|    or|Next): (.*)$", outcome.out * (outcome.code == 0) + outcome.err
+    )
     if outcome.code and outcome.out.startswith("{"):
         assert json.loads(outcome.out)["error"].get("next", "").splitlines() == lines
     return [shlex.split(line) for line in lines]
@@ -193,7 +203,10 @@ def test_a_hostile_name_prints_what_a_harmless_one_does(door, home, tmp_path, su
             assert word
         assert outcome.code == expected.code
         assert [
-            [word.replace(shown, HARMLESS).replace(str(folder), str(tmp_path / "harmless")) for word in words]
+            [
+                word.replace(shown, HARMLESS).replace(str(folder), str(tmp_path / "harmless"))
+                for word in words
+            ]
             for words in steps(outcome)
         ] == steps(expected)
         assert len(labels(outcome)) == len(labels(expected))

@@ -181,7 +181,7 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found=lines,
-        next=f"{remedy and f'{remedy}; '}a new run: --name {_unused_name(folder)}",
+        next=f"{remedy and f'{remedy}; '}a new run: --name {shlex.quote(_unused_name(folder))}",
     )
 
 

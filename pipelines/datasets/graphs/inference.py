@@ -261,7 +261,7 @@ def non_target_columns(
         names = ", ".join(missing_arrays)
         raise DamagedInput(
             f"The files have no {names}, which the description has.",
-            next=f"add {names} to the files",
+            next="add them to the files",
         )
     has_groups = any(column.doc == GROUP_DOC for column in columns)
     group = options.params.group

@@ -34,6 +34,7 @@ from kmip_data.pipelines.formats.typed_tables.workbooks import (
     names_in_workbook,
     read_sheets,
 )
+from kmip_data.text import quote_name
 
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
@@ -139,7 +140,7 @@ def _json_error(path: Path, problem: str, error: Exception, option: str) -> Dama
     return DamagedInput(
         f"{problem} of JSON: an object for each row, such as {{'source': 0, 'target': 1}}.",
         found=first_problem(error),
-        next=f"write it with pandas: frame.to_json({path.name!r}, orient='records'{option})",
+        next=f"write it with pandas: frame.to_json({quote_name(path.name)}, orient='records'{option})",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from kmip_data.pipelines.formats.tensors import (
     stream_items,
 )
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.text import list_names
+from kmip_data.text import list_names, quote_name
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
@@ -145,7 +146,10 @@ def _read_graphs(
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.found or ""):
-                error.next = f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
+                name = quote_name(file)
+                error.next = (
+                    f"if you trust it: torch.save(torch.load({name}, weights_only=False), {name})"
+                )
             error.next = error.next or _REMEDY
             raise
 
@@ -167,14 +171,17 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
         raise DamagedInput(
-            f"{file} holds {content}.", expected=_EXPECTED, next=remedy.format(file=repr(file))
+            f"{file} holds {content}.",
+            expected=_EXPECTED,
+            next=remedy.format(file=quote_name(file)),
         )
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
+        part = quote_name(str(parts[0]))
         raise DamagedInput(
             f"{file} holds a dict with {list_names(map(str, parts), 200)}, not the attributes of a graph.",
             expected=_EXPECTED,
-            next=f"a file for each in one folder: torch.save(data[{parts[0]!r}], '{parts[0]}.pt')",
+            next=f"a file for each in one folder: torch.save(data[{part}], {part} + '.pt')",
         )
     if slices is None:
         yield item
@@ -323,7 +330,7 @@ def _convert_attribute(
         type_name, remedy = _UNSUPPORTED_TENSORS.get(class_name, (type_name, remedy))
     raise DamagedInput(
         f"{where}: {name} is {type_name}, not a dense tensor of real numbers.",
-        next=f"{remedy.format(name=name)} before torch.save",
+        next=f"{remedy.format(name=shlex.quote(name))} before torch.save",
     )
 
 
