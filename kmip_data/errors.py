@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
-from kmip_data.text import is_likely_typo, nearest_names, one_line, strip_secrets
+from kmip_data.text import is_likely_typo, nearest_names, one_line, shorten_middle, strip_secrets
 
 #: Exit codes of an unexpected error, of Ctrl-C and of a closed stdout.
 UNKNOWN_ERROR = 70
@@ -56,7 +56,8 @@ class KmipDataError(Exception):
         self.expected = _printable(expected)
         self.found = _printable(found)
         self.left = _printable(left)
-        self.next = _printable(next)
+        # Not shortened: a quote that loses its end would be read as advice.
+        self.next = next and one_line(strip_secrets(next))
         super().__init__(self.message)
 
     @property
@@ -85,7 +86,7 @@ def _printable(text: str | list[str] | None) -> str | None:
     if isinstance(text, list):
         return "\n".join(filter(None, map(_printable, text)))
     # Messages may quote file names, headers and replies of servers.
-    return text and one_line(strip_secrets(str(text)))
+    return text and shorten_middle(one_line(strip_secrets(str(text))), _MAX_LETTERS)
 
 
 class CheckFailed(KmipDataError):
@@ -164,6 +165,7 @@ class IncompleteBuildWarning(UserWarning):
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_LISTED_NAMES = 16  #: largest number of names that an error lists
+_MAX_LETTERS = 4_000  #: of a line of an error
 
 
 def conflicting_values_error(option: str, value: object, setting: str) -> UsageError:

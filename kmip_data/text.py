@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shlex
 import time
@@ -21,7 +20,7 @@ ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
-MAX_LISTED_LETTERS = 200  #: letters of a name in a message
+MAX_QUOTED_LETTERS = 200  #: letters of a name in an advice
 #: Quoted name in a message, as :func:`quote_name` and ``shlex.quote`` write it. No word in it is an
 #: option or a command.
 QUOTED_NAME = r"""(?<!\w)'[^'\n]*'(?:"'"'[^'\n]*')*"""
@@ -36,7 +35,6 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
 _LOGIN = re.compile(
     r"(?<=:/)(/?)[^\s/'\"<>@]{1,999}@|()(?<![^\s/'\"<>])[^\s/'\"<>:@]{1,99}:[^\s'\"<>@]{1,999}@(?=[\w.-]+:)"
 )
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: host and port, without a user
 _REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: path quoted in errors of ``requests``
 
@@ -56,7 +54,7 @@ def quote_name(name: str) -> str:
     >>> print(quote_name("owner's; kmip-data list"))
     'owner'"'"'s; kmip-data list'
     """
-    shown = shorten_middle(one_line(name), MAX_LISTED_LETTERS)
+    shown = shorten_middle(one_line(name), MAX_QUOTED_LETTERS)
     return "'{}'".format(shown.replace("'", "'\"'\"'"))
 
 
@@ -67,11 +65,6 @@ def strip_logins(text: str) -> str:
     'no https:/host/a, no host:/b, but me@host:/c'
     """
     return _LOGIN.sub(r"\1", text)
-
-
-def is_address(path: str | os.PathLike[str]) -> bool:
-    """True if ``path`` is an address, such as ``s3://bucket/name``, not a folder or a name."""
-    return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(path)) is not None
 
 
 def address_without_secrets(address: str) -> str:
@@ -279,17 +272,6 @@ def dataset_name_from(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
 
 
-def natural_sort_key(text: str) -> list[str | float]:
-    """Return a sort key that orders numbers within strings by value.
-
-    >>> sorted(["k=10", "k=100", "k=3"], key=natural_sort_key)
-    ['k=3', 'k=10', 'k=100']
-    """
-    parts: list[str | float] = list(_NUMBER.split(text))
-    parts[1::2] = map(float, parts[1::2])
-    return parts
-
-
 def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
     """Format parameters as command-line options, leaving out those that are ``None``.
 
@@ -332,8 +314,7 @@ def list_names(names: Iterable[str], max_characters: int = 500, *, separator: st
     >>> list_names(["source", "target", "weight"], 12)
     'source, and 2 more'
     """
-    letters = min(max_characters, MAX_LISTED_LETTERS)
-    names = [shorten_middle(one_line(name), letters) for name in names]
+    names = [shorten_middle(one_line(name), max_characters) for name in names]
     shown = names[:1]
     length = len(separator.join(shown))
     for name in names[1:]:

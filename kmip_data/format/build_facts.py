@@ -47,8 +47,9 @@ class BuildFacts:
             *self._repeats(split),
         ]
         for caption, spread in self.spreads().items():
-            extremes = f"{spread['min']:,} to {spread['max']:,}"
-            facts.append((caption, f"{extremes}, mean {spread['mean']:,.2f}"))
+            facts.append(
+                (caption, f"{spread['min']:,} to {spread['max']:,}, mean {spread['mean']:,.2f}")
+            )
         return [(label, value) for label, value in facts if value]
 
     @property

@@ -26,7 +26,6 @@ from kmip_data.pipelines.domains.cloud_columns import (
     split_vector_columns,
 )
 from kmip_data.pipelines.domains.text_clouds import read_labels, read_text
-from kmip_data.text import quote_name
 
 #: Column layouts of laser scans: nuScenes, KITTI, and others.
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
@@ -185,10 +184,9 @@ def _read_npy(path: Path) -> CloudColumns:
         )
     check_column_count(rows.shape[1])
     if len(rows) in {2, 3} and rows.shape[1] > _MAX_COLUMNS_OF_FEW_ROWS:
-        name = quote_name(path.name)
         raise DamagedInput(
             f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers; a point must be a row.",
-            next=f"numpy.save({name}, numpy.load({name}).T), if a point is a column",
+            next="numpy.save(FILE, numpy.load(FILE).T), if a point is a column",
         )
     return CloudColumns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
 

@@ -10,7 +10,6 @@ import numpy as np
 from kmip_data.arrays import I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.companion_files.colour_legends import ClassColour, Colour
-from kmip_data.text import quote_name
 
 _WEIGHTS = np.array([65_536, 256, 1])  #: of red, green and blue in the number of a colour
 _MAX_SHOWN = 8
@@ -56,9 +55,9 @@ class MaskColours(NamedTuple):
         lines = [f"NAME,{red},{green},{blue}" for red, green, blue in sorted(colours)[:_MAX_SHOWN]]
         more = " and so on" if len(colours) > _MAX_SHOWN else ""
         if self.legend:
-            return f"add these colours to {quote_name(self.legend)}, with their classes: {' '.join(lines)}{more}"
+            return f"add these colours to the legend, with their classes: {' '.join(lines)}{more}"
         return (
-            f"write a legend {quote_name(new_legend)} with these lines and a name for each: name,r,g,b "
+            f"write a legend {new_legend} with these lines and a name for each: name,r,g,b "
             f"{' '.join(lines)}{more}"
         )
 
