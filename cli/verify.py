@@ -23,7 +23,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, one_line
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -112,7 +112,7 @@ def command(
         "repaired": rebuilt,
         "notes": report.notes,
     }
-    print_result(result, *text, *report.notes)
+    print_result(result, *text, *map(one_line, report.notes))
     if report.ok:
         return
 
@@ -123,8 +123,9 @@ def command(
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
         step = "check the disk, then move it elsewhere and build it again"
-    problems = [str(problem) for problem in report.problems]
-    raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
+    raise CheckFailed(
+        f"{path} is {state}.", found=[*map(str, report.problems)], left=left, next=step
+    )
 
 
 def _verify_run(run: Path, *, repair: bool) -> None:

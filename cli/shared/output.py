@@ -128,7 +128,7 @@ def add_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     result = [head]
     for row, texts in zip(rows, notes, strict=True):
         result.append(row)
-        result += [f"    {text}" for text in texts if text]
+        result += [f"    {one_line(text)}" for text in texts if text]
     return "\n".join(result)
 
 

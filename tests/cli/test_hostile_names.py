@@ -1,4 +1,4 @@
-"""Rule: a name from a file is one quoted word on one line; it adds no step, line or option."""
+"""Rule: a name from a file is a word on one line; it adds no step, no option and no line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import shutil
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from kmip_data.columns.column_roles import toml_value
 from kmip_data.text import one_line
 
 HARMLESS = "harmless"
-_COMMANDS = [
+COMMANDS = [
     "kmip-data remove assay --yes",
     "pip install evil-package",
     "python -c 'import os'",
@@ -33,25 +32,24 @@ _COMMANDS = [
     "`reboot`",
     "then run kmip-data list",
 ]
-_LINES = [
-    "{}",
-    "a; {}; b",
-    "a: {}, or so",
-    "a' ; {}; 'b",
-    'a" ; {}; "b',
-    "\n  next: {}",
-    "a\nnext: {}\n",
-]
-_LINES += ["\u202e{}", "\x1b[2J{}", "or {}", "a\r    or: {}", "'; {}; '", "\\'; {}", "nr. {}."]
+SENTENCES = ["{}", "a; {}; b", "a: {}, or so", "a' ; {}; 'b", "'; {}; '", "\\'; {}", 'a" ; {}; "b']
+SENTENCES += ["a\n  next: {}", "a\nnext: {}\nb", "a\n    or: {}", "\u202e{}", "\x1b[H{}", "or {}"]
+SENTENCES += ["\U000f0027; {}; \U000f0027", "{} and --yes nr."]
+TEXTS = ["x", "y"] * 6
 
 
 def hostile_names(count: int = 50) -> Iterator[str]:
     """Yield names that look like advice, with quotes, line feeds and marks that turn a line."""
     choose = random.Random(0).choice
-    yield "owner's time"
-    yield "x" * 5_000
-    for number in range(count - 2):
-        yield choose(_LINES).format(_COMMANDS[number % len(_COMMANDS)])
+    yield from ("kmip-data", "--home", "nr.", "owner's time", "x" * 5_000)
+    for number in range(count - 5):
+        yield choose(SENTENCES).format(COMMANDS[number % len(COMMANDS)])
+
+
+def people(**columns: object) -> pd.DataFrame:
+    rows = range(12)
+    values = {"id": [f"p{row}" for row in rows], "age": [row * 1.5 for row in rows]}
+    return pd.DataFrame({**values, **columns})
 
 
 def write_tables(folder: Path, nodes: pd.DataFrame, **edges: object) -> None:
@@ -61,23 +59,15 @@ def write_tables(folder: Path, nodes: pd.DataFrame, **edges: object) -> None:
     pd.DataFrame(table).to_csv(folder / "edges.csv", index=False)
 
 
-def people(**columns: object) -> pd.DataFrame:
-    rows = range(12)
-    values = {"id": [f"p{row}" for row in rows], "age": [row * 1.5 for row in rows]}
-    return pd.DataFrame({**values, **columns})
-
-
 def build(folder: Path, *options: object) -> Outcome:
     return kmip("build", "graphs", "--name", "a", "--archive", folder, "-q", "--json", *options)
 
 
-TEXTS = ["x", "y"] * 6
-
-
 def file_name(folder: Path, name: str) -> Outcome:
-    """An end of an edge that is no node, where the file of the nodes has the name."""
+    """Name of the file of the nodes, of which an edge has none."""
     write_tables(folder, people(), target="p99")
-    (folder / "nodes.csv").rename(folder / f"nodes {name[:200]}.csv")
+    # A folder takes no file whose name cannot be printed.
+    (folder / "nodes.csv").rename(folder / f"nodes {one_line(name)[:99]}.csv")
     return build(folder)
 
 
@@ -86,9 +76,9 @@ def ambiguous_column(folder: Path, name: str) -> Outcome:
     return build(folder)
 
 
-def label_column(folder: Path, name: str) -> Outcome:
+def listed_column(folder: Path, name: str) -> Outcome:
     write_tables(folder, people(**{name: TEXTS}))
-    return build(folder, "--set", "label=agee")
+    return build(folder, "--set", "label=zzz", "--set", "ignore=age")
 
 
 def missing_word(folder: Path, name: str) -> Outcome:
@@ -103,19 +93,21 @@ def class_name(folder: Path, name: str) -> Outcome:
     return build(folder, "--like", "a", "--name", "b")
 
 
-def shown_class(folder: Path, name: str) -> Outcome:
-    write_tables(folder, people(group=[name, "y"] * 6))
+def printed_class_and_column(folder: Path, name: str) -> Outcome:
+    write_tables(
+        folder, people(**{name: [f"note {row} of" for row in range(12)]}, group=[name, "y"] * 6)
+    )
     assert build(folder, "--set", "label=group").code == 0
     return kmip("info", "a")
 
 
-def shown_columns(folder: Path, name: str) -> Outcome:
+def description_of_files(folder: Path, name: str) -> Outcome:
     write_tables(folder, people(**{name: [f"note {row} of" for row in range(12)], "b": TEXTS}))
     return kmip("build", "graphs", "--archive", folder, "--dry-run", "--set", "label=b")
 
 
 def node_id(folder: Path, name: str) -> Outcome:
-    """Ends of edges that differ from a node's id by zeros before it."""
+    """Id of a node, from which the ends of the edges differ by a zero before it."""
     nodes = people()
     nodes.loc[0, "id"] = name
     write_tables(folder, nodes, target=f"0{name}")
@@ -129,15 +121,13 @@ def equal_ids(folder: Path, name: str) -> Outcome:
     return build(folder)
 
 
-def described_column(folder: Path, name: str) -> Outcome:
+def column_of_a_description(folder: Path, name: str) -> Outcome:
     write_tables(folder, people(group=TEXTS))
-    file = folder.with_suffix(".toml")
+    file = folder / "columns.toml"
     line = ("build", "graphs", "--archive", folder, "--set", "label=group", "--dry-run")
     expect_success(*line, "--describe", file)
-    text = file.read_text("utf-8")
-    file.write_text(text.replace('"age"', toml_value(name)), "utf-8")
-    assert tomllib.loads(file.read_text("utf-8"))
-    return build(folder, "--like", file)
+    file.write_text(file.read_text("utf-8").replace('"age"', toml_value(name)), "utf-8")
+    return build(folder)
 
 
 def column_of_a_build(folder: Path, name: str) -> Outcome:
@@ -150,64 +140,84 @@ def column_of_a_build(folder: Path, name: str) -> Outcome:
 def plugin(folder: Path, name: str) -> Outcome:
     folder.mkdir()
     config = folder / "config.toml"
-    source = toml_value(f"{name.replace('/', '')}")
-    config.write_text(f'plugins = [{source}]\n[data]\ndataset = "cora"\n', "utf-8")
+    source = toml_value(f"my {name}")
+    config.write_text(
+        f'plugins = [{{source = {source}, sha256 = "{64 * "0"}"}}]\n[data]\ndataset = "cora"\n',
+        "utf-8",
+    )
     return kmip("train", "--config", config, "--json")
 
 
 DOORS: list[Callable[[Path, str], Outcome]] = [
     file_name,
     ambiguous_column,
-    label_column,
+    listed_column,
     missing_word,
     class_name,
-    shown_class,
-    shown_columns,
+    printed_class_and_column,
+    description_of_files,
     node_id,
     equal_ids,
-    described_column,
+    column_of_a_description,
     column_of_a_build,
     plugin,
 ]
 
 
-def steps(outcome: Outcome) -> list[list[str]]:
-    """Return the words of each printed step; on stderr and in JSON they are the same."""
-    lines = re.findall(
-        r"(?m)^(?:  next|    or|Next): (.*)$", outcome.out * (outcome.code == 0) + outcome.err
-    )
-    if outcome.code and outcome.out.startswith("{"):
+def printed_steps(outcome: Outcome) -> list[str]:
+    """Return the printed steps; on stderr and in JSON they are the same."""
+    lines = re.findall(r"(?m)^\s*(?:next|or|Next): (.*)$", outcome.err + outcome.out)
+    if outcome.out.startswith("{"):
         assert json.loads(outcome.out)["error"].get("next", "").splitlines() == lines
-    return [shlex.split(line) for line in lines]
+    return lines
 
 
-def labels(outcome: Outcome) -> list[str]:
-    """Return what begins each line: its label, or blanks."""
-    lines = outcome.err.splitlines() + outcome.out.splitlines() * (not outcome.out.startswith("{"))
-    return [re.match(r" *(?:[\w ]{0,12}: ?)?", line)[0] for line in lines]
+def check_like_harmless(outcome: Outcome, harmless: Outcome, name: str) -> None:
+    """Compare the lines and the words of the steps with those for :data:`HARMLESS`."""
+    assert outcome.code == harmless.code
+    words = [shlex.split(step) for step in printed_steps(harmless)]
+    words = [[word.replace(HARMLESS, one_line(name)) for word in step] for step in words]
+    assert [shlex.split(step) for step in printed_steps(outcome)] == words
+    for text, harmless_text in ((outcome.err, harmless.err), (outcome.out, harmless.out)):
+        lines = text.split("\n")
+        assert text == "\n".join(map(one_line, lines))
+        assert len(lines) == len(harmless_text.split("\n"))
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-def test_a_hostile_name_prints_what_a_harmless_one_does(door, home, tmp_path):
-    expected = door(tmp_path / "harmless", HARMLESS)
+def test_a_hostile_name_prints_the_lines_of_a_harmless_one(
+    door: Callable[[Path, str], Outcome], home: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    harmless = door(folder, HARMLESS)
 
-    def check(number: int, name: str) -> None:
+    def check(name: str) -> None:
         shutil.rmtree(home, ignore_errors=True)
-        folder = tmp_path / f"{number:08}"
-        outcome = door(folder, name)
         shutil.rmtree(folder)
-        shown = one_line(name)
-        for word in (word for words in steps(outcome) for word in words):
-            assert word
-        assert outcome.code == expected.code
-        assert [
-            [
-                word.replace(shown, HARMLESS).replace(str(folder), str(tmp_path / "harmless"))
-                for word in words
-            ]
-            for words in steps(outcome)
-        ] == steps(expected)
-        assert len(labels(outcome)) == len(labels(expected))
-        assert all(len(line) < 3000 for line in (outcome.err).splitlines())
+        check_like_harmless(door(folder, name), harmless, name)
 
-    check_each(lambda case: check(*case), enumerate(hostile_names()))
+    check_each(check, hostile_names())
+
+
+def test_a_hostile_name_of_a_run_prints_the_lines_of_a_harmless_one(user: Path) -> None:
+    run = user / "home" / "runs" / "assay" / "gcn" / "one"
+
+    def outcomes(name: str) -> list[Outcome]:
+        folder = run.with_name(f"two {name}".replace("/", ""))
+        shutil.copytree(run, folder)
+        printed = [
+            kmip("runs"),
+            kmip("list"),
+            kmip("evaluate", "zzz"),
+            kmip("explore", "assay/gcn"),
+        ]
+        shutil.rmtree(folder)
+        return printed
+
+    harmless = outcomes(HARMLESS)
+
+    def check(name: str) -> None:
+        for outcome, expected in zip(outcomes(name), harmless, strict=True):
+            check_like_harmless(outcome, expected, name)
+
+    check_each(check, (name for name in hostile_names() if len(name) < 200))
