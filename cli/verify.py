@@ -143,8 +143,8 @@ def _verify_run(run: Path, *, repair: bool) -> None:
     if not problems:
         write_marker(run, RUN_MARKER)
     text = [] if problems else [f"{run} is sound."]
-    result = {"path": run, "ok": not problems, "problems": [str(problem) for problem in problems]}
-    print_result(result, *text)
+    lines = [*map(str, problems)]
+    print_result({"path": run, "ok": not problems, "problems": lines}, *text)
     if not problems:
         return
 
@@ -155,6 +155,6 @@ def _verify_run(run: Path, *, repair: bool) -> None:
         step = f"kmip-data verify {shlex.quote(str(run))} --repair"
     raise CheckFailed(
         f"{run} is broken.",
-        found="".join(f"\n    {problem}" for problem in problems),
+        found=lines,
         next=step,
     )

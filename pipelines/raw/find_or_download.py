@@ -36,7 +36,7 @@ from kmip_data.pipelines.raw.extract import SelectedMembers, recognise_dataset, 
 from kmip_data.pipelines.raw.licenses import require_accepted_license, show_license
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, quote_name
 
 SAMPLE_SEED = 0
 MAX_SAMPLE_RECORDS = 1_000_000
@@ -207,7 +207,7 @@ class _RawImport:
             return None
         raise DamagedInput(
             f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
-            next=f"{command} PATH (an intact copy of {copy.origin})",
+            next=f"{command} PATH (an intact copy of {quote_name(copy.origin)})",
         )
 
     def _import_sources(self) -> RawCopy:
