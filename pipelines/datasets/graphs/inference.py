@@ -258,9 +258,8 @@ def non_target_columns(
             continue
         columns.append(documented)
     if missing_arrays:
-        names = ", ".join(missing_arrays)
         raise DamagedInput(
-            f"The files have no {names}, which the description has.",
+            f"The files have no {', '.join(missing_arrays)}, which the description has.",
             next="add them to the files",
         )
     has_groups = any(column.doc == GROUP_DOC for column in columns)

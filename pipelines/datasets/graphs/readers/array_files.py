@@ -35,7 +35,7 @@ from kmip_data.pipelines.formats.file_heads import decompressed_head, first_memb
 from kmip_data.pipelines.formats.matlab import matlab_conversion_code, matlab_variables
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.text import list_names
+from kmip_data.text import list_names, quote_name
 
 _EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
@@ -112,7 +112,8 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
             f"{path.name} is a single array.",
             expected=_EXPECTED,
             next="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
-            "numpy.load(FILE))); edges: numpy.savez('graph.npz', edge_index=numpy.load(FILE))",
+            f"numpy.load({quote_name(path.name)}))); edges: numpy.savez('graph.npz', "
+            f"edge_index=numpy.load({quote_name(path.name)}))",
         )
     shapes = matlab_variables(path)
     return DamagedInput(
