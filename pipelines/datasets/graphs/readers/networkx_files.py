@@ -201,8 +201,8 @@ def _pajek_values_error(path: Path) -> DamagedInput:
         f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of a network's vertices, which is not read.",
         next="write the network with them as GraphML, and pass only that file: graph = "
         "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
-        f"open({quote_name(path.name)}).read().split()[2:]; networkx.set_node_attributes(graph, dict(zip(graph, values, "
-        f"strict=True)), {quote_name(path.stem.replace('-', '_'))}); "
+        f"open({quote_name(path.name)}).read().split()[2:]; networkx.set_node_attributes(graph, "
+        f"dict(zip(graph, values, strict=True)), {quote_name(path.stem.replace('-', '_'))}); "
         "networkx.write_graphml(graph, 'NETWORK.graphml')",
     )
 
