@@ -239,7 +239,7 @@ def _print_warnings(build: Build, name: str) -> None:
     if manifest.recipe:
         warnings = [note for note in build.card.notes if note not in manifest.notes]
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        print_status(f"warning: {warning}")
 
 
 def _take_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from kmip_data.cli.shared.command_classes import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result
 from kmip_data.errors import CheckFailed
+from kmip_data.text import one_line
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -43,7 +44,7 @@ def command(a: str, b: str, home: Home) -> None:
         "counts": comparison.counts,
         "differences": list(map(asdict, comparison.differences)),
     }
-    print_result(result, *text)
+    print_result(result, *map(one_line, text))
     if not comparison.equal:
         click.get_current_context().exit(CheckFailed.exit_code)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
@@ -24,7 +23,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.cli.shared.targets import BUILD, find_selected_build
-from kmip_data.text import PARAMETER_OPTIONS, human_bytes, list_names
+from kmip_data.text import PARAMETER_OPTIONS, human_bytes, list_names, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,11 +255,10 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     added_facts = []
     for column in added:
         if "damaged" in column:
-            repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
-            fact = f"damaged: {column['damaged']} {repair}"
+            fact = f"damaged: {column['damaged']} {build.remedy}"
         else:
             size = human_bytes(column["bytes"])
-            fact = f"{', '.join(column['attributes'])} ({size}): {column['definition']}"
+            fact = f"{', '.join(column['attributes'])} ({size}): {one_line(column['definition'])}"
         added_facts.append((column["name"], fact))
     if added_facts:
         text.append(f"Added columns\n{format_facts(added_facts, indent=2)}")
@@ -275,4 +273,4 @@ def _build_as_text(build: Build, added: Sequence[Json]) -> str:
     if facts.class_counts:
         class_header, *class_rows = facts.classes(card.default_split)
         text.append(format_table(class_header, class_rows))
-    return "\n\n".join([*text, *(f"note: {note}" for note in card.notes)])
+    return "\n\n".join([*text, *(f"note: {one_line(note)}" for note in card.notes)])

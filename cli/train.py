@@ -28,7 +28,7 @@ from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.cli.shared.targets import BUILD, RUN
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import human_bytes, list_names
+from kmip_data.text import human_bytes, list_names, quote_name
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -375,7 +375,7 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
     except UsageError as error:
         described = column_roles_on_card(build.card.statistics)
         if other := _other_build_with_targets(build, home):
-            error.next = f"an earlier build with targets: kmip-data train {other}"
+            error.next = f"an earlier build with targets: kmip-data train {shlex.quote(other)}"
             error.correction = (data.dataset, other)
         elif build.card.schema_.y_column is None and described is not None:
             error.next = _advice_without_targets(data.dataset, build, home)
@@ -404,7 +404,7 @@ def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
         find_runs.raw_folder_of_build(build, home),
     )
     if label == "COLUMN":
-        command += f"; COLUMN is the target: {list_names(candidates)}"
+        command += f"; COLUMN is the target: {list_names(map(quote_name, candidates))}"
     return command
 
 

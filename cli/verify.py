@@ -23,7 +23,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, one_line
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -113,7 +113,7 @@ def command(
         "repaired": rebuilt,
         "notes": report.notes,
     }
-    print_result(result, *text, *report.notes)
+    print_result(result, *text, *map(one_line, report.notes))
     if report.ok:
         return
 
@@ -123,9 +123,10 @@ def command(
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
-        step = f"check the disk, then move {path} elsewhere and build it again"
-    problems = "".join(f"\n    {problem}" for problem in report.problems)
-    raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
+        step = "check the disk, then move it elsewhere and build it again"
+    raise CheckFailed(
+        f"{path} is {state}.", found=[*map(str, report.problems)], left=left, next=step
+    )
 
 
 def _verify_run(run: Path, *, repair: bool) -> None:
@@ -143,8 +144,8 @@ def _verify_run(run: Path, *, repair: bool) -> None:
     if not problems:
         write_marker(run, RUN_MARKER)
     text = [] if problems else [f"{run} is sound."]
-    result = {"path": run, "ok": not problems, "problems": [str(problem) for problem in problems]}
-    print_result(result, *text)
+    lines = [*map(str, problems)]
+    print_result({"path": run, "ok": not problems, "problems": lines}, *text)
     if not problems:
         return
 
@@ -155,6 +156,6 @@ def _verify_run(run: Path, *, repair: bool) -> None:
         step = f"kmip-data verify {shlex.quote(str(run))} --repair"
     raise CheckFailed(
         f"{run} is broken.",
-        found="".join(f"\n    {problem}" for problem in problems),
+        found=lines,
         next=step,
     )

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
-from kmip_data.text import is_likely_typo, nearest_names, replace_controls, strip_secrets
+from kmip_data.text import is_likely_typo, nearest_names, one_line, shorten_middle, strip_secrets
 
 #: Exit codes of an unexpected error, of Ctrl-C and of a closed stdout.
 UNKNOWN_ERROR = 70
@@ -26,7 +26,8 @@ class KmipDataError(Exception):
     message
         What happened, in one sentence, with the value that was found.
     expected, found
-        Value that an option, a file or a server should have given, and the value it gave.
+        Value that an option, a file or a server should have given, and the value it gave; a list
+        has a line for each item.
     left
         Files that an unfinished command left on disk. Omit it if nothing was written.
     next
@@ -46,16 +47,17 @@ class KmipDataError(Exception):
         self,
         message: str,
         *,
-        expected: str | None = None,
-        found: str | None = None,
+        expected: str | list[str] | None = None,
+        found: str | list[str] | None = None,
         left: str | None = None,
         next: str | None = None,  # noqa: A002 -- the label that users read
     ) -> None:
-        self.message = _printable(message)
-        self.expected = expected and _printable(expected)
-        self.found = found and _printable(found)
-        self.left = left and _printable(left)
-        self.next = next and _printable(next)
+        self.message = _printable(message) or ""
+        self.expected = _printable(expected)
+        self.found = _printable(found)
+        self.left = _printable(left)
+        # Not shortened: a quote that loses its end would be read as advice.
+        self.next = next and one_line(strip_secrets(next))
         super().__init__(self.message)
 
     @property
@@ -74,14 +76,17 @@ class KmipDataError(Exception):
         lines = [self.message]
         for label, text in self.labelled_lines.items():
             # Each alternative of a command stands alone on its line.
-            alternatives = text.replace("\n", "\n    or: ") if label == "next" else text
-            lines.append(f"  {label}: {alternatives}")
+            beginning = "    or: " if label == "next" else "    "
+            lines.append(f"  {label}: " + text.replace("\n", f"\n{beginning}"))
         return "\n".join(lines)
 
 
-def _printable(text: str) -> str:
+def _printable(text: str | list[str] | None) -> str | None:
+    """Return a text on one line, or a line for each item of a list."""
+    if isinstance(text, list):
+        return "\n".join(filter(None, map(_printable, text)))
     # Messages may quote file names, headers and replies of servers.
-    return replace_controls(strip_secrets(str(text)))
+    return text and shorten_middle(one_line(strip_secrets(str(text))), _MAX_LETTERS)
 
 
 class CheckFailed(KmipDataError):
@@ -160,6 +165,7 @@ class IncompleteBuildWarning(UserWarning):
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_LISTED_NAMES = 16  #: largest number of names that an error lists
+_MAX_LETTERS = 4_000  #: of a line of an error
 
 
 def conflicting_values_error(option: str, value: object, setting: str) -> UsageError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shlex
 import time
@@ -21,10 +20,14 @@ ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
-#: Characters that control a terminal (C0 except tab and line feed, DEL, C1, bidirectional marks), and
-#: lone surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
+MAX_QUOTED_LETTERS = 200  #: letters of a name in an advice
+#: Quoted name in a message, as :func:`quote_name` and ``shlex.quote`` write it. No word in it is an
+#: option or a command.
+QUOTED_NAME = r"""(?<!\w)'[^'\n]*'(?:"'"'[^'\n]*')*"""
+#: Characters that control a terminal (C0 except tab, DEL, C1, bidirectional marks), and lone
+#: surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
 _CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 #: URL, with a bounded scheme: without the bound, 100,000 letters take 25 s to match.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
@@ -32,18 +35,27 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
 _LOGIN = re.compile(
     r"(?<=:/)(/?)[^\s/'\"<>@]{1,999}@|()(?<![^\s/'\"<>])[^\s/'\"<>:@]{1,99}:[^\s'\"<>@]{1,999}@(?=[\w.-]+:)"
 )
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: host and port, without a user
 _REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: path quoted in errors of ``requests``
 
 
-def replace_controls(text: str) -> str:
-    """Replace control characters in untrusted text by U+FFFD.
+def one_line(text: str) -> str:
+    """Replace line feeds and control characters in untrusted text by U+FFFD.
 
-    >>> replace_controls("red" + chr(27) + "[31m")
-    'red�[31m'
+    >>> one_line("red" + chr(27) + "[31m" + chr(10))
+    'red�[31m�'
     """
     return _CONTROLS.sub("\ufffd", text)
+
+
+def quote_name(name: str) -> str:
+    """Quote a name from a file for the words of an advice, which is searched for commands.
+
+    >>> print(quote_name("owner's; kmip-data list"))
+    'owner'"'"'s; kmip-data list'
+    """
+    shown = shorten_middle(one_line(name), MAX_QUOTED_LETTERS)
+    return "'{}'".format(shown.replace("'", "'\"'\"'"))
 
 
 def strip_logins(text: str) -> str:
@@ -53,11 +65,6 @@ def strip_logins(text: str) -> str:
     'no https:/host/a, no host:/b, but me@host:/c'
     """
     return _LOGIN.sub(r"\1", text)
-
-
-def is_address(path: str | os.PathLike[str]) -> bool:
-    """True if ``path`` is an address, such as ``s3://bucket/name``, not a folder or a name."""
-    return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(path)) is not None
 
 
 def address_without_secrets(address: str) -> str:
@@ -265,17 +272,6 @@ def dataset_name_from(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
 
 
-def natural_sort_key(text: str) -> list[str | float]:
-    """Return a sort key that orders numbers within strings by value.
-
-    >>> sorted(["k=10", "k=100", "k=3"], key=natural_sort_key)
-    ['k=3', 'k=10', 'k=100']
-    """
-    parts: list[str | float] = list(_NUMBER.split(text))
-    parts[1::2] = map(float, parts[1::2])
-    return parts
-
-
 def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
     """Format parameters as command-line options, leaving out those that are ``None``.
 
@@ -318,8 +314,8 @@ def list_names(names: Iterable[str], max_characters: int = 500, *, separator: st
     >>> list_names(["source", "target", "weight"], 12)
     'source, and 2 more'
     """
-    names = list(names)
-    shown = [name[:max_characters] for name in names[:1]]
+    names = [shorten_middle(one_line(name), max_characters) for name in names]
+    shown = names[:1]
     length = len(separator.join(shown))
     for name in names[1:]:
         length += len(separator) + len(name)

@@ -29,7 +29,7 @@ from kmip_data.pipelines.engine.finish import read_record_table, write_split
 from kmip_data.pipelines.engine.repeated_items import RepeatCounter
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.units_and_splits import apply_split
-from kmip_data.text import parameters_as_options
+from kmip_data.text import parameters_as_options, quote_name
 
 
 def ensure_split(
@@ -127,7 +127,7 @@ def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
         donor = "" if part == "train" else "train "
         remedy = f"put some {donor}{unit} into {part} in the files"
         if column := _part_column(card):
-            remedy = f"write {part} into some {donor}rows of the column {column!r}"
+            remedy = f"write {part} into some {donor}rows of the column {quote_name(column)}"
         return f"{remedy} and build again; --split-rule random redraws all parts"
     return ""
 

@@ -41,7 +41,7 @@ from kmip_data.files.path_errors import path_instead_of_name_error
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.text import parameters_as_options
+from kmip_data.text import parameters_as_options, quote_name
 
 
 def find_build(
@@ -216,7 +216,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     similar = [build.path.name for build in builds if build.card.sample == sample]
     # Suggest existing builds first: building the requested one may download gigabytes.
     if similar:
-        remedy = f"use {' or '.join(similar[:3])} instead, or {remedy}"
+        remedy = f"use {' or '.join(map(quote_name, similar[:3]))} instead, or {remedy}"
     elif builds and not sample:
         remedy += ", or --sample for the generated one"
     raise UsageError(

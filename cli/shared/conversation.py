@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import click
 
+from kmip_data.text import one_line
+
 _SETTING = re.compile(r"\w+=.*", re.DOTALL)  #: such as ``task=regression``
 
 
@@ -32,7 +34,7 @@ def ask(questions: Mapping[str, str]) -> list[str]:
     """
     words = []
     for number, (question, likeliest) in enumerate(questions.items(), 1):
-        click.echo(f"\nQuestion {number} of {len(questions)}: {question}", err=True)
+        click.echo(f"\nQuestion {number} of {len(questions)}: {one_line(question)}", err=True)
         words += click.prompt("Answer", default=likeliest, value_proc=options_of_answer, err=True)
     return words
 

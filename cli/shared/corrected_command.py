@@ -11,7 +11,7 @@ import click
 
 from kmip_data.cli.shared.divided_advice import AdvisedStep, divide_advice, words_of_advice
 from kmip_data.errors import KmipDataError
-from kmip_data.text import strip_secrets
+from kmip_data.text import one_line, strip_secrets
 
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 #: Key of ``--set`` -> option that is often typed instead.
@@ -38,7 +38,7 @@ def complete_next_line(
     if can_repeat and error.correction is not None:
         corrected = _replace_typed_word(args, *error.correction)
         if corrected is not None and not _has_secret(corrected):
-            error.next = shlex.join([program, *corrected])
+            error.next = one_line(shlex.join([program, *corrected]))
             return
     if not error.next:
         return
@@ -61,7 +61,7 @@ def complete_next_line(
             # A command without its password would not work, and one with it must not be logged.
             line = None
             if words is not None and not _has_secret(words):
-                line = shlex.join([program, *words])
+                line = one_line(shlex.join([program, *words]))
         if line is None:
             continue
         completed.append(step)

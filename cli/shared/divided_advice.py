@@ -7,19 +7,22 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kmip_data.text import QUOTED_NAME
+
 #: Word of a command line in a sentence: quoted, or up to punctuation that a blank follows.
-_WORD = r"(?:'[^']*'|[^\s',;:.`]|[,;:.](?=[^\s])|(?<==)\.)+"
+_WORD = rf"(?:{QUOTED_NAME}|[^\s'\",;:`]|[,;:](?=[^\s]))+"
 _VALUE = rf"(?!--|(?:and|or|for|with|without)\b){_WORD}(?<!=)"
 _PROGRAM = r"(?:kmip-data [a-z-]|pip install |python -[cm] |mv |osmium renumber )"
 _END_OF_COMMAND = r"(?:[;,:.](?=\s|$)|[`\n]| \(| which\b| again\b| && | or | then )"
-_COMMAND = rf"(?<![\w/.`-])(?={_PROGRAM})(?:'[^']*'|\"[^\"]*\"|(?!{_END_OF_COMMAND}).)+"
+_COMMAND = rf"(?<![\w/.`-])(?={_PROGRAM})(?:{QUOTED_NAME}|(?!{_END_OF_COMMAND}).)+"
 _START = r"(?:^|(?<=[:;,] )|(?<=\bor )|(?<=\bthen ))"  #: of a clause
 _OPTION = rf"--[a-z-]+ {_VALUE}"
 _LEAVE_OUT = rf"--set {_WORD}|--[a-z-]+"
 _SAME_COMMAND = rf"(?<!with )the same command(?: again)?(?: with {_OPTION})?"
 #: Compiled at the first error, because that takes 5 ms, which no start of a command should pay.
 _STEPS = (
-    rf"(?P<command>{_COMMAND})"
+    rf"(?P<name>{QUOTED_NAME})"
+    rf"|(?P<command>{_COMMAND})"
     rf"|{_START}(?P<leave>leave out (?:{_LEAVE_OUT})(?: and (?:{_LEAVE_OUT}))*)"
     rf"|{_START}(?P<add>{_OPTION}(?: {_OPTION})*)"
     rf"|(?P<repeat>{_SAME_COMMAND})"
@@ -49,7 +52,7 @@ def divide_advice(advice: str) -> list[AdvisedStep]:
     """Return the steps in an advice that stand for a command, in their order.
 
     A step is a command, options at the beginning of a clause, "leave out" with options, or "the
-    same command".
+    same command". Names in quotes are not divided.
 
     >>> [step.text for step in divide_advice("--set k=1, if few; or leave out --by")]
     ['--set k=1', 'leave out --by']
@@ -57,21 +60,28 @@ def divide_advice(advice: str) -> list[AdvisedStep]:
     steps: list[AdvisedStep] = []
     end = 0
     for match in re.finditer(_STEPS, advice):
+        kind = str(match.lastgroup)
+        if kind == "name":
+            continue
         # 1. The words since the previous step say whether this one follows it.
-        between = advice[end : match.start()]
+        between = re.sub(QUOTED_NAME, "", advice[end : match.start()])
         end = match.end()
         is_sequel = bool(steps) and re.search(r"\bthen\b|&&", between) is not None
-        kind = str(match.lastgroup)
         # 2. In "leave out --a or --b", the second option is to be left out, too.
         if between == " or " and steps and steps[-1].kind == "leave":
             kind = "leave"
         # 3. The options of a step that changes the typed line.
         options = re.search("--.*", match[0]) if kind != "command" else None
-        try:
-            words = shlex.split(options[0].replace(" and --", " --")) if options else []
-        except ValueError:  # an unbalanced quote is prose
-            continue
-        steps.append(AdvisedStep(match[0].rstrip(), match.start(), kind, tuple(words), is_sequel))
+        words = [word for word in shlex.split(options[0]) if word != "and"] if options else []
+        steps.append(
+            AdvisedStep(
+                match[0].rstrip(),
+                match.start(),
+                kind,
+                tuple(word for word in words if word != "and"),
+                is_sequel,
+            )
+        )
     return steps
 
 

@@ -17,7 +17,7 @@ import click
 
 from kmip_data.errors import ERROR_PREFIX, UsageError
 from kmip_data.files.path_errors import absolute_path
-from kmip_data.text import replace_controls, strip_logins
+from kmip_data.text import one_line, strip_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -43,8 +43,10 @@ class _FilteredStream:
 
     def write(self, text: str) -> int:
         if text != _ANSI_RESET:
-            shown = text if text.startswith(("{", ERROR_PREFIX)) else self.complete_commands(text)
-            self.unfiltered.write(strip_logins(replace_controls(shown)))
+            shown = "\n".join(map(one_line, text.split("\n")))
+            if not text.startswith(("{", ERROR_PREFIX)):
+                shown = self.complete_commands(shown)
+            self.unfiltered.write(strip_logins(shown))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -98,7 +100,7 @@ def format_table(
     test       10
     """
     # A row must stay on one line for `add_row_notes`.
-    shown = ([_format_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
+    shown = ([one_line(_format_cell(value)) for value in row] for row in rows)
 
     # Pad the cells of each column to the widest one.
     columns = []
@@ -126,7 +128,7 @@ def add_row_notes(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     result = [head]
     for row, texts in zip(rows, notes, strict=True):
         result.append(row)
-        result += [f"    {text}" for text in texts if text]
+        result += [f"    {one_line(text)}" for text in texts if text]
     return "\n".join(result)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from kmip_data.text import QUOTED_NAME
+
 #: Options that every printed command keeps, by their names in click.
 _OPTIONS_OF_ALL = ("home", "plugin")
 #: ``--config``, and the options that name another configuration.
@@ -81,21 +83,23 @@ def complete_printed_commands(
         Also keep the options that choose a build of the typed dataset, such as ``--k``, and the
         settings of a command that does the same work, such as ``--set`` of a build.
     """
-    first, *others = re.split(rf"(?<![\w/.-]){program} (?=[a-z])", text)
-    if not others:
+    start = rf"(?<![\w/.-]){program} (?=[a-z])"
+    if re.search(start, text) is None:
         return text
     typed = ParsedCommand.from_words(words, root)
-    if not typed.values:
-        return text
-    pieces = [first]
-    for other in others:
-        # Prose may follow the last word of a command, so options are inserted behind its name.
-        line = re.split("[;`\n]", other)[0]
+
+    def complete(match: re.Match[str]) -> str:
+        line = match["line"]
+        if line is None:  # a name
+            return match[0]
         printed = ParsedCommand.from_words(_words_of_prose(line), root)
-        name = " ".join(printed.path)
         options = shlex.join(_options_to_keep(typed, printed, choose_build=choose_build))
-        pieces.append(f"{name} {options}{other.removeprefix(name)}" if options else other)
-    return f"{program} ".join(pieces)
+        # Prose may follow the last word of a command, so options are inserted behind its name.
+        name = " ".join([program, *printed.path])
+        return f"{name} {options}{match[0].removeprefix(name)}" if options else match[0]
+
+    command = rf"{start}(?P<line>(?:{QUOTED_NAME}|(?!{start})[^;`\n])*)"
+    return re.sub(f"{QUOTED_NAME}|{command}", complete, text)
 
 
 def _words_of_prose(line: str) -> list[str]:

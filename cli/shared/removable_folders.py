@@ -79,7 +79,7 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        names = "\n    ".join(["", *(item.name for item in matches)])
+        names = [item.name for item in matches]
         keys = _build_keys_of_runs(home)
         trained_on = {build.path for build in builds if build.card.key in keys}
         unused = [item for item in matches if item.path not in trained_on]
@@ -94,7 +94,7 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
     if begun:
         raise UsageError(
             f"{name} is not a run but has {count_with_noun(len(begun), 'run')}.",
-            found="\n    ".join(["", *begun]),
+            found=begun,
             next="name each run to be removed by its path",
         )
 

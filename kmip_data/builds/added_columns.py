@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -115,7 +116,7 @@ def require_added_columns(build: Build, names: Iterable[str]) -> None:
     if missing:
         raise UsageError(
             f"{build.card.dataset} lacks the added column {missing[0]}, which the network reads.",
-            next=f"kmip-data encode {build.name_or_path} {' '.join(missing)}; then the same command again",
+            next=f"kmip-data encode {build.name_or_path} {shlex.join(missing)}; then the same command again",
         )
 
 

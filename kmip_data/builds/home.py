@@ -233,8 +233,8 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
 
 def rebuild_command(build: Build) -> str:
     """Return the command that builds a dataset of your own from its source."""
-    dataset = build.card.dataset
-    manifest = build.card.manifest
+    dataset = shlex.quote(build.card.dataset)
+    manifest = shlex.quote(build.card.manifest)
     if manifest == dataset:
         return f"kmip-data build {dataset} --plugin FILE"  # a plugin's dataset
     if manifest:
@@ -336,10 +336,10 @@ def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     for name, build, difference in zip(names, builds, differences_of_builds(builds), strict=True):
         age = " (the newest)" if build is builds[0] else ""
         facts = [difference, build.card.sources, f"built {date_of_build(build)}{age}"]
-        lines.append(f"\n    {name}: {', '.join(filter(None, facts))}")
+        lines.append(f"{name}: {', '.join(filter(None, facts))}")
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
-        found="".join(lines),
+        found=lines,
         next=f"one of these names in place of {dataset}",
     )
     error.correction = (dataset, names[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -453,14 +454,12 @@ def files_unlike_published(card: Card) -> list[str]:
     """
     table = published_digests_by_key().get(card.key)
     if table is None:
-        lines = [
-            f"\n    {key} ({build['about']})" for key, build in published_digests_by_key().items()
-        ]
-        keys = "".join(line for line in lines if card.dataset in line)
+        lines = [f"{key} ({build['about']})" for key, build in published_digests_by_key().items()]
+        keys = [line for line in lines if card.dataset in line]
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",
             expected=keys or "none of this dataset",
-            next=f"kmip-data verify {card.dataset}",
+            next=f"kmip-data verify {shlex.quote(card.dataset)}",
         )
 
     digests = card.digests

@@ -6,6 +6,7 @@ Attributes that index nodes along their last axis, such as ``face``, belong to t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -133,7 +134,7 @@ class AttributeLevels:
                 message,
                 expected="one row for each node or each edge, or the same shape in every graph",
                 found=" ".join(others) or None,
-                next=" ".join(f"--set ignore={name}" for name in self._problems)
+                next=" ".join(f"--set ignore={shlex.quote(name)}" for name in self._problems)
                 + "; or pad before torch.save",
             )
         return levels

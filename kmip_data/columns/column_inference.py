@@ -103,7 +103,7 @@ class InferredColumns:
             f"Graph {graph}: {attribute!r} differs from the earlier graphs.",
             expected=expected,
             found=found,
-            next=f"give every graph a {attribute!r} of the same dtype and shape, or none",
+            next="give it the same dtype and shape in every graph, or leave it out of all",
         )
 
     def columns(self) -> list[Column]:

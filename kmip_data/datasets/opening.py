@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.text import is_address
 
 
 @answer_unknown_keywords(
@@ -61,7 +61,8 @@ def open(  # noqa: A001 -- its public name
     DamagedInput, SourceUnavailable
         The build is damaged; an address does not answer.
     """
-    if is_address(path_or_name):
+    # An address, such as s3://bucket/name, not a folder or a name.
+    if re.match("[a-z][a-z0-9+.-]+://", os.fspath(path_or_name)):
         from kmip_data.sharing.remote_build import open_remote_build
 
         # This fetches only the card; rows are fetched when they are read.

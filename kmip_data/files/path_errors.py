@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +90,7 @@ def disk_error(
         return UsageError(
             f"{path} is a folder, and a file is to be written there.",
             left=left,
-            next=f"move {path} elsewhere, then run the same command again",
+            next="move it elsewhere, then run the same command again",
         )
     if error.errno in _PATH_ERRNOS:
         return UsageError(
@@ -178,7 +179,7 @@ def raise_damaged(
     raise DamagedInput(
         f"{path} {problem}.",
         found=found,
-        next=remedy or f"kmip-data verify {build} --repair",
+        next=remedy or f"kmip-data verify {shlex.quote(str(build))} --repair",
     ) from cause
 
 

@@ -12,7 +12,7 @@ from kmip_data.format.card import Card, Repeats
 from kmip_data.format.schema import MOLECULE_DOC, Column
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.format.targets import target_column, target_type_of
-from kmip_data.text import count_with_noun, human_bytes, list_names
+from kmip_data.text import count_with_noun, human_bytes, list_names, one_line
 
 MAX_REPEATS = 0.01  #: fraction of repeated items above which a build has a warning
 _MAX_LINES = 1_500  #: characters of ignored columns and files, and of skipped records
@@ -38,7 +38,7 @@ class BuildFacts:
             *((unit, f"{card.counts[unit]:,}") for unit in ("graphs", "nodes", "edges")),
             ("shards", f"{len(card.shards):,} ({size})"),
             ("raw files", card.raw_file_status),
-            ("license", "\n".join(str(term) for term in terms if term)),
+            ("license", "\n".join(one_line(str(term)) for term in terms if term)),
             ("key", card.key),
             ("parameters", card.parameters_and_sources),
             *self._target_and_classes(),
@@ -47,8 +47,9 @@ class BuildFacts:
             *self._repeats(split),
         ]
         for caption, spread in self.spreads().items():
-            extremes = f"{spread['min']:,} to {spread['max']:,}"
-            facts.append((caption, f"{extremes}, mean {spread['mean']:,.2f}"))
+            facts.append(
+                (caption, f"{spread['min']:,} to {spread['max']:,}, mean {spread['mean']:,.2f}")
+            )
         return [(label, value) for label, value in facts if value]
 
     @property
@@ -163,7 +164,7 @@ class BuildFacts:
         for name, value in (self.card.statistics.get("files") or {}).items():
             if name in _SHOWN_ELSEWHERE:
                 continue
-            text = f"{value:,}" if isinstance(value, int) else str(value)
+            text = f"{value:,}" if isinstance(value, int) else one_line(str(value))
             if isinstance(value, list):
                 separator = "\n" if name == "ignored" else ", "
                 text = list_names(map(str, value), _MAX_LINES, separator=separator) or "none"

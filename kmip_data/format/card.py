@@ -26,7 +26,7 @@ from kmip_data.format.schema import FieldKind, Schema, parse_schema, shard_membe
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation, dataset_names, load_manifest
 from kmip_data.strict_model import StrictModel
-from kmip_data.text import count_with_noun, format_parameters
+from kmip_data.text import count_with_noun, format_parameters, one_line
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_RULE = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
@@ -298,7 +298,7 @@ class Card(StrictModel, frozen=False):
     @property
     def heading(self) -> str:
         """Title, with the dataset's name in front if it lacks it, and the coverage suffix."""
-        heading = self.title
+        heading = one_line(self.title)
         if self.dataset.lower() not in heading.lower():
             heading = f"{self.dataset}: {heading}"
         # One pair of brackets, if the title ends with brackets of its own.
@@ -349,7 +349,7 @@ class Card(StrictModel, frozen=False):
         files = self.statistics.get("files", {})
         if "parameters" in files:  # a default number of classes is not that of the files
             parameters["classes"] = files["parameters"].get("classes")
-        return "; ".join(filter(None, [format_parameters(parameters), self.sources]))
+        return one_line("; ".join(filter(None, [format_parameters(parameters), self.sources])))
 
     @property
     def sources(self) -> str:
@@ -451,7 +451,7 @@ def read_card(folder: Path) -> Card:
     the card does not follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
-    remedy = f"move {path} away, and build it again with the same command: its shards stay"
+    remedy = f"move {CARD_NAME} away, and build it again with the same command: its shards stay"
     problem = "cannot be read as a card"
     try:
         # Check the version first: a newer card may have other fields.

@@ -10,7 +10,7 @@ from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.files.page_templates import page_template
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.card import Card
-from kmip_data.text import format_parameters, replace_controls
+from kmip_data.text import format_parameters, one_line
 
 _BAR_LENGTH = 24  #: characters of the longest bar of a histogram
 _MAX_ROWS = 16  #: largest number of rows of a histogram
@@ -67,14 +67,15 @@ def _inline_code(value: object) -> str:
 
 
 def _one_line(value: object) -> str:
-    return " ".join(replace_controls(str(value)).split())
+    return " ".join(one_line(str(value)).split())
 
 
 def code_block(text: str, language: str) -> str:
     """Format text as a code block, with a fence that does not occur in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{replace_controls(text)}\n{fence}"
+    lines = "\n".join(map(one_line, text.split("\n")))
+    return f"{fence}{language}\n{lines}\n{fence}"
 
 
 def _histogram_bars(histogram: Mapping[str, Sequence[int]]) -> str:

@@ -31,7 +31,7 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import BatchAssembler, ItemField, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
-from kmip_data.text import count_with_noun, is_likely_typo, nearest_name, replace_controls
+from kmip_data.text import count_with_noun, is_likely_typo, nearest_name, one_line
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: OGB's name of each part
 
@@ -186,7 +186,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 message = (
                     f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
                 )
-                warnings.warn(replace_controls(message), stacklevel=4)
+                warnings.warn(one_line(message), stacklevel=4)
 
     @property
     def card(self) -> Card:

@@ -13,7 +13,7 @@ import requests
 import urllib3
 
 from kmip_data import __version__
-from kmip_data.text import replace_controls, strip_secrets
+from kmip_data.text import one_line, strip_secrets
 
 MAX_REDIRECTS = 10
 CONNECT_SECONDS = 15.0  #: timeout of a connection to one address
@@ -43,7 +43,7 @@ class RequestFailed(Exception):
         wait: float | None = None,
     ) -> None:
         super().__init__(reason)
-        self.reason = replace_controls(strip_secrets(reason))
+        self.reason = one_line(strip_secrets(reason))
         self.retry = retry
         self.stalled = stalled
         self.wait = wait

@@ -8,7 +8,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self, TextIO
 
-from kmip_data.text import replace_controls
+from kmip_data.text import one_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -28,7 +28,7 @@ def print_status(text: str, *, quiet: bool = False) -> None:
 
         bars_hidden = tqdm.external_write_mode(file=_unfiltered_stderr())
     with bars_hidden:
-        print(replace_controls(text), file=sys.stderr, flush=True)  # noqa: T201
+        print(one_line(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _unfiltered_stderr() -> TextIO:
@@ -53,7 +53,7 @@ class Progress:
         initial: int = 0,
         quiet: bool = False,
     ) -> None:
-        self.description = replace_controls(description)
+        self.description = one_line(description)
         self.total = total
         self.unit = unit
         self.done = initial

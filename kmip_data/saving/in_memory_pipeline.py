@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,7 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
 )
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
+from kmip_data.text import QUOTED_NAME, quote_name
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule
@@ -59,18 +61,19 @@ GIVEN_RULE = "given"  #: name of the user's split and its rule
 def as_arguments(text: str) -> str:
     """Replace the options of ``kmip-data build`` in a text by arguments of ``kmip_data.save``.
 
-    >>> as_arguments("--set source='atom 1' --set target=b, if it is one")
-    'save(…, source="atom 1", target="b"), if it is one'
-    >>> as_arguments("--set ignore=Name --set ignore=ECO")
-    'save(…, ignore=["Name", "ECO"])'
+    >>> print(as_arguments("--set source='atom 1' --set target=b, if it is one"))
+    save(…, source='atom 1', target='b'), if it is one
+    >>> print(as_arguments("--set ignore=Name --set ignore=ECO, or 'a --set b=c'"))
+    save(…, ignore=['Name', 'ECO']), or 'a --set b=c'
     """
-    option = r"--set \w+=(?:'[^']*'|[\w.-]*)"
+    option = rf"--set \w+=(?:{QUOTED_NAME}|[\w.-]*)"
 
     def as_call(options: re.Match[str]) -> str:
         settings: dict[str, list[str]] = {}
-        for key, quoted, bare in re.findall(r"--set (\w+)=(?:'([^']*)'|([\w.-]*))", options[0]):
-            is_literal = bare in {"true", "false"} or bare.isdecimal()
-            value = bare.title() if is_literal else f'"{quoted or bare}"'
+        for word in shlex.split(options[0])[1::2]:
+            key, _, value = word.partition("=")
+            is_literal = value in {"true", "false"} or value.isdecimal()
+            value = value.title() if is_literal else quote_name(value)
             settings.setdefault(key, []).append(value)
         arguments = [
             f"{key}={values[0]}" if len(values) == 1 else f"{key}=[{', '.join(values)}]"
@@ -78,7 +81,12 @@ def as_arguments(text: str) -> str:
         ]
         return f"save(…, {', '.join(arguments)})"
 
-    return re.sub(f"{option}(?: {option})*", as_call, text)
+    # A quoted name stays.
+    return re.sub(
+        f"{QUOTED_NAME}|({option}(?: {option})*)",
+        lambda match: as_call(match) if match[1] else match[0],
+        text,
+    )
 
 
 @dataclass(frozen=True)

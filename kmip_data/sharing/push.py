@@ -118,7 +118,7 @@ def _check_license(card: Card) -> None:
     if terms.get("agreement"):
         raise LicenseNotAccepted(
             f"The license of {card.dataset} does not allow redistribution: {terms.get('name')}.",
-            next=f"others can build it: kmip-data build {card.manifest or card.dataset}",
+            next=f"others can build it: kmip-data build {shlex.quote(card.manifest or card.dataset)}",
         )
 
 

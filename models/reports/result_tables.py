@@ -44,7 +44,6 @@ from kmip_data.models.training.run.result import RunResult, is_edited, read_resu
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
 from kmip_data.pipelines.find_builds import parameters_with_defaults
-from kmip_data.text import natural_sort_key
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.finished_run import OpenedRun
@@ -271,8 +270,19 @@ def _sort_key(run: Run) -> tuple[object, ...]:
         run.result.dataset,
         run.result.sample,
         run.result.model,
-        [natural_sort_key(change) for change in run.changes],
+        [_natural_sort_key(change) for change in run.changes],
     )
+
+
+def _natural_sort_key(text: str) -> list[str | float]:
+    """Return a sort key that orders numbers within strings by value.
+
+    >>> sorted(["k=10", "k=100", "k=3"], key=_natural_sort_key)
+    ['k=3', 'k=10', 'k=100']
+    """
+    parts: list[str | float] = list(re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text))
+    parts[1::2] = map(float, parts[1::2])
+    return parts
 
 
 def _data_digest(run: Run) -> str:

@@ -189,14 +189,13 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
         f"{shipped.hardware}, torch {shipped.torch}; bitwise equal only at commit {shipped.commit}"
     )
     lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")
-    text = "\n".join(lines)
     name = f"{shipped.dataset}/{shipped.name}"
     if not all(run.reproduced for run in runs):
         raise NotReproduced(
             f"{name} is not reproduced.",
             expected=f"equal values, or a second epoch within {LOSS_TOLERANCE:.0%} (loss) and "
             f"{100 * METRIC_TOLERANCE:g} points (metric) and a test metric within three deviations",
-            found=f"\n{text}",
+            found=lines,
             next="compare build, split, machine, version of torch and threads (OMP_NUM_THREADS); "
             "use another --home",
         )
@@ -210,7 +209,7 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
         "commit": shipped.commit,
         "seeds": [run.facts for run in runs],
     }
-    return compared, text
+    return compared, "\n".join(lines)
 
 
 class RunComparison(NamedTuple):

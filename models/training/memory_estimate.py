@@ -268,7 +268,7 @@ def _saved_values(config: RunConfig, size: BatchSize) -> float:
 def memory_saving_options(config: RunConfig, data: RunData) -> str:
     """Return the options that reduce the memory of a step."""
     training = config.training
-    tips = ["one or more of"]
+    tips = []
     if data.part_members != "nodes" and training.batch_size > 1:
         size = -(-training.batch_size // 2)
         tips.append(
@@ -283,7 +283,7 @@ def memory_saving_options(config: RunConfig, data: RunData) -> str:
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
     tips += ["--set training.precision=bf16-mixed", "a machine with more memory"]
-    return "\n    ".join(tips)
+    return "one or more of: " + "; ".join(tips)
 
 
 def training_memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResources:

@@ -102,7 +102,7 @@ class Companions:
                     f"{file} has a column {name!r}, but no column with the names of the files.",
                     expected=f"names such as {PurePosixPath(items[0]).stem!r}",
                     found=f"{list_names(rows[1], 100)} in its first row",
-                    next=f"{_WITHOUT_LABELS}; or write these names into {file}",
+                    next=f"{_WITHOUT_LABELS}; or write these names into it",
                 )
 
     def refuse_missing(self, key: str, name: str, items: Sequence[str]) -> NoReturn:
@@ -390,7 +390,7 @@ def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColum
         raise DamagedInput(
             f"{name}: {len(unnamed):,} of {len(items):,} rows name no file, such as "
             f"{columns.location(unnamed[0])}.",
-            next=f"correct these rows, or move {name} out of the folder",
+            next="correct these rows, or move the table out of the folder",
         )
 
 

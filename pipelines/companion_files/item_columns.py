@@ -316,8 +316,7 @@ def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
             raise DamagedInput(
                 f"{column.file}: {column.name!r} has the value {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                next=f"--set ignore={shlex.quote(column.name)}, for parts at random; or correct it in "
-                f"{column.file}",
+                next=f"--set ignore={shlex.quote(column.name)}, for parts at random; or correct it",
             )
         codes[item] = code
     return codes

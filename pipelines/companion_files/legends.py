@@ -91,7 +91,7 @@ def find_legend(
             raise DamagedInput(
                 f"{file} has no name for the class {shown}, which {rows:,} of {total:,} labels have.",
                 next=f"--set classes={','.join(map(str, names))}, which makes other labels missing; or add "
-                f"the name to {file}",
+                "the name to the file",
             )
     return None
 

@@ -48,7 +48,7 @@ def listed_parts(text: TableText) -> dict[str, list[str]]:
     if unknown:
         raise DamagedInput(
             f"{text.name} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
-            next=f"leave it out of {text.name}: names in no list are in no part",
+            next="leave it out: names in no list are in no part",
         )
     # Two keys may mean one part, such as val and valid.
     parts: dict[str, list[str]] = {}
@@ -152,5 +152,5 @@ def refuse_unknown_names(
         return
     raise DamagedInput(
         f"{file}: {len(unknown):,} of {len(names):,} lines name no {noun}, such as {unknown[0][:80]!r}.",
-        next=f"correct these lines, or move {file} out of the folder",
+        next="correct these lines, or move the file out of the folder",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shlex
 import threading
 import time
 from abc import abstractmethod
@@ -265,7 +266,7 @@ def convert_unit_errors(
         raise DamagedInput(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
             left="the shards that are finished",
-            next=f"kmip-data info {dataset}; check the raw files, then build again",
+            next=f"kmip-data info {shlex.quote(dataset)}; check the raw files, then build again",
         ) from error
 
 

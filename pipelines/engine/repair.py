@@ -103,7 +103,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
     except UsageError as error:
         raise DamagedInput(
             f"{path / CARD_NAME} has parameters that no build can have: {error.found}",
-            next=f"move {path / CARD_NAME} away, and build again with the parameters it was built with",
+            next="move that file away, and build again with the parameters it was built with",
         ) from error
     require_extra(pipeline.extra, card.dataset)
     with signals.exit_on_signals():
@@ -136,7 +136,10 @@ def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> st
     """Return the commands that restore the raw files of a build, for an error message."""
     if manifest.recipe:
         options = parameters_as_options(params.model_dump(exclude_defaults=True))
-        command = f"kmip-data build {manifest.registered_name} --name {manifest.name} --archive PATH {options}"
+        name = shlex.quote(manifest.name)
+        command = (
+            f"kmip-data build {manifest.registered_name} --name {name} --archive PATH {options}"
+        )
         return f"{command.rstrip()}, which brings the files; then run the same command again"
     archive = f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH"
     if any(source.mirrors for source in manifest.sources):
@@ -155,6 +158,6 @@ def _require_same_pipeline(card: Card, path: Path) -> AnyPipeline:
         raise UsageError(
             f"{path} was made by version {card.pipeline_version} of the pipeline and format "
             f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
-            next=f"kmip-data build {card.dataset} (a new build next to it)",
+            next=f"kmip-data build {shlex.quote(card.dataset)} (a new build next to it)",
         )
     return pipeline

@@ -133,7 +133,7 @@ class _Download:
             left = f"{self.path} ({human_bytes(self.size)}{total}); the next run resumes there"
         raise SourceUnavailable(
             f"No mirror provided {self.source.name}.",
-            found="\n    ".join(failures),
+            found=failures,
             left=left,
             next=remedy,
         )

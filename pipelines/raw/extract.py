@@ -92,7 +92,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     complete = _joined_siblings(complete, content)
     if len(complete) > 1:
         folders = list_names(ascii(selection.root or "./") for selection in complete)
-        remedy = f"unpack {archive.name}, and give --archive the folder that is meant"
+        remedy = "unpack it, and give --archive the folder that is meant"
         if content.anchor == "*":
             remedy = (
                 "give --archive the folder that is meant, or move the files of all into one folder"

@@ -36,7 +36,7 @@ from kmip_data.pipelines.raw.extract import SelectedMembers, recognise_dataset, 
 from kmip_data.pipelines.raw.licenses import require_accepted_license, show_license
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, quote_name
 
 SAMPLE_SEED = 0
 MAX_SAMPLE_RECORDS = 1_000_000
@@ -189,12 +189,12 @@ class _RawImport:
         copy = candidates[0]
         command = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(candidates) > 1:
-            listed = [f"\n    {copy.path} (from {copy.origin})" for copy in candidates]
+            listed = [f"{copy.path} (from {copy.origin})" for copy in candidates]
             raise UsageError(
                 f"{len(candidates)} copies of {self.manifest.name} were found, "
                 "and none is known to be complete.",
-                found="".join(listed),
-                next=f"{command} {copy.path}",
+                found=listed,
+                next=f"{command} {shlex.quote(str(copy.path))}",
             )
 
         # 3. Require an intact copy; a damaged download is unpacked once more.
@@ -207,7 +207,7 @@ class _RawImport:
             return None
         raise DamagedInput(
             f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
-            next=f"{command} PATH (an intact copy of {copy.origin})",
+            next=f"{command} PATH (an intact copy of {quote_name(copy.origin)})",
         )
 
     def _import_sources(self) -> RawCopy:
@@ -402,7 +402,7 @@ class _RawImport:
         reason = "nothing is downloaded offline" if addresses else "they have no address"
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are missing, and {reason}.",
-            expected="\n    ".join(addresses),
+            expected=addresses,
             next=self._archive_remedy(sources[0]),
         )
 

@@ -144,7 +144,7 @@ def test_runs_that_cannot_be_read_are_not_denied(run, home):
 def test_remove_names_only_runs_of_the_typed_dataset(run, home):
     shutil.copytree(home / "runs" / run, home / "runs" / "rings" / "gcn" / "two")
     message = expect_refusal("remove", "assay/gcn")
-    assert "assay/gcn is not a run but has 1 run.\n  found: \n    runs/assay/gcn/one\n" in message
+    assert "assay/gcn is not a run but has 1 run.\n  found: runs/assay/gcn/one\n" in message
     for name in ("ringss/gcn", "sassay/gcn/one", "other/gcn"):
         message = expect_refusal("remove", name)
         hints = re.findall(r"'(runs/[^']+)'", message.partition("Did you mean")[2])

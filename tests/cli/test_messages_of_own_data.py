@@ -212,7 +212,7 @@ def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path
     words = ["build", "graphs", "--name", "tall", "--archive", tmp_path / "tall", "-q"]
     expect_success(*words, "--set", "label=group")
     message = expect_refusal("predict", "first", "--dataset", "tall")
-    assert "tall has other columns; choose a run trained on tall" in message
+    assert "the data have other columns; choose a run trained on them" in message
     assert command_of(message) == ["train", "tall"]
     expect_success("train", "tall", *QUICK, "--name", "own")
     message = expect_refusal("predict", "first", "--dataset", "tall")

@@ -117,7 +117,7 @@ def test_several_builds_of_a_published_dataset_are_listed(home):
     with pytest.raises(UsageError, match=r"2 builds of 's3dis' match") as error:
         kmip_data.open("s3dis", home=home)
     for folder in ("again", "s3dis-k32"):
-        assert f"\n    {folder}: " in error.value.found
+        assert f"\n{folder}: " in f"\n{error.value.found}"
 
 
 def test_obtaining_without_building_names_the_command(home):
@@ -129,7 +129,7 @@ def test_obtaining_without_building_names_the_command(home):
     message = str(error.value)
     assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
     assert "s3dis-k32" in error.value.found
-    step = "use s3dis-sample instead, or kmip-data build s3dis --k 5 --sample"  # no real data
+    step = "use 's3dis-sample' instead, or kmip-data build s3dis --k 5 --sample"  # no real data
     assert error.value.next == step
     with pytest.raises(UsageError) as error:
         find_or_build("helsinki", home=where, build=False)

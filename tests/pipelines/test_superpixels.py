@@ -245,7 +245,7 @@ def test_colours_of_a_legend_have_one_class_each():
         UnknownColours, match=r"m has the colour \(1, 2, 3\), which masks/b.csv does not"
     ):
         colours.values_of_pixels(np.array([[[0, 0, 0], [1, 2, 3]]]), "m")
-    assert "add these colours to masks/b.csv" in colours.remedy({(1, 2, 3)}, "")
+    assert "add these colours to the legend" in colours.remedy({(1, 2, 3)}, "")
     # Classes of an earlier build keep their values, whatever the order of the legend.
     colours = colours_of_legend({"b.csv": rows}, "masks", (3, 7), ("wall", "sky"))
     assert colours.values == {(9, 9, 9): 7, (0, 0, 0): 3}

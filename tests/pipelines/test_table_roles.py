@@ -256,7 +256,7 @@ def test_numbers_of_the_rows_are_ids_and_names_alike_are_ends(tmp_path, ends, fi
 #: First lines of the nodes and of the edges -> what the error says.
 LINES_TO_CORRECT = {
     (",m", "S1,S2"): "nodes.csv, line 2: 'id' is empty",
-    ("S9,1", "s2,S3"): "s2 here is S2 in nodes.csv",
+    ("S9,1", "s2,S3"): "'s2' here is 'S2' in 'nodes.csv'",
 }
 
 

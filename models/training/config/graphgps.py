@@ -467,7 +467,7 @@ def _training_tables(file: _GraphGPSFile, base: RunConfig) -> dict[str, dict[str
 def _unmapped_keys_error(path: Path, file: _GraphGPSFile, remedy: str) -> UsageError:
     return UsageError(
         f"{path} has {count_with_noun(len(file.unmapped), 'key')} that cannot be mapped.",
-        found="".join(f"\n    {key}" for key in file.unmapped),
+        found=file.unmapped,
         next=remedy,
     )
 

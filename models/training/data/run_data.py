@@ -44,6 +44,7 @@ from kmip_data.models.training.tasks import (
 from kmip_data.pipelines.added_splits import remedy_for_empty_part
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.text import quote_name
 
 #: Default loss by type of the targets.
 DEFAULT_LOSSES: dict[TargetType, str] = {
@@ -296,7 +297,7 @@ class RunData(ABC):
             raise UsageError(
                 f"The {part} part of the split {self.split_name!r} has no {self.part_members}: "
                 f"{sizes or 'all empty'}.",
-                next=remedy or f"another part: {' or '.join(self.sizes)}",
+                next=remedy or f"another part: {' or '.join(map(quote_name, self.sizes))}",
             )
 
     @property

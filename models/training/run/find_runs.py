@@ -18,7 +18,7 @@ from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.pipelines.find_builds import parameter_names, parameters_with_defaults
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
+from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options, quote_name
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
@@ -43,8 +43,8 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
-            found="".join(f"\n    {folder}" for folder in matches),
-            next=f"its path, such as {newest}",
+            found=[*map(str, matches)],
+            next=f"its path, such as {shlex.quote(str(newest))}",
         )
         error.correction = (text, str(newest))
         raise error
@@ -175,4 +175,4 @@ def command_of_own_build(name: str, parameters: Mapping[str, object], archive: s
         )
         hint = ", where FILE is what it was built from" if archive == "FILE" else ""
         return command.strip() + hint
-    return f"save or pull {name} again"
+    return f"save or pull {quote_name(name)} again"

@@ -45,7 +45,7 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.runtime.memory import is_out_of_memory
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, quote_name
 
 #: Rules of splits that are drawn, not stored with the data.
 DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
@@ -221,21 +221,21 @@ def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
         name = unused_name(f"{card.dataset}-new", home)
         words = ["kmip-data", "build", "graphs", "--name", name]
         command = shlex.join([*words, "--archive", archive, "--like", trained_on.path.name])
-        return f"{command}; then the same command with --dataset {name}"
+        return f"{command}; then the same command with --dataset {shlex.quote(name)}"
 
     # 2. Data without targets have no runs.
     if card.schema_.y_column is None:
-        return f"use data with the columns of {result.dataset}; your builds: kmip-data list"
+        return f"use data with the columns of {quote_name(result.dataset)}; your builds: kmip-data list"
     command = _command_for_newest_run(build, home)
     command = command or f"kmip-data train {shlex.quote(card.dataset)}"
-    return f"{card.dataset} has other columns; choose a run trained on {card.dataset}: {command}"
+    return f"the data have other columns; choose a run trained on them: {command}"
 
 
 def _fitting_run_remedy(build: Build, noun: str, result: RunResult, home: Home) -> str:
     """Return what to do if data lack what a run learned from: use their newest run, or other data."""
     if command := _command_for_newest_run(build, home):
-        return f"choose a run trained on {build.card.dataset}: {command}"
-    return f"use data with the {noun} of {result.dataset}; your builds: kmip-data list"
+        return f"choose a run trained on them: {command}"
+    return f"use data with the {noun} of {quote_name(result.dataset)}; your builds: kmip-data list"
 
 
 def _command_for_newest_run(build: Build, home: Home) -> str:

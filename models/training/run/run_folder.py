@@ -185,8 +185,8 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
         lines[MAX_LISTED_NAMES:] = [f"and {len(lines) - MAX_LISTED_NAMES} more"]
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
-        found="\n         ".join(lines),
-        next=f"{remedy and f'{remedy}; '}a new run: --name {_unused_name(folder)}",
+        found=lines,
+        next=f"{remedy and f'{remedy}; '}a new run: --name {shlex.quote(_unused_name(folder))}",
     )
 
 

@@ -258,10 +258,9 @@ def non_target_columns(
             continue
         columns.append(documented)
     if missing_arrays:
-        names = ", ".join(missing_arrays)
         raise DamagedInput(
-            f"The files have no {names}, which the description has.",
-            next=f"add {names} to the files",
+            f"The files have no {', '.join(missing_arrays)}, which the description has.",
+            next="add them to the files",
         )
     has_groups = any(column.doc == GROUP_DOC for column in columns)
     group = options.params.group

@@ -6,6 +6,7 @@ the nodes they refer to. References become arrays, so a country takes a few giga
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -454,7 +455,7 @@ class _MapReader:
             raise DamagedInput(
                 f"{self.name} has elements that were never uploaded to OpenStreetMap, "
                 f"such as id {smallest}.",
-                next=f"osmium renumber {self.name} -o renumbered.osm.pbf",
+                next=f"osmium renumber {shlex.quote(self.name)} -o renumbered.osm.pbf",
             )
 
     def _check_coordinates(self, node_id: I64, x: I32, y: I32) -> None:

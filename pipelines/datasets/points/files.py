@@ -26,6 +26,7 @@ from kmip_data.pipelines.domains.cloud_columns import (
     split_vector_columns,
 )
 from kmip_data.pipelines.domains.text_clouds import read_labels, read_text
+from kmip_data.text import quote_name
 
 #: Column layouts of laser scans: nuScenes, KITTI, and others.
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
@@ -186,7 +187,8 @@ def _read_npy(path: Path) -> CloudColumns:
     if len(rows) in {2, 3} and rows.shape[1] > _MAX_COLUMNS_OF_FEW_ROWS:
         raise DamagedInput(
             f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers; a point must be a row.",
-            next=f"numpy.save({path.name!r}, numpy.load({path.name!r}).T), if a point is a column",
+            next=f"numpy.save({quote_name(path.name)}, numpy.load({quote_name(path.name)}).T), "
+            "if a point is a column",
         )
     return CloudColumns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
 

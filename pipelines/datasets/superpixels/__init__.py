@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -352,7 +353,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             if "which is not a class" in error.message:
                 error.next = picture_graphs.suggest_classes_option(values, params.void)
             elif colours is not None and isinstance(error, UnknownColours):
-                new_legend = self._shown(f"{MASK_FOLDER}/class_dict.csv")
+                new_legend = shlex.quote(self._shown(f"{MASK_FOLDER}/class_dict.csv"))
                 error.next = colours.remedy(unknown, new_legend)
 
     def _ignored_of_copy(

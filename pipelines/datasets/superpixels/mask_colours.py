@@ -55,9 +55,7 @@ class MaskColours(NamedTuple):
         lines = [f"NAME,{red},{green},{blue}" for red, green, blue in sorted(colours)[:_MAX_SHOWN]]
         more = " and so on" if len(colours) > _MAX_SHOWN else ""
         if self.legend:
-            return (
-                f"add these colours to {self.legend}, with their classes: {' '.join(lines)}{more}"
-            )
+            return f"add these colours to the legend, with their classes: {' '.join(lines)}{more}"
         return (
             f"write a legend {new_legend} with these lines and a name for each: name,r,g,b "
             f"{' '.join(lines)}{more}"

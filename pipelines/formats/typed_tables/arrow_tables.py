@@ -81,7 +81,7 @@ def _parquet_file(path: Path) -> Iterator[ParquetFile]:
         raise DamagedInput(
             f"{path.name} cannot be read as Parquet.",
             found=first_problem(error),
-            next=f"write it with pandas: frame.to_parquet({path.name!r})",
+            next="write it with pandas: frame.to_parquet(FILE)",
         ) from error
 
 
@@ -122,7 +122,7 @@ def _arrow_batches(path: Path) -> Iterator[Any]:
             f"{path.name} cannot be read as Arrow.",
             expected="Arrow's IPC format, as a file (Feather) or a stream",
             found=first_problem(error),
-            next=f"write it with pandas: frame.to_feather({path.name!r})",
+            next="write it with pandas: frame.to_feather(FILE)",
         ) from error
 
 

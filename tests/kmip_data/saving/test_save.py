@@ -284,7 +284,7 @@ def test_labels_of_plus_and_minus_one_need_a_choice(tmp_path):
     labels = torch.tensor([1, -1, 1])
     with pytest.raises(UsageError, match="labels y are -1 to 1") as error:
         kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
-    assert error.value.next.startswith('save(…, task="regression"), where -1 is a number')
+    assert error.value.next.startswith("save(…, task='regression'), where -1 is a number")
     kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "c", task="regression")
     assert [float(item.y) for item in kmip_data.open(tmp_path / "c")] == [1, -1, 1]
     labels[1] = 0  # which the error says of a class
@@ -349,7 +349,7 @@ def test_a_number_beyond_any_class_is_no_class(tmp_path):
     graphs = several(y=torch.tensor([10**12]))
     with pytest.raises(UsageError, match="1e\\+12") as error:
         kmip_data.save(graphs, tmp_path / "b")
-    assert error.value.next == 'save(…, task="regression")'
+    assert error.value.next == "save(…, task='regression')"
     build = kmip_data.save(graphs, tmp_path / "b", task="regression")
     assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 

@@ -41,7 +41,7 @@ from kmip_data.pipelines.formats.graph_texts.json_graphs import may_be_graph, pa
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file
-from kmip_data.text import list_names
+from kmip_data.text import list_names, quote_name
 
 _EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of networkx or Cytoscape"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
@@ -197,13 +197,13 @@ def _tables_of_other_file(
 
 def _pajek_values_error(path: Path) -> DamagedInput:
     """Return the error for a file of vertex values, with the code that adds them to the network."""
-    name = path.stem.replace("-", "_")
     return DamagedInput(
         f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of a network's vertices, which is not read.",
         next="write the network with them as GraphML, and pass only that file: graph = "
         "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
-        f"open({path.name!r}).read().split()[2:]; networkx.set_node_attributes(graph, dict(zip(graph, values, "
-        f"strict=True)), {name!r}); networkx.write_graphml(graph, 'NETWORK.graphml')",
+        f"open({quote_name(path.name)}).read().split()[2:]; networkx.set_node_attributes(graph, "
+        f"dict(zip(graph, values, strict=True)), {quote_name(path.stem.replace('-', '_'))}); "
+        "networkx.write_graphml(graph, 'NETWORK.graphml')",
     )
 
 

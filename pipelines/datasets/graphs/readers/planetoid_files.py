@@ -43,7 +43,7 @@ def read(
     if len(names) > 1:
         raise DamagedInput(
             f"The files are of {len(names)} graphs: {', '.join(names)}.",
-            next=f"copy the files of one dataset, ind.{names[0]}.*, to a folder, and pass it with --archive",
+            next="copy the files of one of them to a folder, and pass it with --archive",
         )
     name = names[0]
     dataset_files = {file for file in files if _dataset_name(file)}

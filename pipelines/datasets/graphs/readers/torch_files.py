@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,26 +56,26 @@ _REMEDY = (
 _UNSUPPORTED_CLASSES = {
     "HeteroData": (
         "HeteroData, of several types of nodes and edges",
-        "with one width of x for all types: torch.save(data.to_homogeneous(), {file})",
+        "with one width of x for all types: torch.save(data.to_homogeneous(), FILE)",
     ),
     "DynamicInheritanceGetter": (
         "a Batch, several graphs as one",
-        "torch.save(data.to_data_list(), {file})",
+        "torch.save(data.to_data_list(), FILE)",
     ),
     "TemporalData": (
         "TemporalData, which has no edge_index",
-        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file})",
+        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), FILE)",
     ),
     "Graph": (
         "a graph of networkx or DGL",
-        "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
+        "torch.save(torch_geometric.utils.from_networkx(data), FILE), or from_dgl(data)",
     ),
 }
 _MATRIX_REMEDY = (
     "an adjacency matrix: "
-    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
+    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), FILE)"
 )
-_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file})"
+_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), FILE)"
 #: Function of torch that rebuilds an unsupported tensor -> what it is, and the code that converts it.
 _UNSUPPORTED_TENSORS = {
     "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
@@ -145,7 +146,9 @@ def _read_graphs(
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.found or ""):
-                error.next = f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
+                error.next = (
+                    "if you trust it: torch.save(torch.load(FILE, weights_only=False), FILE)"
+                )
             error.next = error.next or _REMEDY
             raise
 
@@ -166,15 +169,13 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
         content, remedy = _UNSUPPORTED_CLASSES.get(name.rpartition(".")[2], default)
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
-        raise DamagedInput(
-            f"{file} holds {content}.", expected=_EXPECTED, next=remedy.format(file=repr(file))
-        )
+        raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, next=remedy)
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
         raise DamagedInput(
             f"{file} holds a dict with {list_names(map(str, parts), 200)}, not the attributes of a graph.",
             expected=_EXPECTED,
-            next=f"a file for each in one folder: torch.save(data[{parts[0]!r}], '{parts[0]}.pt')",
+            next="a file for each in one folder: torch.save(data[NAME], 'NAME.pt')",
         )
     if slices is None:
         yield item
@@ -323,7 +324,7 @@ def _convert_attribute(
         type_name, remedy = _UNSUPPORTED_TENSORS.get(class_name, (type_name, remedy))
     raise DamagedInput(
         f"{where}: {name} is {type_name}, not a dense tensor of real numbers.",
-        next=f"{remedy.format(name=name)} before torch.save",
+        next=f"{remedy.format(name=shlex.quote(name))} before torch.save",
     )
 
 

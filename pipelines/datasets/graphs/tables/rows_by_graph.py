@@ -15,7 +15,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import RowsByGraph
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, comparable_ids
-from kmip_data.text import count_with_noun
+from kmip_data.text import count_with_noun, quote_name
 
 _SHOWN_GRAPHS = 5  #: graphs that an error names
 
@@ -72,7 +72,8 @@ def _graphs_of_sources(
     if is_twice.any():
         problem = f"the node {ids[is_twice.argmax()]} occurs twice"
         remedy = (
-            f"add a column {graph_column!r} with the graph of each edge to {tables['edge'].name}"
+            f"add a column {quote_name(graph_column)} with the graph of each edge to "
+            f"{quote_name(tables['edge'].name)}"
         )
         raise nodes.error_at(is_twice.argmax(), problem, remedy)
     positions = pd.Index(ids).get_indexer(pd.Index(sources))

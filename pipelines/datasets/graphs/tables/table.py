@@ -320,7 +320,7 @@ def check_column_options(
                 raise DamagedInput(
                     f"No table has the column {name!r} of the description.",
                     found=list_names(names, 1_000),
-                    next=f"add a column {name!r}: a model needs it",
+                    next="add the column: a model needs it",
                 )
             likely = names
             if key == "label":

@@ -44,6 +44,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     shared_ids,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.text import quote_name
 
 #: Fraction of the best pair's share of ids from which another pair is asked about.
 _SIMILAR_FRACTION = 0.5
@@ -179,14 +180,15 @@ def _refuse_two_kinds_of_nodes(
     if len({*owners.values()}) < 2:
         return
     (first, source), (second, target) = [*owners.items()][:2]
-    files = [first.name, second.name, edges.name]
+    files = ", ".join(map(quote_name, (first.name, second.name, edges.name)))
+    source, target = map(quote_name, (source, target))
     raise DamagedInput(
-        f"{edges.name} joins two kinds of nodes: {source!r} of {first.name}, {target!r} of {second.name}.",
+        f"{edges.name} joins two kinds of nodes: {source} of {first.name}, {target} of {second.name}.",
         next="write them into one table with different ids, in Python: import pathlib, pandas; "
-        f"a, b, e = map(pandas.read_csv, {files}); a['id'] = 'a' + a.pop({source!r}).astype(str); "
-        f"b['id'] = 'b' + b.pop({target!r}).astype(str); "
-        f"e.insert(0, 'source', 'a' + e.pop({source!r}).astype(str)); "
-        f"e.insert(1, 'target', 'b' + e.pop({target!r}).astype(str)); "
+        f"a, b, e = map(pandas.read_csv, [{files}]); a['id'] = 'a' + a.pop({source}).astype(str); "
+        f"b['id'] = 'b' + b.pop({target}).astype(str); "
+        f"e.insert(0, 'source', 'a' + e.pop({source}).astype(str)); "
+        f"e.insert(1, 'target', 'b' + e.pop({target}).astype(str)); "
         "pathlib.Path('joined').mkdir(); pandas.concat([a, b]).to_csv('joined/nodes.csv', index=False); "
         "e.to_csv('joined/edges.csv', index=False)",
     )
