@@ -292,7 +292,7 @@ class Executor(contextlib.AbstractContextManager["Executor", None]):
     is created, and running calls have ``grace_seconds`` to notice it.
     """
 
-    grace_seconds = 1.0
+    grace_seconds = 0.5
 
     def __init__(self, stop: Path) -> None:
         self.stop = stop
