@@ -27,6 +27,7 @@ from kmip_data.cli.shared.corrected_command import add_options, complete_next_li
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
 from kmip_data.runtime import compiling
+from kmip_data.runtime.current_folder import ignore_settings
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import (
     TERMINATION_SIGNALS,
@@ -138,6 +139,9 @@ def main() -> NoReturn:
         if not is_ignored:
             signal.signal(number, unwind_on_signal)
     sys.unraisablehook = resend_swallowed_signals(sys.unraisablehook)
+    # The current folder may be a stranger's.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    ignore_settings()
     # Commands print the state of a build themselves.
     warnings.simplefilter("ignore", errors.IncompleteBuildWarning)
     # Users of commands cannot act on future changes of libraries.

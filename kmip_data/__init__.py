@@ -9,6 +9,7 @@ Public names are imported lazily (PEP 562): ``import kmip_data`` loads neither t
 from __future__ import annotations
 
 import importlib
+import sys
 
 import lazy_loader
 
@@ -16,6 +17,11 @@ __version__ = "0.1.0"
 
 _public_name, _, _names = lazy_loader.attach_stub(__name__, __file__)
 __all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all are strings
+
+if sys.flags.safe_path:  # a child process of a command
+    from kmip_data.runtime.current_folder import ignore_settings
+
+    ignore_settings()
 
 #: Class of PyTorch Geometric or OGB -> its counterpart here.
 _COUNTERPARTS = {

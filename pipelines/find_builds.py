@@ -35,6 +35,7 @@ from kmip_data.builds.home import (
     list_builds,
     newest_match,
     rebuild_command,
+    refuse_unreadable_cards,
 )
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import path_instead_of_name_error
@@ -207,6 +208,8 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
         )
 
     # 2. The dataset has no such build.
+    if not builds:
+        refuse_unreadable_cards(name, home)
     changed = {key: value for key, value in values.items() if value != defaults.get(key)}
     options = parameters_as_options(changed)
     if sample:

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from support.builds.written import numbered_build
 from support.cli import python
@@ -124,6 +125,56 @@ def test_clone_works_with_nothing_installed():
     code = f"{WITHOUT_EDITABLE}\nimport {names}\nprint(kmip_data.models.__file__)"
     assert run(code) == str(ROOT / "kmip_data" / "models" / "__init__.py")
     assert kmip_data.__version__ in python("-m", "kmip_data", "--version").out
+
+
+PROGRAMS = {
+    "console script": "from kmip_data.cli.main import main; main()",
+    "module": "",
+    "library": "import os; from kmip_data import build_own;"
+    "build_own('graphs', 'table', {'path': 'table.xlsx'}, memory='2GiB');"
+    "assert 'PYTHONSAFEPATH' not in os.environ",
+}
+#: Commands that start workers, a process for a workbook, runs of a sweep and measurements, and draw.
+COMMANDS = (
+    "build graphs --archive table.xlsx --name table --memory 2GiB",
+    "sweep --dataset table --epochs 1 --seeds 1 --set system.device=cpu",
+    "bench attention --methods dense --max-n 100",
+    "preview table",
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_nothing_but_named_files_of_the_current_folder_is_read(tmp_path, program) -> None:
+    """Neither modules nor settings, here or in child processes."""
+    folder = tmp_path / "stranger's"
+    folder.mkdir()
+    imported = tmp_path / "imported"
+    names = {module.name for module in pkgutil.iter_modules()} - {"kmip_data"}
+    if program == "module":  # Python and this package load some before it can be prevented
+        names -= set(
+            run("import __future__, ast, lazy_loader, runpy, sys; print(*sys.modules)").split()
+        )
+    for name in names:
+        code = f"open({str(imported)!r}, 'a').write(__name__ + ' ')"
+        (folder / f"{name}.py").write_text(code)
+    table = pd.DataFrame({"smiles": ["CCO", "CCN", "CCC", "CC"] * 5, "y": [1, 0] * 10})
+    table.to_excel(folder / "table.xlsx", index=False)
+
+    start: list[object] = ["-m", "kmip_data"]
+    commands = COMMANDS[:1]
+    if program != "module":
+        script = tmp_path / "script.py"
+        script.write_text(PROGRAMS[program])
+        start = [script]
+    if program == "console script":
+        commands = COMMANDS
+    if program != "library":  # whose process may read settings
+        (folder / ".numba_config.yaml").write_text("cache_dir: [")
+        (folder / "matplotlibrc").write_bytes(b"\xff")
+    variables = {"KMIP_DATA_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    for command in commands:
+        python(*start, *command.split(), cwd=folder, **variables)
+    assert not imported.exists(), imported.read_text()
 
 
 def test_names_of_folders_are_not_importable_elsewhere(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import itertools
 import json
 import os
@@ -217,7 +218,7 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
     """Return the build in a folder given by its path or its name below ``home``.
 
     Returns ``None`` if ``name`` is a word that may be a dataset. Raises ``DamagedInput`` if the card
-    cannot be read.
+    cannot be read, also that of a folder ``NAME-…``.
     """
     folder = path_or_none(name)
     if folder is None:
@@ -227,8 +228,15 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
             return None
         folder = home.built / text
         if not (folder / CARD_NAME).is_file():
+            refuse_unreadable_cards(text, home)
             return None
     return Build(folder, read_card(folder))
+
+
+def refuse_unreadable_cards(dataset: str, home: Home) -> None:
+    """Raise the error of the first build of a dataset, by its folder, whose card cannot be read."""
+    for card_path in sorted(home.built.glob(f"{glob.escape(dataset)}-*/{CARD_NAME}")):
+        read_card(card_path.parent)
 
 
 def rebuild_command(build: Build) -> str:

@@ -22,6 +22,7 @@ from kmip_data.builds.added_columns import (
 )
 from kmip_data.builds.files_of_build import foreign_file_notes
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
+from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER_NAME
@@ -154,6 +155,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     report = VerifyReport(path)
     try:
         card = read_card(path)
+        column_roles_on_card(card.statistics)
     except DamagedInput as error:
         report.problems.append(_problem_from_error(path, CARD_NAME, error))
         return report

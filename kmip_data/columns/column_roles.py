@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
+from pydantic import ValidationError
+
 from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import first_problem, read_toml
@@ -251,9 +253,18 @@ def read_column_roles(path: Path) -> ColumnRoles:
 
 
 def column_roles_on_card(statistics: Mapping[str, Any]) -> ColumnRoles | None:
-    """Return the description in the statistics of a card, or ``None`` if it has none."""
-    fields = (statistics.get("files") or {}).get("columns")
-    return None if fields is None else ColumnRoles.model_validate(fields)
+    """Return the description in the statistics of a card, or ``None`` if it has none.
+
+    Raises ``DamagedInput`` for a description that is none.
+    """
+    fields = statistics.get("files", {}).get("columns")
+    try:
+        return None if fields is None else ColumnRoles.model_validate(fields)
+    except ValidationError as error:
+        raise DamagedInput(
+            f"The card's description of columns is not valid: {first_problem(error)}.",
+            next="build it again from the same files",
+        ) from error
 
 
 def html_table(rows: Sequence[Sequence[object]]) -> str:

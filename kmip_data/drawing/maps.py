@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
 GROUND_KINDS = ("green", "water")  #: from the lowest to the highest
+#: Points of a kind of ground that is drawn: a city has 1,000, and the time grows with the square.
+MAX_GROUND_POINTS = 10_000
+#: Points of polygons that cross themselves and are mended; the time grows faster still.
+MAX_MENDED_POINTS = 200
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
 DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
 COLUMN_LINES = 12  #: lines of text that a histogram next to a high map is high
@@ -180,11 +184,17 @@ def _read_ground(texts: Mapping[str, str], project: Callable[[Array], F64]) -> d
     ground = {}
     for kind in GROUND_KINDS:
         shape = shapely.from_wkt(texts.get(kind, ""), on_invalid="ignore")
-        if not np.isfinite(shapely.get_coordinates(shape)).all():
+        points = shapely.get_coordinates(shape)
+        if len(points) > MAX_GROUND_POINTS or not np.isfinite(points).all():
             continue
-        # A polygon that is mended may leave lines.
-        parts = shapely.get_parts(shapely.make_valid(shapely.transform(shape, project)))
-        polygons = parts[shapely.get_type_id(parts) == shapely.GeometryType.POLYGON]
+        parts = shapely.get_parts(shapely.transform(shape, project))
+        is_crossed = ~shapely.is_valid(parts)
+        crossed = parts[is_crossed]
+        if shapely.get_num_coordinates(crossed).sum() > MAX_MENDED_POINTS:
+            continue
+        parts[is_crossed] = shapely.make_valid(crossed, method="structure", keep_collapsed=False)
+        parts = shapely.get_parts(parts)
+        polygons = parts[shapely.area(parts) > 0]
         if len(polygons):
             ground[kind] = shapely.multipolygons(polygons)
     return ground

@@ -133,6 +133,11 @@ class Repeats(BaseModel):
     other_target: Count  #: those that equal an item with another target
 
 
+class _Files(BaseModel):
+    columns: dict[str, JsonValue] | None = None
+    parameters: dict[str, JsonValue] = {}
+
+
 class _Statistics(BaseModel):
     nodes_per_graph: _Spread | _Empty = {}
     edges_per_graph: _Spread | _Empty = {}
@@ -143,7 +148,7 @@ class _Statistics(BaseModel):
     standardisation: dict[str, Standardisation] = {}
     kinds: dict[str, list[FieldKind]] = {}
     repeats: dict[PathComponent, Repeats] = {}
-    files: dict[str, JsonValue] | None = None
+    files: _Files = _Files()
     skipped: list[tuple[str, str]] = []
 
 

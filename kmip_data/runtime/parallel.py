@@ -28,6 +28,7 @@ from typing import IO, Any, TypeVar, cast
 
 from kmip_data.errors import UsageError
 from kmip_data.runtime import compiling
+from kmip_data.runtime.current_folder import safe_children
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -300,6 +301,7 @@ def _close_all() -> None:
 PROGRAM_COMMAND = (sys.executable, "-m", "kmip_data")  #: command line of ``kmip-data``
 
 
+@safe_children()
 def start_process(
     arguments: Sequence[str], output: IO[bytes], *, processes: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:

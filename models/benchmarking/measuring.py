@@ -39,6 +39,7 @@ from kmip_data.models.benchmarking.methods import (
     get_method,
     random_workload,
 )
+from kmip_data.runtime.current_folder import safe_children
 from kmip_data.runtime.memory import is_out_of_memory, limit_memory, peak_host_memory
 from kmip_data.runtime.parallel import available_cores, set_num_threads
 from kmip_data.saving.image_files import save_figure
@@ -390,6 +391,7 @@ class _Worker:
             return unmeasured(status=status, note=f"ended with exit code {code}")
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
+    @safe_children()
     def _start(self) -> None:
         context = multiprocessing.get_context(START_METHOD)
         self._connection, child_connection = context.Pipe()

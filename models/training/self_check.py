@@ -33,6 +33,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.plan import MAX_DIM, MAX_K
+from kmip_data.runtime.current_folder import safe_children
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -113,6 +114,7 @@ def _environment_digest(sizes: dict[str, int]) -> str:
     return json_digest(facts)
 
 
+@safe_children()
 def check_gpu_features(
     device: str, sizes: dict[str, int], features: Sequence[str] = GPU_FEATURES
 ) -> dict[str, str]:

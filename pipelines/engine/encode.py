@@ -132,21 +132,24 @@ def _encode_and_write_cards(
         atomic_writes.make_folder(work, root=build.path)
         for folder in folders:
             atomic_writes.make_folder(folder, root=build.path)
+    try:
+        with executor_for(options, work, jobs=jobs, needs=[build.path]) as executor:
+            tasks = _list_tasks(build, missing, executor.stop, jobs)
+            StepResults(work).finish(UNITS_STEP, {"files": [task.file for task in tasks]})
+            units = run_units(
+                executor,
+                encode_shard_columns,
+                tasks,
+                StepResults(work),
+                build.path,
+                jobs=jobs,
+                name=f"encode {build.card.dataset}",
+                quiet=options.quiet,
+            )
+    finally:
+        # Workers that died or were killed while writing leave such files.
+        for folder in folders:
             atomic_writes.remove_partials(folder, root=build.path)
-    executor = executor_for(options, work, jobs=jobs, needs=[build.path])
-    with executor:
-        tasks = _list_tasks(build, missing, executor.stop, jobs)
-        StepResults(work).finish(UNITS_STEP, {"files": [task.file for task in tasks]})
-        units = run_units(
-            executor,
-            encode_shard_columns,
-            tasks,
-            StepResults(work),
-            build.path,
-            jobs=jobs,
-            name=f"encode {build.card.dataset}",
-            quiet=options.quiet,
-        )
 
     # Results are in the order of the tasks: all shards of one encoding, then of the next.
     num_shards = len(build.card.shards)
@@ -154,8 +157,6 @@ def _encode_and_write_cards(
         first = position * num_shards
         _write_columns_card(build, encoding, units[first : first + num_shards])
         print_status(f"added {encoding.name} to {build.path}", quiet=options.quiet)
-    for folder in folders:
-        atomic_writes.remove_partials(folder, root=build.path)
     atomic_writes.remove_tree(work, root=build.path)
 
 

@@ -33,6 +33,7 @@ from kmip_data.pipelines.engine.unfinished_builds import (
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.plugins import fault_of_plugin
 from kmip_data.runtime import parallel, signals
+from kmip_data.runtime.current_folder import safe_children
 from kmip_data.runtime.memory import limit_memory
 
 
@@ -285,6 +286,7 @@ PROGRESS_SECONDS = 0.5  #: interval between updates of the progress
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+    "PYTHONSAFEPATH": "1",
 }  # fmt: skip
 
 
@@ -295,7 +297,7 @@ class Executor(contextlib.AbstractContextManager["Executor", None]):
     is created, and running calls have ``grace_seconds`` to notice it.
     """
 
-    grace_seconds = 1.0
+    grace_seconds = 0.5
 
     def __init__(self, stop: Path) -> None:
         self.stop = stop
@@ -386,6 +388,7 @@ class LocalWorkers(Executor):
         self._memory = memory
         self._size = 0
 
+    @safe_children()
     def start(self, count: int) -> int:
         """Provide at least ``count`` processes; the first submitted call starts them.
 
@@ -407,7 +410,7 @@ class LocalWorkers(Executor):
                     next="change to an existing folder, then run the same command again",
                 ) from error
             with signals.defer_signals():
-                # Otherwise loky starts the tracker with the first worker, which unblocks the
+                # Otherwise loky starts the trackers with the first worker, which unblocks the
                 # deferred signals.
                 resource_tracker.ensure_running()
                 self._executor = ProcessPoolExecutor(

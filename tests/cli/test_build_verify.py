@@ -6,6 +6,7 @@ import hashlib
 import zipfile
 from pathlib import Path
 
+from support.builds.written import numbered_build
 from support.cases import check_each, damage_file
 from support.cli import expect_refusal, expect_success, kmip, python
 from support.shared import shared_data
@@ -93,6 +94,17 @@ def test_build_from_a_real_archive(home):
     expect_success("verify", "s3dis", "--repair")
     (path / "card.json").write_text("{")
     assert expect_success("list", "--json").json["unreadable"] == [str(path)]
+    assert f"{path}/card.json" in expect_refusal("verify", "s3dis", "--repair", code=4)
+
+
+def test_a_build_of_your_own_with_a_card_that_is_cut_off_is_found_by_its_name(home):
+    build = numbered_build(home / "built" / "assay-0123456789ab", 3)
+    card = build.path / "card.json"
+    card.write_bytes(card.read_bytes()[:3])
+    for command in ("verify", "info", "preview", "train", "export"):
+        message = expect_refusal(command, "assay", code=4)
+        assert f"{card} cannot be read as a card." in message
+        assert f"move {card} away, and build it again" in message
 
 
 def test_failed_build_prints_next_step_and_leaves_no_files(home, tmp_path):

@@ -12,17 +12,20 @@ An object begins each sheet, and a list of rows, which are lists of cells, follo
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import itertools
 import json
 import re
 import resource
+import signal
 import sys
 import zipfile
 from typing import Any
 from xml.etree.ElementTree import fromstring
 
 OUT_OF_MEMORY = 3  #: exit code; a failed allocation of the library is a signal instead
+_PR_SET_PDEATHSIG = 1  #: of Linux's prctl.h
 _BLOCK_ROWS = 1_000
 _MAX_EXACT_FLOAT = 2**53
 _FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
@@ -43,6 +46,9 @@ def main(path: str, limit: int, rows: int) -> None:
     """Write at most so many ``rows`` of each sheet; 0 writes all."""
     import python_calamine
 
+    # Die with the parent, also inside the library, whose calls take minutes for large sheets.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
     if limit and not 0 <= soft_limit < limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))

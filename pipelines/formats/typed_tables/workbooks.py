@@ -157,7 +157,7 @@ def _lines_of_process(path: Path, memory: int | None, rows: int) -> Iterator[byt
     ) as process:
         try:
             yield from process.stdout or ()
-        except GeneratorExit:
+        except BaseException:
             process.kill()
             raise
     if process.returncode == workbook_process.OUT_OF_MEMORY or process.returncode < 0:

@@ -13,6 +13,7 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_hex
 from pydantic import ValidationError
+from shapely import box, multipolygons, polygons, to_wkt
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
@@ -338,6 +339,9 @@ def test_halves_of_a_bent_street_meet_halfway_along_it(city, page_of):
         ("MULTIPOLYGON (((24 60, 1e999 60, 25 61, 24 60)))", []),
         ("MULTIPOLYGON (((1 1, 2 2", []),
         ("MULTIPOINT (24 60)", []),
+        # Each would take minutes: one that crosses itself everywhere, and too many.
+        (to_wkt(multipolygons([polygons(np.random.default_rng(0).random((300, 2)))])), []),
+        (to_wkt(multipolygons([box(i, 0, i + 1, 1) for i in range(2_001)])), []),
     ],
 )
 def test_ground_and_bends_of_a_card_from_someone_else_are_drawn_or_left_out(

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.attacks import crash_points
+from support.attacks.crash_points import Fault
 from support.builds.toy_pipeline import build_toy, digests, write_raw
 from support.builds.written import numbered_build
 from support.cases import flip_bit
+from support.cli import python
 
 from kmip_data.builds.home import Build, added_column_names
 from kmip_data.builds.verify import verify_build
@@ -97,6 +100,18 @@ def test_an_interrupted_encoding_resumes(copy: Build, monkeypatch: pytest.Monkey
     encode_build(copy, ENCODINGS, jobs=1, quiet=True)
     assert len([path for path in kept if path.stat().st_mtime_ns == kept[path]]) == 4
     assert digests(copy.path) == before
+
+
+@pytest.mark.real_workers
+def test_a_worker_that_dies_while_writing_leaves_no_file(copy: Build, tmp_path: Path) -> None:
+    """As if the system killed it, or another worker found the disk full."""
+    (copy.path / "columns/rwse5/card.json").unlink()
+    fault = Fault(str(copy.path), "worker", "fsync", 1, within="/columns/rwse5")
+    variables = crash_points.environment(tmp_path / "bootstrap", fault)
+    python("-m", "kmip_data", "encode", copy.path, "rwse5", "--jobs", 1, code=6, **variables)
+    assert not list(copy.path.rglob("*.partial"))
+    encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert verify_build(copy.path).ok
 
 
 def test_verify_finds_and_repair_computes_columns_that_are_broken(copy: Build) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import signal
 import struct
+import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pandas as pd
+import psutil
 import pytest
 from support.own_graphs import read_files
 
 from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
+from kmip_data.pipelines.formats.typed_tables import workbook_process
 from kmip_data.pipelines.formats.typed_tables.frames import FileFrame, head_of_table, read_frames
 
 LIMIT = 2**28
@@ -253,3 +260,52 @@ def test_a_first_row_of_data_is_no_row_of_names(tmp_path: Path, rows: Rows) -> N
     rows = [["Author 1", "Author 2", "papers"], ["Author 2", "Author 1", 3]]
     named = write_workbook(tmp_path / "authors.xlsx", Pairs=rows)
     assert list(read(named)[0].frame) == rows[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGTERM, ()),
+        (signal.SIGKILL, ()),
+        (signal.SIGHUP, ("--memory", "2GiB")),  # in a worker
+        (signal.SIGKILL, ("--memory", "2GiB")),
+    ],
+)
+def test_a_build_that_is_ended_while_a_workbook_is_read_ends_the_reader(
+    tmp_path: Path, number: int, options: tuple[str, ...]
+) -> None:
+    """Also while the library holds the interpreter: 100 kB are two million cells."""
+    write_workbook(tmp_path / "small.xlsx", A=[["a", "b"], [1, 2]])
+    row = b"<row>%s</row>" % (50 * b"<c><v>1</v></c>")
+    path = tmp_path / "a.xlsx"
+    with (
+        zipfile.ZipFile(tmp_path / "small.xlsx") as source,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as target,
+    ):
+        for member in source.namelist():
+            data = source.read(member).replace(b"</sheetData>", 40_000 * row + b"</sheetData>")
+            target.writestr(member, data)
+    assert path.stat().st_size < OwnGraphsPipeline.max_bytes_in_process
+
+    words = ["-m", "kmip_data", "build", "graphs", "--archive", path, "--name", "a", *options]
+    with psutil.Popen([sys.executable, *words, "--home", tmp_path / "home"]) as build:
+        while True:
+            children = build.children(recursive=True)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(workbook_process.__file__ in child.cmdline() for child in children):
+                    break
+            assert build.poll() is None
+        time.sleep(0.3)  # in the library
+        build.send_signal(number)
+        for _ in range(20):
+            time.sleep(0.1)
+            left = [
+                process
+                for process in (build, *children)
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+            ]
+            if not left:
+                break
+        for process in left:
+            process.kill()
+    assert not left
