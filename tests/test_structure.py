@@ -1,15 +1,41 @@
-"""Bounds of tokens by room (``tools/structure.py``)."""
+"""Bounds of the weight, which only fall (``tools/weight.py``)."""
 
-from tools import structure
+import pytest
 
+from tools import weight
 
-def test_a_room_above_its_bound_is_named_and_rooms_without_one():
-    lines = list(structure.exceeded_rooms({"a": 101, "b": 50, "new": 1}, {"a": 100, "b": 100}))
-    assert len(lines) == 2
-    assert "new: a room without a bound" in lines[0]
-    assert "a: 101 tokens, at most 100" in lines[1]
+SUMS = dict.fromkeys(weight.SUMS, 1_000)
 
 
-def test_bounds_leave_room_for_parts_and_only_fall():
-    lowered = structure.lower_bounds({"a": 1_010, "b": 9_700, "c": 5}, {"a": 1_000, "b": 20_000})
-    assert lowered == {"a": 1_000, "b": 10_000, "c": 100}
+def test_a_sum_above_its_bound_and_a_bound_that_rose_are_named(monkeypatch):
+    monkeypatch.setattr(weight, "earlier_bounds", lambda: [("abc", {"code": 900, "tests": 2_000})])
+    bounds = SUMS | {"tests": 999}
+    lines = list(weight.exceeded(SUMS, bounds))
+    assert [line.split(":")[0] for line in lines] == ["tests", "code"]
+    assert "1,000, at most 999" in lines[0]
+    assert "rose from 900 (abc) to 1,000" in lines[1]
+
+
+def test_bounds_leave_three_thousandths_and_never_rise():
+    bounds = weight.lower(SUMS, SUMS | {"code": 1_002, "docs": 2_000})
+    assert bounds["code"] == 1_002
+    assert bounds["docs"] == 1_003
+    assert weight.lower(SUMS, {})["docs"] == 1_003
+
+
+@pytest.mark.parametrize(
+    ("source", "tokens"),
+    [
+        ("x = 1\n", 3),
+        ('"""A module."""\n\nx = 1  # a comment\n', 3),
+        ('def f():\n    """A function."""\n    return "a"\n', 7),
+        ('x = (\n    "no docstring"\n)\n', 5),
+        ("x = f'{a + 1} {f\"{b}\"}'\n", 3),
+        (f"x = '{'a' * 298}'\n", 3 + 300 // 6),
+    ],
+)
+def test_tokens_are_counted_without_layout_comments_and_docstrings(source, tokens):
+    assert weight.count_tokens(source) == tokens
+    # Neither the names nor line breaks matter.
+    padded = source.replace("x", "long_name").replace("\n", "\n\n")
+    assert weight.count_tokens(padded) == tokens

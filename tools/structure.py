@@ -8,30 +8,23 @@
 - The docstring of a public function that takes arrays, or of its class, has shapes: ``(N, d)``, "any
   shape".
 - Rates stay within :data:`LIMITS`: tokens per line, but not lines, and some constructs.
-- The tokens of each room, a folder such as ``models/search``, stay within ``tools/rooms.toml``. These
-  bounds only fall: ``python -m tools.structure --lower`` writes the sizes of today, with 3 % for new
-  parts, where they are smaller. A contribution that needs more raises its room by hand and says why
-  in its commit; work on mechanisms, which should pay for what it adds, says so in an ADR.
-- Words of docs, commands and options are printed with their change since :data:`BASE`, and fail 10 %
-  above :data:`NOW`. This catches a drift of months without stopping a contribution by its size; then
-  :data:`NOW` is measured again. Parameters of datasets, which are options of several commands, count
-  once.
+- Commands and options are printed with their change since :data:`BASE`, and fail 10 % above
+  :data:`NOW`. Parameters of datasets, which are options of several commands, count once.
+- The weight of the checkout stays within bounds that only fall (:mod:`tools.weight`).
 """
 
 from __future__ import annotations
 
 import ast
-import math
 import re
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
 
-from tools import density
+from tools import density, weight
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
@@ -48,21 +41,10 @@ ONE_KIND_FOLDERS = {
 #: Options of every command, not counted.
 COMMON = {"--help", "--home", "--json", "--quiet", "--verbose"}
 #: Sizes of commit 8e041a52, for comparison.
-BASE = {
-    "tokens": 454_197,
-    "words of docs": 57_298,
-    "commands": 27,
-    "options": 150,
-}
+BASE = {"commands": 27, "options": 150}
 #: Sizes of 29 November 2026, which may grow by :data:`GROWTH`; measure again when they have.
-NOW = {
-    "words of docs": 75_300,
-    "commands": 27,
-    "options": 172,
-}
+NOW = {"commands": 27, "options": 172}
 GROWTH = 0.1
-ROOM_FOR_PARTS = 0.03  #: share of a room that a new part, such as a metric or a dataset, may add
-ROOM_BOUNDS = ROOT / "tools" / "rooms.toml"  #: tokens of each room, at most
 #: Upper bounds. Rates are per 1,000 non-empty lines. Other figures are only printed.
 LIMITS = {
     **{name: int(size * (1 + GROWTH)) for name, size in NOW.items()},
@@ -177,62 +159,20 @@ def array_functions(
             yield inner.name, bool(SHAPE.search(text + class_text))
 
 
-def sizes(rooms: dict[str, Counter[str]], root: Path = ROOT) -> dict[str, float]:
-    """Return all figures by name, including those in :data:`LIMITS`, from the counts of the rooms."""
-    folders: dict[str, Counter[str]] = {folder: Counter() for folder in FOLDERS}
-    total: Counter[str] = Counter()
-    for room, counts in rooms.items():
-        folders[room.partition("/")[0]] += counts
-        total += counts
-    words = 0
-    for path in (root / "docs").rglob("*.md"):
-        # Count only the text above the leaderboard, which is data.
-        text, _, _ = path.read_text("utf-8").partition("<!-- leaderboard -->")
-        words += len(text.split())
-
+def sizes(root: Path = ROOT) -> dict[str, float]:
+    """Return all figures by name, including those in :data:`LIMITS`."""
+    counts = {folder: density.folder_counts(root / folder) for folder in FOLDERS}
+    total = sum(counts.values(), Counter())
+    by_folder = {
+        f"tokens a code line in {folder}": density.density(inner)
+        for folder, inner in counts.items()
+    }
     return {
-        "tokens": total["tokens"],
         "tokens a code line": density.density(total),
-        **{
-            f"tokens a code line in {name}": density.density(counts)
-            for name, counts in folders.items()
-        },
+        **by_folder,
         **density.rates(total),
-        "words of docs": words,
         **command_sizes(),
     }
-
-
-def room_counts(root: Path = ROOT) -> dict[str, Counter[str]]:
-    """Return the counts of each room: a second-level folder, or the files next to such folders."""
-    counts = {}
-    for folder in FOLDERS:
-        counts[folder] = sum(map(density.measure, (root / folder).glob("*.py")), Counter())
-        for inner in sorted((root / folder).iterdir()):
-            if inner.is_dir() and not inner.is_symlink() and any(inner.rglob("*.py")):
-                counts[f"{folder}/{inner.name}"] = density.folder_counts(inner)
-    return counts
-
-
-def exceeded_rooms(tokens: dict[str, int], bounds: dict[str, int]) -> Iterator[str]:
-    """Yield a line for every room above its bound, and for every room or bound without the other."""
-    for room in sorted(tokens.keys() ^ bounds.keys()):
-        yield f"{room}: a room without a bound, or a bound without a room, in {ROOM_BOUNDS.name}"
-    for room in sorted(tokens.keys() & bounds.keys()):
-        if tokens[room] > bounds[room]:
-            yield (
-                f"{room}: {tokens[room]:,} tokens, at most {bounds[room]:,} by {ROOM_BOUNDS.name}. "
-                "Delete what the new code replaces; or raise the bound and say why in the commit"
-            )
-
-
-def lower_bounds(tokens: dict[str, int], bounds: dict[str, int]) -> dict[str, int]:
-    """Return each room's size and :data:`ROOM_FOR_PARTS`, or its bound if that is lower."""
-    lowered = {}
-    for room, count in tokens.items():
-        with_parts = math.ceil(count * (1 + ROOM_FOR_PARTS) / 100) * 100
-        lowered[room] = min(with_parts, bounds.get(room, with_parts))
-    return lowered
 
 
 def exceeded_limits(size_by_name: dict[str, float]) -> Iterator[str]:
@@ -273,21 +213,12 @@ def command_sizes() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    rooms = room_counts()
-    measured = sizes(rooms)
+    measured = sizes()
     for name, size in measured.items():
         bound = f" at most {LIMITS[name]:,}" if name in LIMITS else ""
         change = f" ({size - BASE[name]:+,})" if name in BASE else ""
         print(f"{name:35} {round(size, 2):>9,}{change}{bound}")  # noqa: T201 -- its output
 
-    tokens = {room: counts["tokens"] for room, counts in rooms.items()}
-    room_bounds = tomllib.loads(ROOM_BOUNDS.read_text("utf-8"))
-    if sys.argv[1:] == ["--lower"]:
-        room_bounds = lower_bounds(tokens, room_bounds)
-        lines = (f'"{room}" = {bound:_}\n' for room, bound in room_bounds.items())
-        ROOM_BOUNDS.write_text("".join(lines), "utf-8")
-    print(f"{'tokens of all rooms, at most':35} {sum(room_bounds.values()):>9,}")  # noqa: T201
-
-    broken = [*problems(), *exceeded_limits(measured), *exceeded_rooms(tokens, room_bounds)]
+    broken = [*problems(), *exceeded_limits(measured), *weight.check()]
     print(*broken, sep="\n")  # noqa: T201 -- its output
     sys.exit(bool(broken))
