@@ -65,7 +65,8 @@ def test_an_option_is_not_read_as_the_value_of_another(home):
 
 
 def test_a_sweep_accepts_samples(home):
-    words = ("sweep", "--dataset", "helsinki", "--model", "gcn", "--sample", "--dry-run")
+    axes = ("--dataset", "helsinki", "--model", "gcn", "--epochs", "3")
+    words = ("sweep", *axes, "--set", "data.sample=true", "--dry-run")
     runs = expect_success(*words, "--json").json["runs"]
     assert [(run["dataset"], run["sample"], run["epochs"]) for run in runs] == [
         ("helsinki-sample", True, 3)
