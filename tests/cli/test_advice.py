@@ -202,7 +202,7 @@ def test_a_missing_configuration_is_replaced_only_by_one_of_the_typed_dataset(ru
     for name in ("cora", "/", "other/gcn", "../x", "*"):
         for words in (
             [name, "--config", "none.toml"],
-            ["--config", "none.toml", "--dataset", name],
+            ["--config", "none.toml", name],
         ):
             assert command_in(expect_refusal("train", *words)) == ["train", "--help"]
     expect_success(*line, "-q")

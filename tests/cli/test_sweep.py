@@ -176,7 +176,6 @@ def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, in_pr
     assert (run["state"], run["path"]) == ("done", str(planned.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
     words = [
-        "--dataset",
         "clouds",
         "--model",
         "gps-kmip",

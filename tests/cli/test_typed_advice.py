@@ -35,7 +35,6 @@ from kmip_data.reading.dataset import ShardedDataset
         ("export assay/gcn/one", "evaluate assay/gcn/one"),
         ("preview assay/gcn", "train assay --model gcn"),
         ("preview home", "list"),
-        ("train assay --dataset assay", "train assay"),
         # Options and parameters.
         ("train", "train --help"),
         ("build cora --dry-run", "build graphs --archive assay.csv --dry-run"),
