@@ -19,7 +19,7 @@ def test_damaged_build_is_neither_pushed_exported_previewed_nor_trained(home, tm
 
     for command in (
         ("push", folder, tmp_path / "pushed"),
-        ("export", folder, "--format", "parquet", "--output", tmp_path / "exported"),
+        ("export", folder, "--output", tmp_path / "exported"),
         ("preview", folder, "--output", tmp_path / "preview.png"),
         ("train", folder, "--epochs", 1, "--set", "model.layers=1"),
     ):

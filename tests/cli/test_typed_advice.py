@@ -187,7 +187,7 @@ def _remove_card(user: Path) -> None:
         (None, "evaluate assay", "evaluate assay/gcn/one"),
         (_damage_shard, "verify assay", "verify"),
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
-        (_damage_shard, "export assay --format parquet --output out", "verify"),
+        (_damage_shard, "export assay --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
         (_write_configuration, "train --config network.yaml", "list --all"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
