@@ -23,7 +23,7 @@ PROGRAM = "kmip-data"
 #: Word of other programs -> the choice that means the same here.
 _CHOICE_SYNONYMS = {"gpu": "cuda", "md": "markdown", "tex": "latex"}
 #: Command without arguments -> command that takes the name typed after it.
-_COMMAND_WITH_NAME = {"list": "info", "runs": "runs --dataset", "doctor": "verify"}
+_COMMAND_WITH_NAME = {"list": "info", "doctor": "verify"}
 #: Messages of PyTorch's RuntimeError, on CPU and CUDA.
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")
 _EXTRA_ARGUMENT = re.compile(r"unexpected extra argument \((\S+)\)")  #: message of click

@@ -64,7 +64,6 @@ CASES = {
     "train s3dis --set optimizer.learning_rate=1": "next: kmip-data train s3dis --set optimizer.lr=1\n",
     "train s3dis --device gpu": "next: kmip-data train s3dis --device cuda\n",
     "list s3dis": "next: kmip-data info s3dis\n",
-    "runs s3dis": "next: kmip-data runs --dataset s3dis\n",
     "predict s3dis": "next: kmip-data train s3dis\n",
     "list -all": "next: kmip-data list --all\n",
     "ls": "Did you mean 'list'?\n  next: kmip-data list\n",

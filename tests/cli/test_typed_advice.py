@@ -65,7 +65,6 @@ from kmip_data.reading.dataset import ShardedDataset
         # Results that lead on.
         ("list", "runs"),
         ("list --all", "info assay"),
-        ("runs --dataset cora", "runs"),
         ("report", "explore assay/gcn/one"),
         ("push assay shared", "pull shared"),
         ("info assay", ""),
