@@ -85,7 +85,6 @@ EXTRAS = {
     ],
     "lightning": ["lightning>=2.6"],
     "hub": ["fsspec>=2024.2", "huggingface_hub>=0.30"],
-    "slurm": ["submitit>=1.5.4"],
     "gpu": ["triton>=3.6; platform_system == 'Linux'"],
     "parquet": ["pyarrow>=17"],
     "lidar": ["laspy[lazrs]>=2.7"],

@@ -1,6 +1,6 @@
 """GraphLand's streets: R² of a trained network and of the baseline, gradient-boosted trees.
 
-``python -m benchmarks.roads RUN [HOME]`` evaluates a finished run of ``train --dataset
+``python -m benchmarks.roads RUN [HOME]`` evaluates a finished run of ``train
 city-roads-m`` on its build and split; ``make bench`` trains briefly on the sample.
 """
 
@@ -30,7 +30,7 @@ TREES: Final = "BASELINE, no network: scikit-learn's HistGradientBoostingRegress
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Train on the sample, then compare."""
     with tempfile.TemporaryDirectory() as home:
-        options = ["--dataset", "city-roads-m", "--sample", "--epochs", 3 if quick else 100]
+        options = ["city-roads-m", "--sample", "--epochs", 3 if quick else 100]
         options += ["--device", "cpu", "--home", home, "--quiet", "--json"]
         command = [sys.executable, "-m", "kmip_data", "train", *map(str, options)]
         process = subprocess.run(command, check=True, capture_output=True, text=True)

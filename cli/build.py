@@ -20,7 +20,6 @@ from kmip_data.cli.shared.build_summary import summary_of_build, target_candidat
 from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.options import (
     dask_option,
-    force_option,
     jobs_option,
     long_running_options,
     path_option,
@@ -57,7 +56,7 @@ OPTION_SECTIONS = {
         "--place",
     ),
     "Data": (
-        "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area", "--output", "--force",
+        "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area", "--output",
     ),
     "Download": ("--accept-license", "--unpinned", "--offline"),
     "Machine": (
@@ -108,7 +107,6 @@ class _BuildableName(NameType):
     help="Your own data: print how they would be read and a summary of the build, without keeping it.",
 )
 @path_option("--describe", help="Your own data: write how they are read to FILE, for --like FILE.")
-@force_option
 @long_running_options
 def command(
     name: str,
@@ -119,7 +117,6 @@ def command(
     home: Home,
     dry_run: bool,
     describe: Path | None,
-    force: bool,
     parameters: DatasetParameters,
     **options: Any,
 ) -> None:
@@ -162,7 +159,7 @@ def command(
             next=f"kmip-data info {name}",
         )
     if describe is not None:
-        check_output_path(describe, "--describe", force=force)
+        check_output_path(describe, "--describe", force=False)
 
     # 3. Build, or find the finished build.
     options |= {"sample": sample, "home": home}

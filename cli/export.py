@@ -1,9 +1,9 @@
-"""``kmip-data export``: write a build in the format of another program."""
+"""``kmip-data export``: write a build as files of PyTorch Geometric."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +16,6 @@ from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.runtime.progress import print_status
-from kmip_data.saving import ExportFormat
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -24,39 +23,31 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("name", type=BUILD)
-@click.option(
-    "--format",
-    "to",
-    required=True,
-    type=click.Choice(get_args(ExportFormat)),
-    help="Output format.",
-)
 @path_option(
-    "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT in the current folder]"
+    "--output", metavar="DIR", help="New folder.  [default: BUILD-pt in the current folder]"
 )
 @sample_option
 @long_running_options
 def command(
     name: str,
-    to: ExportFormat,
     output: Path | None,
     sample: bool,
     home: Home,
     parameters: DatasetParameters,
     quiet: bool,
 ) -> None:
-    """Write a build in another program's format.
+    """Write a build as files of PyTorch Geometric.
 
     Each part of the default split becomes a file, such as train.pt. A single graph with masks
-    becomes graphs.pt. Existing files are never replaced.
+    becomes graphs.pt. Existing files are never replaced. For Parquet, push the build into a folder.
     """
     from kmip_data.saving.export import export
 
     build = find_selected_build(name, home, parameters, sample=sample)
-    folder = absolute_path(output or Path(f"{build.path.name}-{to}"), "folder")
+    folder = absolute_path(output or Path(f"{build.path.name}-pt"), "folder")
     exists = folder.is_dir()
-    parts = export(build, to, folder, quiet=quiet)
+    parts = export(build, folder, quiet=quiet)
     if exists:  # `export` accepts only an unchanged export
         print_status("already exported:", quiet=quiet)
-    result = {"path": folder, "format": to, "parts": parts}
+    result = {"path": folder, "parts": parts}
     print_result(result, *map(str, parts.values()))

@@ -55,7 +55,7 @@ COMMANDS = {
     "identify": "Find out which published file or build each file is.",
     "push": "Share a build or a run at any address.",
     "pull": "Download and verify a pushed build or run.",
-    "export": "Write a build in another program's format.",
+    "export": "Write a build as files of PyTorch Geometric.",
     "preview": "Draw records of a build, or the map of a city.",
     "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, after building its dataset if necessary.",

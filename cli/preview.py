@@ -18,7 +18,6 @@ from kmip_data.cli.shared.dataset_options import (
 from kmip_data.cli.shared.options import (
     force_option,
     parse_number_list,
-    part_option,
     path_option,
     read_only_options,
 )
@@ -52,26 +51,16 @@ BYTES_PER_NODE = 2_300
     metavar="LIST",
     help="Positions, such as 0,3,10..12.  [default: three of typical size]",
 )
-@part_option("Count positions in this part of the default split instead of the whole build.")
 @path_option(
     "--output", help="PNG, SVG or PDF, by suffix.  [default: preview.png in the build folder]"
 )
 @force_option
-@click.option(
-    "--style",
-    type=click.Choice(["light", "dark", "paper"]),
-    default="light",
-    show_default=True,
-    help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
-)
 @read_only_options
 def command(
     name: str,
     records: str | None,
-    part: str | None,
     output: Path | None,
     force: bool,
-    style: str,
     sample: bool,
     home: Home,
     parameters: DatasetParameters,
@@ -93,29 +82,18 @@ def command(
     build = find_selected_build(name, home, parameters, sample=sample)
     picture = output or default_output_path(build.path / PICTURE_NAME, force=force)
     print_status(f"Drawing {build.path.name}")
-    from kmip_data.drawing.style import using_style
-
-    with using_style(style):
-        facts = draw_build(build, picture, home, records=records, part=part)
+    facts = draw_build(build, picture, home, records=records)
     add_picture_to_page(build)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     print_result({**about, "complete": build.card.complete, **facts}, f"Saved {picture}")
 
 
-def draw_build(
-    build: Build,
-    path: Path,
-    home: Home,
-    *,
-    records: str | None = None,
-    part: str | None = None,
-) -> Json:
+def draw_build(build: Build, path: Path, home: Home, *, records: str | None = None) -> Json:
     """Draw the map of a city, or records of another build, and return JSON facts.
 
-    ``records`` are positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the
-    whole build; by default three of typical size, spread evenly. Superpixels are drawn on top of their source
-    pictures if these are in ``home``. Raises ``UsageError`` if an argument does not apply to this
-    build, or names no records.
+    ``records`` are positions such as ``0,3,10..12``; by default three of typical size, spread evenly.
+    Superpixels are drawn on top of their source pictures if these are in ``home``. Raises
+    ``UsageError`` for records that the build does not have.
     """
     from kmip_data.cli.shared.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.layers import Categories
@@ -130,10 +108,10 @@ def draw_build(
 
     card = build.card
     if is_city(card):
-        if records is not None or part is not None:
+        if records is not None:
             raise UsageError(
                 "A city is a single graph and is drawn completely.",
-                next="leave out --records and --split",
+                next="leave out --records",
             )
         nodes = card.counts["nodes"]
         require_memory(
@@ -154,14 +132,11 @@ def draw_build(
         return {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
 
     dataset: Records | ShardedDataset = Records(build)
-    if part is not None or is_drawn_by_neighborhoods(dataset):
+    if is_drawn_by_neighborhoods(dataset):
         from kmip_data.reading.dataset import ShardedDataset  # imports PyTorch, which takes seconds
 
-        dataset = drawable_dataset(ShardedDataset(build, part), part)
-    where = "the build" if part is None else f"the {part} part"
-    if not len(dataset):
-        raise UsageError(f"There is nothing to draw: {where} has no records.")
-    positions = parse_record_positions(records, len(dataset), where)
+        dataset = drawable_dataset(ShardedDataset(build), None)
+    positions = parse_record_positions(records, len(dataset))
     if records is None:
         positions = typical_records(positions, dataset)
     plottable_records = [read_plottable_record(dataset, position) for position in positions]
@@ -276,11 +251,10 @@ def add_picture_to_page(build: Build) -> None:
                 write_card(build.path, build.reread_card())
 
 
-def parse_record_positions(text: str | None, count: int, where: str) -> list[int]:
+def parse_record_positions(text: str | None, count: int) -> list[int]:
     """Parse ``0,3,10..12`` without duplicates; None gives :data:`DEFAULT_RECORDS`, evenly spread.
 
     Raises ``UsageError`` for a position not below ``count``, or more than :data:`MAX_RECORDS`.
-    ``where`` describes the records in that error.
     """
     if text is None:
         # Records in the middle of each third: neighbours are often similar.
@@ -290,7 +264,7 @@ def parse_record_positions(text: str | None, count: int, where: str) -> list[int
     last = max(positions)
     if last >= count or len(positions) > MAX_RECORDS:
         raise UsageError(
-            f"--records {text} does not name records of {where}.",
+            f"--records {text} does not name records of the build.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=str(last) if last >= count else f"{len(positions)} positions",
             next="--records 0",

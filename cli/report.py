@@ -16,11 +16,10 @@ from kmip_data.cli.shared.options import (
     home_option,
     path_option,
     plugin_option,
-    run_filter_options,
 )
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
 from kmip_data.cli.shared.printed_tables import next_line_for_best_run, report_text
-from kmip_data.cli.shared.targets import SWEEP_OR_RUN, filter_runs
+from kmip_data.cli.shared.targets import SWEEP_OR_RUN
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
 
@@ -44,7 +43,6 @@ FORMATS = {
     type=click.Choice([*FORMATS.values()]),
     help="Output format.  [default: by the suffix of --output, else text]",
 )
-@run_filter_options
 @path_option("--output", help="Write to FILE instead of stdout.")
 @force_option
 @plugin_option
@@ -53,17 +51,16 @@ def command(
     names: tuple[str, ...],
     against: str | None,
     output_format: str | None,
-    dataset: str | None,
-    model: str | None,
     output: Path | None,
     force: bool,
     home: Home,
 ) -> None:
     """Compare the results of runs with each other and with the paper.
 
-    Reads the finished runs of the given sweeps, the given runs, or all runs in the home. Each row
-    combines the seeds of one configuration on the same data: mean ± standard deviation, the
-    paper's result, and the differences. Runs on a sample have their own tables.
+    Reads the finished runs of the given sweeps, the given runs, or all runs in the home. DATASET
+    or DATASET/MODEL names all of its runs. Each row combines the seeds of one configuration on the
+    same data: mean ± standard deviation, the paper's result, and the differences. Runs on a sample
+    have their own tables.
     """
     from kmip_data.models.sweeps.runs_by_name import select_runs
 
@@ -88,17 +85,8 @@ def command(
     from kmip_data.models.reports.sheets import report_page, results_sheet
 
     runs, notices = read_finished_runs(folders)
-    existing = sorted({f"{run.dataset_label}/{run.result.model}" for run in runs})
-    try:
-        runs = filter_runs(
-            runs, lambda run: (run.dataset_label, run.result.model), dataset=dataset, model=model
-        )
-    except UsageError:
-        if len(runs) == len(folders):
-            raise
-        runs = []  # runs that cannot be read may be on this dataset: the error names them
     if not runs:
-        found = "; ".join(notices or [f"{', '.join(existing) or 'none'} below {home.runs}"])
+        found = "; ".join(notices or [f"none below {home.runs}"])
         raise _no_finished_run_error(names, found, home, has_folders=bool(folders))
 
     # 3. Group the runs into tables, and format them.
@@ -130,7 +118,7 @@ def command(
 def _no_finished_run_error(
     names: Sequence[str], found: str, home: Home, *, has_folders: bool
 ) -> UsageError:
-    """Return the error for names and filters without a finished run."""
+    """Return the error for names without a finished run."""
     from kmip_data.models.sweeps.plans import sweep_names
 
     if not has_folders and len(names) == 1 and names[0] in sweep_names():

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command_classes import Command
-from kmip_data.cli.shared.options import home_option, json_option, run_filter_options
+from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.printed_tables import runs_table
-from kmip_data.cli.shared.targets import filter_runs
 from kmip_data.format.card import SAMPLE_NOTE
 
 if TYPE_CHECKING:
@@ -18,14 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@run_filter_options
 @home_option
 @json_option
-def command(
-    dataset: str | None,
-    model: str | None,
-    home: Home,
-) -> None:
+def command(home: Home) -> None:
     """List the runs in the home folder, newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of
@@ -34,25 +28,13 @@ def command(
     """
     from kmip_data.models.training.run.run_status import list_runs
 
-    all_runs = list_runs(home)
-    runs = filter_runs(all_runs, lambda run: (run.dataset, run.model), dataset=dataset, model=model)
-
+    runs = list_runs(home)
+    text = (
+        f"No runs yet in {home.runs}\n"
+        f"Next: kmip-data train NAME, with a name of kmip-data list --all"
+    )
     if runs:
         text = runs_table(runs)
         if any(run.sample for run in runs):
             text += f"\n\n{SAMPLE_NOTE}"
-    elif all_runs:
-        text = _message_without_match(dataset, model, home)
-    else:
-        text = (
-            f"No runs yet in {home.runs}\n"
-            f"Next: kmip-data train NAME, with a name of kmip-data list --all"
-        )
     print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)
-
-
-def _message_without_match(dataset: str | None, model: str | None, home: Home) -> str:
-    """Return the message for filters that no run in the home matches."""
-    of_model = f" of {model}" if model else ""
-    on_dataset = f" on {dataset}" if dataset else ""
-    return f"No run{of_model}{on_dataset} in {home.runs}\nNext: kmip-data runs, which lists all"

@@ -16,19 +16,17 @@ from kmip_data.cli.shared.options import (
     offline_option,
     parse_distinct_numbers,
     plugin_option,
-    sample_option,
     set_option,
     typed_words,
 )
 from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.cli.shared.targets import BUILD, SWEEP
-from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.runtime.extras import require_extra
+from kmip_data.errors import CheckFailed
 from kmip_data.runtime.progress import print_status
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.plans import SweepPlan, SweepRun
@@ -56,15 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--gpus", metavar="LIST", help="GPUs to use, such as 0,1,3; one run at a time on each."
 )
-@click.option(
-    "--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return."
-)
-@click.option(
-    "--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu."
-)
 @offline_option
 @plugin_option
-@sample_option
 @click.option("--dry-run", is_flag=True, help="Check and list the runs without starting any.")
 @click.option(
     "--status", is_flag=True, help="Show state and results of the runs without starting any."
@@ -74,8 +65,6 @@ def command(
     plan: str | None,
     jobs: int,
     gpus: str | None,
-    submit: str | None,
-    slurm: tuple[str, ...],
     dry_run: bool,
     status: bool,
     offline: bool,
@@ -91,30 +80,32 @@ def command(
     """
     from kmip_data.models.sweeps.plans import read_sweep_plan
 
-    devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
-    starter = _choose_run_starter(jobs, devices, submit, slurm)
     sweep = _override_plan(read_sweep_plan(plan), axes)
     start_runs = None
     if not (dry_run or status):
-        folder = home.path / "sweeps" / sweep.name
-        options = {"quiet": quiet, "offline": offline}
-        start_runs = partial(starter, home=home, folder=folder, options=options)
+        from kmip_data.models.sweeps.running import run_sweep
+
+        devices = list(filter(None, dict.fromkeys((gpus or "").split(","))))
+        start_runs = partial(
+            run_sweep,
+            jobs=len(devices) or jobs,
+            gpus=devices,
+            home=home,
+            folder=home.path / "sweeps" / sweep.name,
+            options={"quiet": quiet, "offline": offline},
+        )
     runs: list[SweepRun] = []
     if sweep.datasets or not status:  # without a plan, --status lists existing runs
         runs = _plan_and_start_runs(sweep, home, start_runs)
-    _print_plan(sweep, runs, home, dry_run=dry_run, status=status or submit is not None)
+    _print_plan(sweep, runs, home, dry_run=dry_run, status=status)
 
 
 def _override_plan(plan: SweepPlan, axes: Json) -> SweepPlan:
     """Return a plan with the datasets, models, seeds, epochs and keys of the command line."""
     from kmip_data.models.sweeps.plans import add_grid
-    from kmip_data.models.training.config.compose import SAMPLE_EPOCHS
 
     plan = add_grid(plan, axes["overrides"])
-    update: Json = {"epochs": axes["epochs"] or plan.epochs, "set": plan.set}
-    if axes["sample"]:
-        update["set"] += ("data.sample=true",)
-        update["epochs"] = axes["epochs"] or SAMPLE_EPOCHS
+    update: Json = {"epochs": axes["epochs"] or plan.epochs}
     for option in ("dataset", "model"):
         if axes[option]:
             update[f"{option}s"] = tuple(axes[option].split(","))
@@ -124,30 +115,6 @@ def _override_plan(plan: SweepPlan, axes: Json) -> SweepPlan:
         update["seeds"] = tuple(parse_distinct_numbers("--seeds", axes["seeds"]))
         update["seeds_of"] = {}
     return plan.model_copy(update=update)
-
-
-def _choose_run_starter(
-    jobs: int, gpus: Sequence[str], submit: str | None, slurm: Sequence[str]
-) -> Callable[..., None]:
-    """Return the function that starts the runs of a plan, on this machine or on a cluster."""
-    from kmip_data.models.sweeps.running import run_sweep
-    from kmip_data.models.sweeps.submitting import submit_sweep
-
-    if submit is None:
-        return partial(run_sweep, jobs=len(gpus) or jobs, gpus=gpus)
-    if gpus:
-        raise UsageError(
-            "--gpus is for runs on this machine; with --submit, each run has a GPU of the cluster.",
-            next="leave out --gpus",
-        )
-    require_extra("slurm", "--submit slurm")
-    settings: dict[str, int | str] = {}
-    for item in slurm:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{key!r} is not KEY=VALUE", param_hint="--slurm")
-        settings[key] = int(value) if value.isdecimal() else value
-    return partial(submit_sweep, settings=settings)
 
 
 def _plan_and_start_runs(

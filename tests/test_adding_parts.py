@@ -369,7 +369,7 @@ sys.stdout.flush()
 os._exit(code)  # to free the modules of PyTorch would take 2 s
 """
 TRAIN = (
-    *("train", "--dataset", "qm9", "--sample", "--limit", "12", "--epochs", "1"),
+    *("train", "qm9", "--sample", "--limit", "12", "--epochs", "1"),
     *("--device", "cpu", "--quiet", "--json"),
     *("--set", "model.positional=waves4", "--set", "optimizer.lr=0.25"),
     *(word for key, choice in CHOICES.items() for word in ("--set", f"{key}={choice}")),

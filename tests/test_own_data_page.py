@@ -296,9 +296,7 @@ def test_a_training_says_whether_weights_of_edges_are_read(folder: Path):
         ),
         (["gine"], " parameters\n"),
     ):
-        outcome = kmip(
-            "train", "--dataset=a", "--epochs=1", "--set=model.layers=1", "--model", *words
-        )
+        outcome = kmip("train", "a", "--epochs=1", "--set=model.layers=1", "--model", *words)
         assert outcome.code == 0, outcome.err
         assert unread in outcome.err
 

@@ -49,7 +49,6 @@ OF_EXTRAS = {
     "dask",
     "distributed",
     "huggingface_hub",
-    "submitit",
     "laspy",
 }
 DEV_ONLY = {"geopandas", "ogb"}  #: compared with in benchmarks

@@ -80,7 +80,7 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder, request
                 patch.setattr(name, executor)
         expect_success(*words, "--memory", "8GiB", "--jobs", "1")
     keys = ("model.hidden_dim=24", "model.positional=waves4", "training.metric=recall")
-    run = ("train", "--dataset", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
+    run = ("train", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
     with fresh():
         chosen = [f"--set={key}" for key in keys]
         result = expect_success(*run, *chosen, "--plugin", "mine.py", "--json").json
@@ -249,7 +249,7 @@ def package(folder):
 def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
     monkeypatch.syspath_prepend(package)
     monkeypatch.setenv("PYTHONPATH", str(package))
-    run = ("--dataset", "paths", "--model", "gps-late", *SMALL[:-3], "-q", "--json")
+    run = ("paths", "--model", "gps-late", *SMALL[:-3], "-q", "--json")
     with fresh():
         summary = expect_success("train", *run).json
     recorded = tomllib.loads((Path(summary["run"]) / "config.toml").read_text())
@@ -398,7 +398,6 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     keys = [f"--set={key}" for key in ("model.positional=waves2", "training.metric=recall")]
     run = (
         "train",
-        "--dataset",
         "./graphs",
         "--name",
         "own",
@@ -450,7 +449,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
     (folder / "own.py").write_text(MINE)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
-    run = ("train", "--dataset", "./graphs", "--name", "own", *SMALL, "--epochs", 2)
+    run = ("train", "./graphs", "--name", "own", *SMALL, "--epochs", 2)
     chosen = [f"--set={key}" for key in CHOSEN]
     for key in chosen:
         with fresh():
@@ -520,7 +519,7 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
     (folder / "own.py").write_text(NETWORK)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
     kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
-    run = ("train", "--dataset", "./graphs", *SMALL, "--name")
+    run = ("train", "./graphs", *SMALL, "--name")
     chosen = [f"--set=model.{part}" for part in PARTS]
     for key in chosen:
         with fresh():

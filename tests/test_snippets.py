@@ -65,7 +65,7 @@ SLOW = {"docs/analysis.md", "docs/point-clouds.md", "docs/reproduce.md", "docs/t
 def _run(folder: Path) -> None:
     """A run of the name that docs/analysis.md has."""
     tiny = ("--epochs", "1", "--device", "cpu", "--set", "model.layers=3", "--limit", "3")
-    expect_success("train", "--dataset", "s3dis", "--name", "mine", *tiny, "-q")
+    expect_success("train", "s3dis", "--name", "mine", *tiny, "-q")
 
 
 def _inside_a_build(folder: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 OURS = tuple(f"{ROOT}/{folder}/" for folder in ("kmip_data", "pipelines", "models", "cli"))
 STEP = 3  #: training step that is watched
-TRAIN = ["train", "--dataset", "helsinki", "--epochs", "3", "--quiet"]
+TRAIN = ["train", "helsinki", "--epochs", "3", "--quiet"]
 BUILD = ["build", "s3dis", "--sample", "--jobs", "1", "--quiet"]
 
 

@@ -32,7 +32,7 @@ from kmip_data.builds.home import Home
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.saving.export import export
+from kmip_data.saving.export import write_parquet
 from kmip_data.saving.save import save
 
 Arrays = dict[str, NDArray[Any]]
@@ -86,7 +86,7 @@ def lance(data: ShardedDataset, folder: Path) -> StoredDataset:
     from pyarrow import parquet
 
     part = data.split or "graphs"
-    table = parquet.read_table(export(data.build, "parquet", folder / "parquet", quiet=True)[part])
+    table = parquet.read_table(write_parquet(data.build, folder, quiet=True)[part])
     stored = lance.write_dataset(table, str(folder / "lance"))
     example = data[0]
 

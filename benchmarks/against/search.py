@@ -152,7 +152,7 @@ def train_and_record(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]
 
     settings = ("model.layers=4", "model.hidden_dim=64", "model.attention.heads=1")
     settings += ("model.attention.key_dim=64", "model.attention.value_dim=64")
-    command = ["train", "--dataset", "helsinki", "--epochs", str(epochs), "--quiet"]
+    command = ["train", "helsinki", "--epochs", str(epochs), "--quiet"]
     for setting in settings:
         command += ["--set", setting]
     kmip.search_op = record

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "kmip-data"
 #: Word of other programs -> the choice that means the same here.
-_CHOICE_SYNONYMS = {"gpu": "cuda", "pyg": "pt", "pytorch": "pt", "md": "markdown", "tex": "latex"}
+_CHOICE_SYNONYMS = {"gpu": "cuda", "md": "markdown", "tex": "latex"}
 #: Command without arguments -> command that takes the name typed after it.
-_COMMAND_WITH_NAME = {"list": "info", "runs": "runs --dataset", "doctor": "verify"}
+_COMMAND_WITH_NAME = {"list": "info", "doctor": "verify"}
 #: Messages of PyTorch's RuntimeError, on CPU and CUDA.
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")
 _EXTRA_ARGUMENT = re.compile(r"unexpected extra argument \((\S+)\)")  #: message of click
@@ -101,10 +101,9 @@ def _value_error(
     context: click.Context,
     args: Sequence[str],
 ) -> errors.UsageError:
-    """Return the error for a wrong or missing value of an option or argument."""
+    """Return the error for a wrong value of an option, or a wrong or missing argument."""
     step = f"{context.command_path} --help"
     option = param.opts[0]
-    is_missing = isinstance(error, click.MissingParameter)
     if isinstance(param.type, click.Choice):
         choices = param.type.choices
         if correction := _mistyped_choice(args, choices):
@@ -113,12 +112,8 @@ def _value_error(
             return errors.error_with_correction(message, typed, choice)
         if option.startswith("--"):
             step = f"{option} {choices[0]}"
-        if is_missing:
-            return errors.UsageError(
-                f"{option} is missing.", expected=", ".join(choices), next=step
-            )
 
-    if is_missing:
+    if isinstance(error, click.MissingParameter):
         usage = context.get_usage().removeprefix("Usage: ")
         return errors.UsageError(error.format_message(), expected=usage, next=step)
     # The message has the range of valid values.

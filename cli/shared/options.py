@@ -128,14 +128,6 @@ archive_options = combined_options(
         help="Accept the owner's terms if the download requires it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )  # fmt: skip
-#: Options that select runs, with :func:`~kmip_data.cli.shared.targets.filter_runs`.
-run_filter_options = combined_options(
-    click.option(
-        "--dataset", metavar="NAME",
-        help="Only runs on this dataset or its sample; NAME-sample: only on its sample.",
-    ),
-    click.option("--model", metavar="NAME", help="Only runs of this model."),
-)  # fmt: skip
 offline_option = click.option(
     "--offline",
     is_flag=True,

@@ -11,10 +11,10 @@ import contextlib
 import glob
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.cli.shared.dataset_options import DatasetParameters
 
-AnyRun = TypeVar("AnyRun")  #: a run with its result, or the status of a run
 
 #: Kind -> command that lists the names.
 _LIST_COMMANDS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
@@ -77,9 +76,6 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if "run" in self.kinds:
             runs = [folder.relative_to(home.runs).as_posix() for folder in home.run_folders()]
         error = self._other_kind_error(name, runs, home, params)
-        takes_dataset = ctx and any("--dataset" in other.opts for other in ctx.command.params)
-        if "sweep" in self.kinds and takes_dataset:
-            error = _runs_on_dataset_error(name, runs) or error
         raise error or self._unknown_name_error(name, runs, home)
 
     def _published_names(self) -> set[str]:
@@ -125,6 +121,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             if "sweep" in self.kinds:
                 suffix = RUN_NAME_SUFFIXES
                 if os.sep not in name and (home.path / "sweeps" / name).is_dir():
+                    return True
+                if home.runs_below(name):
                     return True
             return bool(home.matching_runs(name, suffix=suffix))
         return False
@@ -253,19 +251,6 @@ def _run_expected_error(name: str, runs: Sequence[str], home: Home) -> UsageErro
     )
 
 
-def _runs_on_dataset_error(name: str, runs: Sequence[str]) -> UsageError | None:
-    """Return the error for DATASET, or DATASET/MODEL, whose runs a command selects by options."""
-    if not any(run.startswith(f"{name}/") for run in runs):
-        return None
-    dataset, slash, model = name.partition("/")
-    options = f"--dataset {shlex.quote(dataset)}"
-    noun = "a dataset"
-    if slash:
-        options += f" --model {shlex.quote(model)}"
-        noun = "a dataset and a model"
-    return error_with_correction(f"{name} is {noun}, not a run or a sweep.", name, options, options)
-
-
 def find_selected_build(
     name: str, home: Home, parameters: DatasetParameters, *, sample: bool
 ) -> Build:
@@ -290,45 +275,6 @@ def find_build_or_run(
         with contextlib.suppress(UsageError):
             return find_run(name, home)
         raise
-
-
-def filter_runs(
-    runs: Sequence[AnyRun],
-    label_and_model: Callable[[AnyRun], tuple[str, str]],
-    *,
-    dataset: str | None,
-    model: str | None,
-) -> list[AnyRun]:
-    """Return the runs of ``model`` on ``dataset`` or its sample; ``None`` selects all.
-
-    ``label_and_model`` returns the dataset's label, such as ``zinc`` or ``zinc-sample``, and the
-    model of a run. Raises ``UsageError`` for a dataset or model that is neither shipped nor used by
-    a run.
-    """
-    from kmip_data.manifest import dataset_names
-    from kmip_data.strict_model import shipped_names
-
-    used: dict[str, set[str]] = {"dataset": set(), "model": set()}
-    selected = []
-    for run in runs:
-        run_label, run_model = label_and_model(run)
-        # The name of a dataset selects its sample too; the sample's label selects only the sample.
-        run_datasets = {run_label, run_label.removesuffix("-sample")}
-        used["dataset"] |= run_datasets
-        used["model"].add(run_model)
-        if dataset in {None, *run_datasets} and model in {None, run_model}:
-            selected.append(run)
-
-    for kind, name, shipped in (
-        ("dataset", dataset, dataset_names()),
-        ("model", model, shipped_names("models")),
-    ):
-        known = used[kind]
-        if name is not None and known and name not in known.union(shipped):
-            raise unknown_name_error(
-                kind, name, sorted(known), command="kmip-data runs", where="among the runs"
-            )
-    return selected
 
 
 def dataset_name_of_file(path: Path, home: Home) -> str:

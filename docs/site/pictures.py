@@ -22,6 +22,7 @@ from influence import draw_influence
 from PIL import Image
 
 from kmip_data.builds.home import Home
+from kmip_data.cli.main import run_command_line
 from kmip_data.drawing.style import using_style
 from kmip_data.models.analysis.explanations import MetricByDistance, draw_metric_by_distance
 
@@ -113,7 +114,12 @@ def main() -> None:
             elif words[0] != "explore":
                 run(words, folder)
             if words[0] == "preview":
-                run([*words[:-1], words[-1].replace(".png", "-dark.png"), "--style=dark"], folder)
+                *others, output = words
+                dark = [*others, str(folder / output.replace(".png", "-dark.png"))]
+                with using_style("dark"):
+                    code = run_command_line([*dark, "--home", str(folder / "home")])
+                if code:
+                    raise SystemExit(code)
         for name in re.findall(r"pictures/([\w-]+)\.webp", page):
             if (source := folder / f"{name}.png").exists() and name.removesuffix("-dark") != "demo":
                 write_webp(source, name)

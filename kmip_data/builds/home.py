@@ -94,6 +94,10 @@ class Home:
         pattern = re.compile(f"(?:.*/)?{re.escape(name.rstrip('/'))}{suffix}")
         return [folder for folder in self.run_folders() if pattern.fullmatch(folder.as_posix())]
 
+    def runs_below(self, name: str) -> list[Path]:
+        """Return the runs of a dataset, or of a model on it as ``DATASET/MODEL``."""
+        return [folder for folder in self.run_folders() if self.runs / name in folder.parents[:2]]
+
     @property
     def cache(self) -> Path:
         """Remote builds, stamps of checked files, reference answers; can be removed while no process reads."""

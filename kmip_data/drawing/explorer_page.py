@@ -15,6 +15,7 @@ from kmip_data.drawing.layers import Scale
 from kmip_data.drawing.page_graph import PageGraph
 from kmip_data.drawing.page_layers import ArrayPacker, Json
 from kmip_data.drawing.style import (
+    FONT,
     STYLES,
     Style,
     colors_by_background,
@@ -153,7 +154,7 @@ def _css_variables(style: Style) -> str:
         "water": style.water_color,
         "line": style.line_color,
         "missing": style.missing,
-        "font": f'"{style.font}"',
+        "font": f'"{FONT}"',
     }
     variables |= {f"hue-{number}": color for number, color in enumerate(style.palette)}
     lines = [f"--{name}: {value};" for name, value in variables.items()]

@@ -44,6 +44,8 @@ from kmip_data.drawing.plotted_layers import (
     with_quiet_majority,
 )
 from kmip_data.drawing.style import (
+    BODY_POINTS,
+    LETTERS_PER_INCH,
     NOTE_FONT_SIZE,
     Axes,
     current_style,
@@ -299,23 +301,21 @@ def draw_cells(
     have a column of their own.
     """
     # 1. Arrange them.
-    style = current_style()
-    line = LINE_HEIGHT * style.body_points / 72
+    line = LINE_HEIGHT * BODY_POINTS / 72
     if len(cells) == 1:
         cell, band, summary = _move_texts_above(cells[0], band, summary)
         cells = [cell]
-    scale = min(1.0, (style.max_width - 2 * MARGIN) / PAGE_SIZE)
     sizes = np.array([cell.size for cell in cells])
     views = len(cells[0].panels)
-    columns, unit = _arrange(sizes, views, scale, max_unit)
+    columns, unit = _arrange(sizes, views, max_unit)
     panels = unit * sizes
-    widths = np.maximum(views * panels[:, 0], scale * MIN_CELL_WIDTH)
+    widths = np.maximum(views * panels[:, 0], MIN_CELL_WIDTH)
     rows = [range(len(cells))[first : first + columns] for first in range(0, len(cells), columns)]
     page_width = max(sum(widths[row]) + GAP * (len(row) - 1) for row in rows)
     side = 0.0  # width of a column of texts
     if is_high(len(cells), panels[0, 1] / widths[0]):
-        side = scale * SIDE_WIDTH + GAP
-    page_width = max(page_width + side, scale * MIN_PAGE_WIDTH)
+        side = SIDE_WIDTH + GAP
+    page_width = max(page_width + side, MIN_PAGE_WIDTH)
     text_width = side - GAP if side else page_width
     band_columns = 1 if side else max(1, len(band))
     band_width = (text_width + GAP) / band_columns - GAP
@@ -323,7 +323,7 @@ def draw_cells(
         widths[:] = page_width - side
 
     # 2. Create the page.
-    heading = _wrap(title if style.has_title else "", page_width, HEADING_LETTERS)
+    heading = _wrap(title, page_width, HEADING_LETTERS)
     heading_height = line * HEADING_LINES * len(heading)
     introduction = _wrap(summary, text_width, NOTE_LETTERS)
     foot = _wrap(footer, text_width, NOTE_LETTERS)
@@ -394,13 +394,9 @@ def is_high(cells: int, shape: float) -> bool:
     return cells == 1 and shape > HIGH
 
 
-def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int, float]:
+def _arrange(sizes: F64, views: int, max_unit: float) -> tuple[int, float]:
     """Return the number of cells in a row, and the inches of a unit of their ``sizes`` (C, 2)."""
     columns = len(sizes)
-    width, height = sizes[0] * (views, 1)
-    if is_high(columns, height / width):
-        room = current_style().max_width - 2 * MARGIN - GAP - scale * SIDE_WIDTH
-        max_unit = min(max_unit, room / width)
     if sizes[:, 0].mean() > 3 * sizes[:, 1].mean():  # wide ones are larger above each other
         columns = 1
     elif columns * views > MAX_PANELS:  # one row is one glance
@@ -408,13 +404,13 @@ def _arrange(sizes: F64, views: int, scale: float, max_unit: float) -> tuple[int
     rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
     width = views * max(row[:, 0].sum() for row in rows)
     height = sum(row[:, 1].max() for row in rows)
-    room = scale * PAGE_SIZE - GAP * (columns - 1)
-    return columns, min(room / width, scale * PAGE_SIZE / height, max_unit)
+    room = PAGE_SIZE - GAP * (columns - 1)
+    return columns, min(room / width, PAGE_SIZE / height, max_unit)
 
 
 def _write(page: Axes, left: float, top: float, *texts: str, step: float = 1, **style: Any) -> None:
     """Write lines, whose baselines, unlike their ink, have the same distance from the top."""
-    line = LINE_HEIGHT * current_style().body_points / 72
+    line = LINE_HEIGHT * BODY_POINTS / 72
     for number, text in enumerate(texts):
         page.text(left, -top - line * (BASELINE + step * number), text, **style)
 
@@ -456,10 +452,10 @@ def _add_legends(
 
 def _wrap(text: str, inches: float, letters: float) -> list[str]:
     """Return the lines of a text of the given width; ``letters`` an inch are relative to the body."""
-    count = int(inches * current_style().letters_per_inch * letters)
+    count = int(inches * LETTERS_PER_INCH * letters)
     return [part for line in text.split("\n") for part in textwrap.wrap(line, count)]
 
 
 def _shorten(text: str, inches: float, letters: float) -> str:
     """Shorten a text in its middle to a line of the given width."""
-    return shorten_middle(text, int(inches * current_style().letters_per_inch * letters))
+    return shorten_middle(text, int(inches * LETTERS_PER_INCH * letters))

@@ -13,6 +13,7 @@ from kmip_data.arrays import F64, Array
 from kmip_data.drawing.layers import Categories, ColorLimits, Layer, Scale
 from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.style import (
+    LETTERS_PER_INCH,
     NOTE_FONT_SIZE,
     PLAIN_NUMBER,
     Axes,
@@ -106,7 +107,7 @@ def _bar_columns(names: Sequence[str], numbers: Sequence[str], width: float) -> 
     letters = max(map(len, names)) + DOT_LETTERS
     if numbers:
         letters += BAR_LETTERS + max(map(len, numbers))
-    columns = max(1, int(width * current_style().letters_per_inch * NOTE_LETTERS / letters))
+    columns = max(1, int(width * LETTERS_PER_INCH * NOTE_LETTERS / letters))
     return columns if columns >= len(names) or not numbers else min(columns, 2)
 
 
@@ -196,7 +197,7 @@ def _bar_legend(
         # 2. Write the names, behind dots if there are colours.
         share = NAME_END if numbers else 1
         inches = share * width / columns - DOT
-        letters = int(inches * NOTE_LETTERS * current_style().letters_per_inch)
+        letters = int(inches * NOTE_LETTERS * LETTERS_PER_INCH)
         shown_names = [shorten_middle(name, letters) for name in names]
         dot = 0.0
         if colors is not None:
@@ -302,7 +303,7 @@ def _draw_counts(axes: Axes, ends: Array, counts: Array, colors: Any, most: int)
 def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
     """Write the last of ``names`` and as many others as there is room for below a panel."""
     letters = axes.get_window_extent().width / axes.figure.dpi / np.ptp(axes.get_xlim())
-    letters *= current_style().letters_per_inch * NOTE_LETTERS
+    letters *= LETTERS_PER_INCH * NOTE_LETTERS
     step = -int(-(max(map(len, names)) + 3) // letters)
     axes.set_xticks(ticks[::-step], names[::-step])
 

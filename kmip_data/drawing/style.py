@@ -1,4 +1,4 @@
-"""Styles of all plots, light, dark and for print: colours, fonts and sizes; and saving of figures."""
+"""Look of all plots: light and dark colours, font and sizes."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ DARK_RAMP = (
     "#fff2da",
 )  # fmt: skip
 CURVE_HUES = 7  #: number of hues used for curves
-#: Fallback fonts for characters missing in a style's font, in order of preference, if installed.
+#: Fallback fonts for characters missing in :data:`FONT`, in order of preference, if installed.
 FALLBACK_FONTS = (
     "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans", "PingFang SC",
     "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
     "WenQuanYi Micro Hei", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai",
     "Segoe UI Symbol",
 )  # fmt: skip
+FONT = "DejaVu Sans"
 BODY_POINTS = 10  #: font size
-BODY_POINTS_IN_PRINT = 8
+LETTERS_PER_INCH = 11.5  #: of the body, on average
+DOTS_PER_INCH = 200  #: resolution of a PNG
 NOTE_FONT_SIZE = "small"  #: font size of notes, relative to the body
 PLAIN_NUMBER = "{x:,.10g}"  #: format of a tick; ``,g`` writes 10,000 as 1e+04 beside 8,000
 Axes: TypeAlias = Any  #: matplotlib's axes, 2D or 3D
@@ -60,7 +62,7 @@ Figure: TypeAlias = Any  #: matplotlib's figure, imported on use
 
 @dataclass(frozen=True)
 class Style:
-    """Colours, fonts and sizes of a plot."""
+    """Colours of a plot."""
 
     background_color: str = "#ffffff"
     text_color: str = "#222222"  #: text and axes
@@ -69,12 +71,6 @@ class Style:
     green_color: str = "#e6f1dc"  #: parks and other green on a map
     water_color: str = "#d6e7f3"
     missing: str = "#949494"  #: nodes without a class or value
-    font: str = "DejaVu Sans"
-    max_width: float = 100.0  #: inches
-    has_title: bool = True  #: False for papers, which have captions
-    dots_per_inch: int = 200  #: resolution of a PNG
-    body_points: int = BODY_POINTS
-    letters_per_inch: float = 11.5  #: of the body, on average
     palette: tuple[str, ...] = PALETTE
     ramp: tuple[str, ...] = RAMP
     #: right and, strong, wrong test nodes; right and wrong nodes seen in training; and nodes in no part
@@ -93,15 +89,6 @@ STYLES = {
         palette=DARK_PALETTE,
         ramp=DARK_RAMP,
         outcome_colors=("#6f8ba3", "#ff7a45", "#65717c", "#8f6e60", "#62666f"),
-    ),
-    "paper": Style(
-        text_color="#000000",
-        font="STIXGeneral",
-        max_width=7.0,
-        has_title=False,
-        dots_per_inch=300,
-        body_points=BODY_POINTS_IN_PRINT,
-        letters_per_inch=20,
     ),
 }
 _CURRENT: ContextVar[str] = ContextVar("style", default="light")
@@ -131,28 +118,15 @@ def in_current_style() -> Iterator[None]:
         yield
 
 
-def new_figure(
-    width: float,
-    height: float,
-    *,
-    title: str = "",
-    footer: str = "",
-) -> Figure:
-    """Return a figure of the given inches, scaled down to the maximum width of the style."""
+def new_figure(width: float, height: float, *, title: str = "") -> Figure:
+    """Return a figure of the given inches."""
     from matplotlib import figure as mpl_figure
 
-    style = current_style()
-    scale = min(1.0, style.max_width / width)
-    size = (scale * width, scale * height)
-    figure = mpl_figure.Figure(figsize=size, layout="constrained")
-    if title and style.has_title:
+    figure = mpl_figure.Figure(figsize=(width, height), layout="constrained")
+    if title:
         letters = max(40, int(8 * width))
         lines = [textwrap.fill(line, letters) for line in title.split("\n")]
         figure.suptitle("\n".join(lines))
-    if footer:
-        letters = max(40, int(1.2 * style.letters_per_inch * scale * width))
-        lines = [textwrap.fill(line, letters) for line in footer.split("\n") if line]
-        figure.supxlabel("\n".join(lines), fontsize=NOTE_FONT_SIZE, color=style.secondary_color)
     return figure
 
 
@@ -183,15 +157,15 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         "axes.prop_cycle": cycler(color=style.palette[:CURVE_HUES]),
         "grid.alpha": 0.3,
         # Letters and lines.
-        "font.family": [style.font, *_fallback_fonts()],
-        "font.size": style.body_points,
+        "font.family": [FONT, *_fallback_fonts()],
+        "font.size": BODY_POINTS,
         "figure.titlesize": "x-large",
         "axes.titlesize": "medium",
         "axes.labelsize": "medium",
         "legend.fontsize": NOTE_FONT_SIZE,
         "xtick.labelsize": NOTE_FONT_SIZE,
         "ytick.labelsize": NOTE_FONT_SIZE,
-        "lines.linewidth": 1.5 * style.body_points / BODY_POINTS,
+        "lines.linewidth": 1.5,
         "text.parse_math": False,  # dollar signs in names are not formulas
         # Layout.
         "axes.spines.top": False,
@@ -200,7 +174,7 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         "figure.constrained_layout.w_pad": 0.06,
         # Files.
         "pdf.fonttype": 42,  # keep text as text
-        "savefig.dpi": style.dots_per_inch,
+        "savefig.dpi": DOTS_PER_INCH,
         "svg.hashsalt": "kmip-data",  # without it, element names are random
     }
 

@@ -1,5 +1,1 @@
-"""Save datasets as builds, and export builds to other formats."""
-
-from typing import Literal
-
-ExportFormat = Literal["parquet", "pt"]
+"""Save datasets as builds, compare them, and export them."""

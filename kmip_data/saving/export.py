@@ -1,4 +1,4 @@
-"""Export the parts of a build to Parquet or PyTorch Geometric's ``InMemoryDataset``."""
+"""Parquet files of a push, and export to PyTorch Geometric's ``InMemoryDataset``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import shared_store
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, print_status
-from kmip_data.saving import ExportFormat
 from kmip_data.sharing.push import PARQUET_FOLDER, dataset_page
 from kmip_data.text import human_bytes
 
@@ -277,53 +276,39 @@ def _croissant_data_type(name: str, arrow_type: pa.DataType) -> dict[str, object
     return description
 
 
-def export(build: Build, to: ExportFormat, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
-    """Write a build in another format into a new folder; return the path of each part.
+def export(build: Build, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
+    """Write each part of a build as ``PART.pt`` into a new folder; return the path of each part.
 
-    ``parquet`` writes ``PART.parquet``, see :func:`write_parquet`. ``pt`` writes ``PART.pt``, to be
-    read by ``InMemoryDataset.load``, and holds all graphs of a part in memory. The parts are those
-    of :func:`records_by_part`.
+    ``InMemoryDataset.load`` of PyTorch Geometric reads the files. Memory holds all graphs of a part.
+    The parts are those of :func:`records_by_part`.
 
     Files are written to a hidden folder next to ``folder``, which is renamed at the end. The next
-    call removes the remains of a killed export, and returns a finished one of the same build and
-    format.
+    call removes the remains of a killed export, and returns a finished one of the same build.
 
-    Raises ``UsageError`` if the folder holds anything else, a package is missing, or the format
-    cannot hold the data; ``OutOfResources`` if the disk is full.
+    Raises ``UsageError`` if the folder holds anything else; ``OutOfResources`` if the disk is full.
     """
     card = build.card.to_json().encode()
-    content = f"export {to} of {hashlib.sha256(card).hexdigest()}"
+    content = f"export of {hashlib.sha256(card).hexdigest()}"
+    parts = records_by_part(build)
+    paths = {part: folder / f"{part}.pt" for part in parts}
     if os.path.lexists(folder):
-        paths = {part: folder / f"{part}.{to}" for part in records_by_part(build)}
         is_finished = all(path.is_file() for path in paths.values())
         if is_finished and atomic_writes.marker_content(folder) == content:
             return paths
         raise UsageError(f"{folder} already exists.", next="use another --output folder")
-    with atomic_writes.new_folder(folder, content, quiet=quiet) as scratch:
-        scratch_paths = WRITERS[to](build, scratch, quiet=quiet)
-        for path in scratch.rglob("*"):
-            atomic_writes.fsync_path(path)
-    return {part: folder / path.name for part, path in scratch_paths.items()}
 
-
-def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
     dataset = ShardedDataset(build)
-    paths = {}
-    with Progress(
-        f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
-    ) as progress:
-        for part, records in records_by_part(build).items():
+    graphs = build.card.counts["graphs"]
+    with (
+        atomic_writes.new_folder(folder, content, quiet=quiet) as scratch,
+        Progress(f"export {build.path.name}", graphs, quiet=quiet) as progress,
+    ):
+        for part, records in parts.items():
             items = []
             for record in records.tolist():
                 items.append(dataset[record])
                 progress.update(1)
-            paths[part] = folder / f"{part}.pt"
-            InMemoryDataset.save(items, str(paths[part]))
+            path = scratch / paths[part].name
+            InMemoryDataset.save(items, str(path))
+            atomic_writes.fsync_path(path)
     return paths
-
-
-#: Writer of each format: writes a build into a folder and returns the file of each part.
-WRITERS: dict[ExportFormat, Callable[..., dict[str, Path]]] = {
-    "parquet": write_parquet,
-    "pt": _write_pt,
-}

@@ -364,7 +364,7 @@ def _runs_of_change(
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         run_options = ("--seeds", str(seed), "--name", name, "--home", str(home.path))
-        command = ("train", "--dataset", dataset_or_build, "--model", model, *options, *run_options)
+        command = ("train", dataset_or_build, "--model", model, *options, *run_options)
         yield SweepRun(
             dataset, model, change.name, seed, config.with_seed(seed), parent / name, command
         )

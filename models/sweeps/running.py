@@ -65,10 +65,10 @@ def run_sweep(
     """
     # 1. Make folders and data before any run starts.
     quiet = options.get("quiet", False)
-    prepare_sweep_folders(runs, home, folder)
+    _prepare_folders(runs, home, folder)
     # The lock makes a concurrent sweep wait for the builds.
     with folder_lock(folder / "data", quiet=quiet):
-        waiting = build_missing_data(
+        waiting = _build_missing_data(
             [run for run in runs if not run.is_done], home, folder, options
         )
 
@@ -132,17 +132,12 @@ def _release_ended_processes(running: Running, folder: Path) -> Iterator[SweepRu
         yield run
 
 
-def prepare_sweep_folders(
-    runs: Sequence[SweepRun],
-    home: Home,
-    folder: Path,
-    *other_folders: Path,
-) -> None:
-    """Create the folder of a sweep, the parents of its run folders and ``other_folders``.
+def _prepare_folders(runs: Sequence[SweepRun], home: Home, folder: Path) -> None:
+    """Create the folder of a sweep and the parents of its run folders.
 
     Raises ``UsageError`` if one of them or a run folder is a link, or not a folder.
     """
-    for path in dict.fromkeys([folder, *other_folders, *(run.folder.parent for run in runs)]):
+    for path in dict.fromkeys([folder, *(run.folder.parent for run in runs)]):
         with convert_write_errors(path):  # sweeps/ and runs/ may be on different disks
             home.path.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.path)
@@ -154,7 +149,7 @@ def prepare_sweep_folders(
         refuse_link(log)
 
 
-def build_missing_data(
+def _build_missing_data(
     runs: Sequence[SweepRun], home: Home, folder: Path, options: BuildArguments
 ) -> list[SweepRun]:
     """Build missing data; return the runs whose data exist, and log the errors of the others."""

@@ -13,9 +13,9 @@ from kmip_data.models.training.run.run_folder import RESULT_NAME
 
 
 def select_runs(names: Sequence[str], home: Home) -> list[Path]:
-    """Return the run folders of sweeps and runs given by name; without names, all finished runs.
+    """Return the run folders of sweeps, datasets, models on a dataset, and runs, given by name.
 
-    Raises ``UsageError`` if a name is neither a sweep nor a run.
+    Without names, return all finished runs. Raises ``UsageError`` for an unknown name.
     """
     if not names:
         return home.run_folders(RESULT_NAME)
@@ -28,7 +28,7 @@ def select_runs(names: Sequence[str], home: Home) -> list[Path]:
         elif "/" not in name and (home.path / "sweeps" / name).is_dir():
             folders += find_sweep_runs(name, home)  # runs of a user's plan, by its name
         else:
-            folders += find_runs(name, home)
+            folders += home.runs_below(name) or find_runs(name, home)
     return list(dict.fromkeys(folders))
 
 

@@ -127,15 +127,14 @@ def test_a_name_of_a_shipped_dataset_gets_a_name_that_no_build_has(home, assay):
 def test_a_dataset_is_reported_with_all_of_its_runs(run):
     expect_success("train", "assay", *TINY, "--seeds", "1,2")
     for name in ("assay", "assay/gcn"):
-        words = command_in(expect_refusal("report", name))
-        rows = expect_success(*words, "--format", "json").json["rows"]
+        rows = expect_success("report", name, "--format", "json").json["rows"]
         assert sum(row["runs"] for row in rows if row["variant"] != "reference") == 3
 
 
 def test_runs_that_cannot_be_read_are_not_denied(run, home):
     result = home / "runs" / run / "result.json"
     result.write_text(result.read_text().replace('"metric"', '"meter"'))
-    message = expect_refusal("report", "--dataset", "assay")
+    message = expect_refusal("report", "assay")
     assert "There is no finished run to report." in message
     assert f"{result.parent} is skipped" in message
     expect_success(*command_in(message))
@@ -202,7 +201,7 @@ def test_a_missing_configuration_is_replaced_only_by_one_of_the_typed_dataset(ru
     for name in ("cora", "/", "other/gcn", "../x", "*"):
         for words in (
             [name, "--config", "none.toml"],
-            ["--config", "none.toml", "--dataset", name],
+            ["--config", "none.toml", name],
         ):
             assert command_in(expect_refusal("train", *words)) == ["train", "--help"]
     expect_success(*line, "-q")

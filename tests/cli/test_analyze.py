@@ -45,7 +45,7 @@ def test_analyze_writes_a_table_files_and_json(tmp_path, monkeypatch):
 
 
 def test_a_run_is_analysed_without_its_first_layer(make_build):
-    words = ("train", "--dataset", make_build().path, *QUICK, "--json")
+    words = ("train", make_build().path, *QUICK, "--json")
     run = expect_success(*words, "--name", "mine").json["run"]
     both = expect_refusal("analyze", "approximation", run, "--gaussian", "9x4")
     advised = [f"kmip-data analyze approximation {words}" for words in (run, "--gaussian 9x4")]

@@ -167,7 +167,7 @@ def test_ten_mask_columns_become_ten_splits_that_can_be_trained(home):
         assert torch.equal(item[name], wanted[name])
     assert kmip_data.open(path).split_name == "masks-fold0"
     small = ("--model", "gcn", "--epochs", "1", "--set", "model.layers=1")
-    train = ("train", "--dataset", "my-cornell", *small, "--set", "model.hidden_dim=8")
+    train = ("train", "my-cornell", *small, "--set", "model.hidden_dim=8")
     expect_success(*train, "--set", "data.split.fold=3", "--quiet")
     message = expect_refusal(*train, "--set", "data.split.fold=10")
     assert "masks-fold0, masks-fold1" in message
@@ -384,7 +384,7 @@ def test_only_build_pyg_accepts_a_class_address(home, mine, tmp_path):
     config.write_text(f'[data]\ndataset = "pyg"\nparameters = {{class = "{mine}:Rings"}}\n')
     for words in (
         ("train", "--config", config),
-        ("train", "--dataset", "pyg", "--set", f"data.parameters.class={mine}:Rings"),
+        ("train", "pyg", "--set", f"data.parameters.class={mine}:Rings"),
         ("info", "pyg"),
     ):
         assert kmip(*words).code == 2

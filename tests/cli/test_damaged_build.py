@@ -23,9 +23,9 @@ def test_damaged_build_is_neither_pushed_exported_previewed_nor_trained(home, tm
 
     for command in (
         ("push", folder, tmp_path / "pushed"),
-        ("export", folder, "--format", "parquet", "--output", tmp_path / "exported"),
+        ("export", folder, "--output", tmp_path / "exported"),
         ("preview", folder, "--output", tmp_path / "preview.png"),
-        ("train", "--dataset", folder, "--epochs", 1, "--set", "model.layers=1"),
+        ("train", folder, "--epochs", 1, "--set", "model.layers=1"),
     ):
         refused = kmip(*command)
         assert refused.code == 4, refused.err

@@ -263,7 +263,6 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
     (tmp_path / "scans" / "a.e57").write_text("ASTM-E57")
     cases = {
         ("train", "helsinki", "--epochs", "1.5"): "'1.5' is not a valid integer.",
-        ("train", "helsinki", "--dataset", "paris"): "Two datasets are named: helsinki and paris.",
         ("build", "s3dis", "--jobs", "few"): "'few' is not a valid integer.",
         ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):

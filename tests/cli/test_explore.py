@@ -34,6 +34,16 @@ def opened(monkeypatch):
     return addresses
 
 
+def test_missing_or_changed_part_is_refused(make_build):
+    other = make_build("other", parts={"train": [0, 1], "val": []})
+    none = make_build("none", parts=None)
+    for build, word in ((other, "called 'test'"), (none, "no splits")):
+        assert word in expect_refusal("explore", build.path, "--split", "test")
+    file = other.path / other.card.splits["default"].file
+    file.write_bytes(file.read_bytes() + b" ")
+    assert "--repair" in expect_refusal("explore", other.path, "--split", "train", code=4)
+
+
 def test_explore_opens_a_page_of_a_record(home_of_sample, sample, opened, monkeypatch, tmp_path):
     expect_success("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
     page = sample / "explore.html"

@@ -75,7 +75,7 @@ def test_folders_without_a_marker_are_refused_and_left_unchanged(
         "pull run": ("pull", world.pushed_run, "--output", "DIR", "-q"),
         "push": ("push", world.build, "DIR", "-q"),
         "push run": ("push", world.run, "DIR", "-q", "--home", world.run.parents[3]),
-        "export": ("export", world.build, "--format", "pt", "--output", "DIR", "-q"),
+        "export": ("export", world.build, "--output", "DIR", "-q"),
     }
     for number, (name, command) in enumerate(commands.items()):
         for file in ("thesis.tex", "shards/00000.h5", "work/00000.json", "card.json"):
@@ -391,7 +391,7 @@ def test_an_address_is_not_treated_as_a_path(
     commands: tuple[tuple[Any, ...], ...] = (
         (*BUILD, "--output"),
         ("pull", world.pushed, "--output"),
-        ("export", world.build, "--format", "pt", "--output"),
+        ("export", world.build, "--output"),
         ("preview", world.build, "--output"),
         ("report", "--output"),
     )

@@ -13,18 +13,10 @@ from kmip_data.cli.preview import draw_build, parse_record_positions
 from kmip_data.errors import UsageError
 
 
-@pytest.fixture
-def build(tmp_path):
-    """Nine records, the last two in the test part."""
-    parts = {"train": range(7), "val": [], "test": [7, 8]}
-    return write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(4), parts=parts)
-
-
-def test_three_records_of_a_part_are_drawn_by_their_index_in_the_build(build, tmp_path):
-    home = Home(tmp_path / "home")
-    for part, records in (("test", [7, 8]), (None, [0, 5, 6])):
-        facts = draw_build(build, tmp_path / "p", home, part=part)
-        assert [record["position"] for record in facts["records"]] == records
+def test_three_records_are_drawn_by_their_index_in_the_build(tmp_path):
+    build = write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(4))
+    facts = draw_build(build, tmp_path / "p", Home(tmp_path / "home"))
+    assert [record["position"] for record in facts["records"]] == [0, 5, 6]
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
 
 
@@ -81,11 +73,11 @@ def test_records_have_different_labels_or_small_and_large_targets(tmp_path):
 
 
 def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
-    assert parse_record_positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
-    assert parse_record_positions("0..9,0..9,10", 12, "the build") == list(range(11))
+    assert parse_record_positions("3, 1,2..4,1", 12) == [3, 1, 2, 4]
+    assert parse_record_positions("0..9,0..9,10", 12) == list(range(11))
     with pytest.raises(UsageError) as caught:
-        parse_record_positions("0..16", 17, "the build")
+        parse_record_positions("0..16", 17)
     assert caught.value.found == "17 positions"
     with pytest.raises(UsageError) as caught:
-        parse_record_positions("1,50", 20, "the build")
+        parse_record_positions("1,50", 20)
     assert caught.value.found == "50"

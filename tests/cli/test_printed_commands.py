@@ -78,7 +78,7 @@ def test_any_home_is_kept_as_it_was_typed(home):
         # Options that choose a build, on the same dataset only.
         ("build s3dis --archive PATH", "build s3dis --k 32", "build --k 32 s3dis --archive PATH"),
         ("build s3dis", "train s3dis --k 32 --epochs 3", "build --k 32 s3dis"),
-        ("preview s3dis", "train --dataset s3dis --sample", "preview --sample s3dis"),
+        ("preview s3dis", "train s3dis --sample", "preview --sample s3dis"),
         ("train s3dis", "build s3dis --split-rule random", "train --split-rule random s3dis"),
         ("build other", "build s3dis --k 32", "build other"),
         ("train", "train --k 32", "train"),

@@ -39,9 +39,7 @@ def test_pushed_build_is_pulled_into_another_home(home_of_sample, sample, tmp_pa
 
 def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch):
     build, options = make_build(), [word for key in TINY for word in ("--set", key)]
-    run = Path(
-        expect_success("train", "--dataset", build.path, *QUICK, *options, "--json").json["run"]
-    )
+    run = Path(expect_success("train", build.path, *QUICK, *options, "--json").json["run"])
     share, work = tmp_path / "share", tmp_path / "work"
     assert "run mine: 4 files" in expect_success("push", f"{run.parent.name}/mine", share, "-q").out
     page = (share / "README.md").read_text()

@@ -52,21 +52,22 @@ def build(home):
 
 
 def test_blank_instead_of_equals_sign_is_corrected(home):
-    message = expect_refusal("train", "--dataset", "helsinki", "--set", "optimizer.lr", "0.1")
-    command = "kmip-data train --dataset helsinki --set optimizer.lr"
+    message = expect_refusal("train", "helsinki", "--set", "optimizer.lr", "0.1")
+    command = "kmip-data train helsinki --set optimizer.lr"
     assert f"--set optimizer.lr has no value.\n  next: {command}=0.1\n" in message
-    message = expect_refusal("train", "--dataset", "helsinki", "--set", "optimizer.lr")
+    message = expect_refusal("train", "helsinki", "--set", "optimizer.lr")
     assert "remedy: its default: --set optimizer.lr=0.001\n" in message
     assert f"next: {command}=0.001\n" in message
 
 
 def test_an_option_is_not_read_as_the_value_of_another(home):
-    message = expect_refusal("train", "--dataset", "helsinki", "--lr", "--quiet")
-    assert "next: kmip-data train --dataset helsinki --set optimizer.lr=VALUE --quiet\n" in message
+    message = expect_refusal("train", "helsinki", "--lr", "--quiet")
+    assert "next: kmip-data train helsinki --set optimizer.lr=VALUE --quiet\n" in message
 
 
 def test_a_sweep_accepts_samples(home):
-    words = ("sweep", "--dataset", "helsinki", "--model", "gcn", "--sample", "--dry-run")
+    axes = ("--dataset", "helsinki", "--model", "gcn", "--epochs", "3")
+    words = ("sweep", *axes, "--set", "data.sample=true", "--dry-run")
     runs = expect_success(*words, "--json").json["runs"]
     assert [(run["dataset"], run["sample"], run["epochs"]) for run in runs] == [
         ("helsinki-sample", True, 3)
@@ -131,9 +132,9 @@ def test_a_model_key_given_as_a_parameter_is_corrected(home, tmp_path):
     (folder / "graphs.csv").write_text("graph,y\n" + "".join(f"{g},{g % 2}\n" for g in range(10)))
     assert graphs
     expect_success("build", "graphs", "--name", "mols", "--archive", folder, "-q")
-    message = expect_refusal("train", "--dataset", "mols", "--k", "16")
+    message = expect_refusal("train", "mols", "--k", "16")
     assert "'k' is unknown" in message
-    assert "kmip-data train --dataset mols --set model.attention.k=16\n" in message
+    assert "kmip-data train mols --set model.attention.k=16\n" in message
 
 
 def test_index_past_the_end_is_refused(build):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.builds.learnable import learnable_build, tiny_config
-from support.cli import expect_refusal, expect_success
+from support.cli import expect_success
 
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import folder_lock
@@ -57,45 +56,6 @@ def listed(runs: Path) -> dict[str, Any]:
 def test_an_empty_home_is_reported_and_not_created(tmp_path: Path) -> None:
     assert "No runs yet in" in expect_success("runs", "--home", tmp_path / "none").out
     assert not (tmp_path / "none").exists()
-
-
-def test_an_unknown_dataset_is_refused(runs: Path) -> None:
-    message = expect_refusal("runs", "--dataset", "nothing")
-    assert "There is no dataset called 'nothing' among the runs" in message
-
-
-@pytest.mark.parametrize(
-    ("options", "filters"),
-    [
-        ("--dataset s3dis", "on s3dis"),
-        ("--model gat", "of gat"),
-        ("--dataset s3dis --model gat", "of gat on s3dis"),
-    ],
-)
-def test_filters_without_a_match_are_named(runs: Path, options: str, filters: str) -> None:
-    text = expect_success("runs", *options.split()).out
-    assert text.startswith(f"No run {filters} in {runs.parents[1]}\n")
-
-
-def test_the_next_step_without_a_match_names_a_home_other_than_the_default(runs, monkeypatch):
-    home = runs.parents[2]
-    monkeypatch.delenv("KMIP_DATA_HOME")
-    out = expect_success("runs", "--home", home, "--model", "gat").out
-    command = out.partition("\nNext: kmip-data ")[2].removesuffix(", which lists all\n")
-    assert "clouds/gps-kmip/done" in expect_success(*shlex.split(command)).out
-
-
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ("--dataset clouds --model gcn", ["early"]),
-        ("--model gps-kmip", ["damaged", "running", "failed", "stopped", "done"]),
-        ("--dataset s3dis", []),
-    ],
-)
-def test_filters_select_runs(runs: Path, options: str, names: list[str]) -> None:
-    selected = expect_success("runs", *options.split(), "--json").json["runs"]
-    assert [run["name"] for run in selected] == names
 
 
 def test_json_lists_state_and_epochs_with_the_newest_run_first(listed: dict[str, Any]) -> None:

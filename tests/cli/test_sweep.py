@@ -90,8 +90,6 @@ def test_axes_on_the_command_line_replace_the_axes_of_the_plan(home, tmp_path, p
 
 def test_malformed_plan_is_refused_before_any_run_starts(home, plan):
     """Other misspelled names: test_misspelled.py."""
-    message = expect_refusal("sweep", plan, "--submit", "slurm", "--gpus", "0,1")
-    assert "--gpus is for runs on this machine" in message
     assert "Did you mean 'clouds'" in expect_refusal("sweep", plan, "--dataset", "clowds")
     assert not (home / "runs").exists()
 
@@ -178,7 +176,6 @@ def test_a_sweep_gives_the_results_of_single_training_commands(home, plan, in_pr
     assert (run["state"], run["path"]) == ("done", str(planned.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
     words = [
-        "--dataset",
         "clouds",
         "--model",
         "gps-kmip",

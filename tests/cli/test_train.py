@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
     build = learnable_build(home / "built" / "clouds")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KMIP_DATA_HOME", str(home))
-        yield expect_success("train", "--dataset", build.path, *QUICK, "--json").json
+        yield expect_success("train", build.path, *QUICK, "--json").json
 
 
 def test_evaluate_reproduces_the_result_of_training(trained):
@@ -125,14 +125,12 @@ def test_a_stopped_run_continues_to_the_same_result(trained):
 
 
 def test_an_unknown_variant_is_refused(make_build):
-    message = expect_refusal(
-        "train", "--dataset", make_build().path, "--model", "gcn", "--variant", "none"
-    )
+    message = expect_refusal("train", make_build().path, "--model", "gcn", "--variant", "none")
     assert "no variant of s3dis/gcn called 'none'" in message
 
 
 def test_sample_results_are_labelled_and_seeds_give_mean_and_deviation(make_build, home):
-    words = ["train", "--dataset", make_build(sample=True).path, *QUICK, "--epochs", "1"]
+    words = ["train", make_build(sample=True).path, *QUICK, "--epochs", "1"]
     result = expect_success(*words, "--seeds", "0..1", "--name", "mine", "--json").json
     assert [run["seed"] for run in result["runs"]] == [0, 1]
     assert set(result["std"]) == set(result["metrics"])
@@ -141,8 +139,8 @@ def test_sample_results_are_labelled_and_seeds_give_mean_and_deviation(make_buil
         assert run.name.startswith("mine")
         assert json.loads((run / "result.json").read_text())["sample"] is True
     for args, word in {
-        (): "--dataset",
-        ("--dataset", "s3dis", "--name", " "): "' ' is not a name",
+        (): "NAME",
+        ("s3dis", "--name", " "): "' ' is not a name",
     }.items():
         assert word in expect_refusal("train", *args)
 

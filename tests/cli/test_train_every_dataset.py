@@ -84,7 +84,7 @@ def test_no_preset_is_left_out() -> None:
 
 def train_arguments(dataset: str, home: Path) -> list[object]:
     """One epoch of one step on a small sample."""
-    arguments = ["train", "--dataset", dataset, "--sample", "--epochs", 1, "--device", "cpu"]
+    arguments = ["train", dataset, "--sample", "--epochs", 1, "--device", "cpu"]
     arguments += ["--home", home, "--quiet", "--json"]
     one_graph = load_manifest(dataset).expected.graphs == 1
     records = RECORDS.get(dataset, None if one_graph else FEW)
@@ -159,7 +159,7 @@ SMALL_SAMPLES = [name for name in datasets() if name != "lrim-generated"]
 @pytest.mark.parametrize("dataset", SMALL_SAMPLES)
 def test_a_sample_ends_within_two_minutes_on_two_cores(dataset: str, tmp_path: Path) -> None:
     """Everything by default; in processor seconds, of which a slow machine needs more."""
-    words = ["train", "--dataset", dataset, "--sample", "--device", "cpu", "--home", str(tmp_path)]
+    words = ["train", dataset, "--sample", "--device", "cpu", "--home", str(tmp_path)]
     with subprocess.Popen([sys.executable, "-m", "kmip_data", *words, "--quiet"]) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

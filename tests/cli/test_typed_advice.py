@@ -35,7 +35,6 @@ from kmip_data.reading.dataset import ShardedDataset
         ("export assay/gcn/one", "evaluate assay/gcn/one"),
         ("preview assay/gcn", "train assay --model gcn"),
         ("preview home", "list"),
-        ("train assay --dataset assay", "train assay"),
         # Options and parameters.
         ("train", "train --help"),
         ("build cora --dry-run", "build graphs --archive assay.csv --dry-run"),
@@ -66,7 +65,6 @@ from kmip_data.reading.dataset import ShardedDataset
         # Results that lead on.
         ("list", "runs"),
         ("list --all", "info assay"),
-        ("runs --dataset cora", "runs"),
         ("report", "explore assay/gcn/one"),
         ("push assay shared", "pull shared"),
         ("info assay", ""),
@@ -188,7 +186,7 @@ def _remove_card(user: Path) -> None:
         (None, "evaluate assay", "evaluate assay/gcn/one"),
         (_damage_shard, "verify assay", "verify"),
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
-        (_damage_shard, "export assay --format parquet --output out", "verify"),
+        (_damage_shard, "export assay --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
         (_write_configuration, "train --config network.yaml", "list --all"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),

@@ -87,8 +87,8 @@ def _write_plan(user: Path) -> None:
         (_write_configuration, "train --config wrong.toml", "info s3dis --model gps-kmip"),
         (
             _write_configuration,
-            "train assay --dataset assay --config mine.toml",
-            "train --config mine.toml assay",
+            "train assay --model gcn --config mine.toml",
+            "train assay --config mine.toml",
         ),
         (None, f"train assay --model gcn {shlex.join(TINY)} --set optimizer.lr=1e30", "verify"),
         (

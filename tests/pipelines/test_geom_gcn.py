@@ -55,7 +55,7 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, for
     assert COMPLETE_BY_COUNTS in (build.path / "README.md").read_text()
     for command in (("info", build.path), ("verify", build.path), ("list",)):
         assert COMPLETE_BY_COUNTS in expect_success(*command, *words).out
-    train = ("train", "--dataset", "texas", "--model", "gcn", "--epochs", "1", *words)
+    train = ("train", "texas", "--model", "gcn", "--epochs", "1", *words)
     assert COMPLETE_BY_COUNTS in expect_success(*train).err
     assert "published files" not in expect_success("build", "texas", *words, "--quiet").out
 

@@ -391,7 +391,7 @@ def test_columns_of_masks_are_folds(tmp_path, monkeypatch):
     line = ["build", "graphs", "--name=own", f"--archive={home}.files", "--quiet"]
     assert "has 4 folds: there is no fold 4" in expect_refusal(*line, "--set=fold=4")
     run = kmip(
-        "train", "--dataset=own", "--model=gcn", "--epochs=1", "--set=data.split.fold=3",
+        "train", "own", "--model=gcn", "--epochs=1", "--set=data.split.fold=3",
         "--set=model.layers=1", "--name=third", "--quiet",
     )  # fmt: skip
     assert run.code == 0, run.err

@@ -628,7 +628,7 @@ def test_nodes_without_a_class_are_left_out_of_training(tmp_path, monkeypatch):
     assert kmip("build", "graphs", "--name=own", f"--archive={path}", "--quiet").code == 0
     line = [
         "train",
-        "--dataset=own",
+        "own",
         "--model=gcn",
         "--epochs=2",
         "--quiet",

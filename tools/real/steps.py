@@ -34,7 +34,7 @@ def steps_of(name: str, home: Home) -> list[Step]:
         ("build", partial(command, home, "build", name, "--offline")),
         ("counts", partial(counts, name, home)),
         ("verify", partial(verify, name, home)),
-        ("epoch", partial(command, home, "train", "--dataset", name, "--epochs", "1")),
+        ("epoch", partial(command, home, "train", name, "--epochs", "1")),
     ]
     return steps
 

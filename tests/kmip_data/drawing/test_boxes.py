@@ -21,7 +21,6 @@ from kmip_data.drawing.plottable_record import (
     PlottableRecord,
     read_plottable_record,
 )
-from kmip_data.drawing.style import current_style, using_style
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.numpy_records import Records
 
@@ -30,15 +29,13 @@ LONG_NAMES = [f"{'very ' * 14}long {number}" for number in (18, 19)]  # 77 lette
 
 @pytest.fixture
 def draw(monkeypatch):
-    """Function that calls another with a style, and returns the figure that would be saved."""
+    """Function that calls another, and returns the figure that would be saved."""
 
-    def figure_of(style, function, *args, **options):
+    def figure_of(function, *args, **options):
         figures = []
         monkeypatch.setattr(pictures, "save_figure", lambda figure, *_: figures.append(figure))
-        with using_style(style):
-            function(*args, Path("p.png"), **options)
-            figures[0].draw_without_rendering()
-            assert figures[0].get_figwidth() <= current_style().max_width
+        function(*args, Path("p.png"), **options)
+        figures[0].draw_without_rendering()
         return figures[0]
 
     return figure_of
@@ -79,9 +76,8 @@ def overlap(one, other):
     return width > 1 and height > 1
 
 
-@pytest.mark.parametrize("style", ["light", "paper"])
 @pytest.mark.parametrize("stretch", [(9.0, 1.0), (1.0, 9.0)])
-def test_maps_of_wide_and_tall_cities_are_apart(draw, city, style, stretch):
+def test_maps_of_wide_and_tall_cities_are_apart(draw, city, stretch):
     small = city.position[:100] * stretch
     few = {
         "classes": city.classes[:100],
@@ -95,17 +91,16 @@ def test_maps_of_wide_and_tall_cities_are_apart(draw, city, style, stretch):
     }
     few = replace(city, position=small, **few)
     layers = [layer for layer in city_layers(few) if isinstance(layer, Categories)]
-    figure = draw(style, draw_map, few, layers)
+    figure = draw(draw_map, few, layers)
     assert_boxes_are_apart(figure)
     map_panels = [panel for panel in figure.axes[0].child_axes if panel.collections]
     assert len(map_panels) == len(layers)
     for panel in map_panels:
         longest_side = max(panel.get_window_extent().size) / figure.dpi
-        assert longest_side > 3.5, "a map is no stamp, on paper too"
+        assert longest_side > 3.5, "a map is no stamp"
 
 
-@pytest.mark.parametrize("style", ["light", "paper"])
-def test_panels_of_records_are_apart(draw, style):
+def test_panels_of_records_are_apart(draw):
     rng = np.random.default_rng(0)
     graph = PlottableRecord(LONG_NAMES[0], rng.random((60, 2)), None, rng.integers(0, 60, (2, 90)))
     cloud = PlottableRecord(
@@ -125,12 +120,11 @@ def test_panels_of_records_are_apart(draw, style):
     records = [replace(record, label_value=np.array([1, 0])) for record in records]
     labels = Labels(tuple(LONG_NAMES), np.array([1_010, 1]), 1_010)
     texts = {"title": LONG_NAMES[0], "footer": LONG_NAMES[0], "class_names": LONG_NAMES}
-    assert_boxes_are_apart(draw(style, plot_records, records, labels=labels, **texts))
-    assert_boxes_are_apart(draw(style, plot_records, records[:1], **texts))
+    assert_boxes_are_apart(draw(plot_records, records, labels=labels, **texts))
+    assert_boxes_are_apart(draw(plot_records, records[:1], **texts))
 
 
-@pytest.mark.parametrize("style", ["light", "paper"])
-def test_panels_of_a_real_peptide_are_apart(draw, style, tmp_path):
+def test_panels_of_a_real_peptide_are_apart(draw, tmp_path):
     folder = shared_data("peptides_func")
     archives = [str(path) for path in folder.iterdir()]
     records = {"limit": 1}
@@ -145,7 +139,7 @@ def test_panels_of_a_real_peptide_are_apart(draw, style, tmp_path):
     dataset = Records(build)
     record = read_plottable_record(dataset, 0)
     labels = label_distribution(dataset)
-    figure = draw(style, plot_records, [record], title="t", footer="f", labels=labels)
+    figure = draw(plot_records, [record], title="t", footer="f", labels=labels)
     assert_boxes_are_apart(figure)
 
 
@@ -156,7 +150,7 @@ def test_a_histogram_of_targets_has_all_values_in_equally_wide_bars(draw):
     decades = np.append(np.logspace(-1, 4, 400), [0, 1e6])
     for ends in (values, values[:503], np.full(4, 7.0), np.full(4, 7.5), decades):
         one = replace(record, pos=record.pos[: len(ends)], values=ends)
-        page = draw("light", plot_records, [one], title="t", footer="f").axes[0]
+        page = draw(plot_records, [one], title="t", footer="f").axes[0]
         histogram = page.child_axes[0]
         assert sum(bar.get_height() for bar in histogram.patches) == len(ends)
         assert len({round(bar.get_width(), 6) for bar in histogram.patches}) == 1

@@ -14,6 +14,7 @@ from kmip_data.drawing.run_predictions import right_wrong_colors
 from kmip_data.drawing.style import (
     CPK_COLORS,
     CURVE_HUES,
+    DOTS_PER_INCH,
     STYLES,
     TEXT_CONTRAST,
     class_colors,
@@ -32,7 +33,7 @@ from kmip_data.saving.image_files import IMAGE_METADATA, save_figure
 
 @in_current_style()
 def draw(path: Path) -> None:
-    figure = new_figure(8, 4, title="a $title", footer="a license")
+    figure = new_figure(8, 4, title="a $title")
     axes = figure.subplots()
     axes.plot([1, 2], [3, 4], label="line")
     spines = [name for name, spine in axes.spines.items() if spine.get_visible()]
@@ -53,7 +54,7 @@ def test_equal_pictures_are_equal_bytes(tmp_path, ending):
 
 
 @pytest.mark.parametrize("name", STYLES)
-def test_background_and_width_follow_the_style(tmp_path, name):
+def test_background_follows_the_style(tmp_path, name):
     before = dict(mpl.rcParams)
     with using_style(name):
         wanted = current_style()
@@ -61,11 +62,11 @@ def test_background_and_width_follow_the_style(tmp_path, name):
     assert dict(mpl.rcParams) == before
     pixels = image.imread(tmp_path / "p.png")
     assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.background_color), atol=0.01)
-    assert pixels.shape[1] == int(min(8, wanted.max_width) * wanted.dots_per_inch)
+    assert pixels.shape[1] == 8 * DOTS_PER_INCH
     assert current_style() == STYLES["light"], "the caller's style ends with its block"
 
 
-@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("name", STYLES)
 def test_colours_contrast_with_their_background(name):
     with using_style(name):
         schemes = {
@@ -133,7 +134,7 @@ def test_colour_distances_equal_published_values():
     assert found == [21.7, 11.6, 12.2]
 
 
-@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("name", STYLES)
 @pytest.mark.parametrize("sight", SEEN)
 def test_hues_differ_under_colour_blindness(name, sight):
     with using_style(name):
@@ -146,7 +147,7 @@ def test_hues_differ_under_colour_blindness(name, sight):
     assert least_distance(ordered, sight, step=1) > 4, "neighbours of ten ordered classes"
 
 
-@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("name", STYLES)
 def test_the_ramp_spans_sixty_steps_of_lightness(name):
     with using_style(name):
         lightness = lab_of(sequential_colors(10), "normal")[:, 0]
@@ -154,7 +155,7 @@ def test_the_ramp_spans_sixty_steps_of_lightness(name):
     assert np.diff(lightness).min() > 4
 
 
-@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("name", STYLES)
 def test_twelve_classes_have_one_blue(name):
     with using_style(name):
         hues = [rgb_to_hsv(to_rgb(color))[0] for color in class_colors(12)]
@@ -166,7 +167,7 @@ def test_contrast_equals_wcag():
     assert contrast_ratio("#ffffff", "#0000ff") == pytest.approx(8.592, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("name", STYLES)
 def test_ten_ordered_classes_have_more_hues_than_one_and_rise_in_lightness(name):
     with using_style(name):
         colors = [to_rgb(color) for color in sequential_colors(10)]
@@ -180,7 +181,7 @@ def test_ten_ordered_classes_have_more_hues_than_one_and_rise_in_lightness(name)
 
 
 def test_few_of_ten_classes_are_purple():
-    for name in ("light", "dark"):
+    for name in STYLES:
         with using_style(name):
             hues = np.array([rgb_to_hsv(to_rgb(color))[0] for color in class_colors(10)])
         assert ((hues > 0.7) & (hues < 0.95)).sum() <= 3, name

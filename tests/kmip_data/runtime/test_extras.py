@@ -95,11 +95,11 @@ def test_helsinki_without_its_map_names_the_extra(monkeypatch, tmp_path: Path) -
         assert f"next: {install_command('demo')}" in message
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
-    train = "--dataset helsinki --model gcn --epochs 1"
+    train = "helsinki --model gcn --epochs 1"
     ways = ("build helsinki", "build helsinki --offline", "fetch helsinki", f"train {train}")
     check_each(check, [*ways, "bench train helsinki --model gcn"])
     failed = expect_refusal(
-        *f"sweep {train} --seeds 0..1".split(), "--home", tmp_path / "home", code=1
+        *f"sweep --dataset {train} --seeds 0..1".split(), "--home", tmp_path / "home", code=1
     )
     assert f"Error: 2 of 2 runs failed: {missing}" in failed
     build = build_dataset("helsinki", home=Home(tmp_path), archives=[extract], quiet=True)

@@ -1,4 +1,4 @@
-"""The Parquet view of a push and the exports: read back by their own libraries, equal in every value."""
+"""The Parquet view of a push and the export: read back by their own libraries, equal in every value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import write_marker
 from kmip_data.saving import export as exporting
-from kmip_data.saving.export import export, parquet_view, records_by_part
+from kmip_data.saving.export import export, parquet_view, records_by_part, write_parquet
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -107,7 +107,8 @@ def test_parquet_has_every_value_dtype_order_and_part(
     monkeypatch.setattr(exporting, "_ROW_GROUP_BYTES", 300)
     for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
         with subtests.test(build.path.name):
-            paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)
+            (tmp_path / build.path.name).mkdir()
+            paths = write_parquet(build, tmp_path / build.path.name, quiet=True)
             assert {
                 part: records.tolist() for part, records in records_by_part(build).items()
             } == parts
@@ -195,7 +196,7 @@ def test_views_contain_only_the_push(graphs, pushed, tmp_path, monkeypatch, caps
 def test_an_export_as_pt_has_every_tensor(graphs, city, tmp_path, subtests) -> None:
     for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
         dataset = kmip_data.ShardedDataset(build)
-        files = export(build, "pt", tmp_path / build.path.name, quiet=True)
+        files = export(build, tmp_path / build.path.name, quiet=True)
         for part, records in parts.items():
             memory = InMemoryDataset()
             memory.load(str(files[part]))
@@ -221,41 +222,41 @@ def same(item: dict, wanted: dict, *, joined: bool) -> None:
             assert item[name] == value, name
 
 
+def interrupt(items: list[Data], path: str) -> None:
+    """Write half a file, as an export that is stopped."""
+    Path(path).write_bytes(b"PK")
+    raise KeyboardInterrupt
+
+
 def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch) -> None:
-    out, written = tmp_path / "out", exporting.write_parquet
+    out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(UsageError, match=str(tmp_path / "out")):
-        export(graphs, "pt", out, quiet=True)
+        export(graphs, out, quiet=True)
     out.rmdir()
 
-    def broken(build: Build, folder: Path, **more: bool) -> None:
-        written(build, folder, **more)
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(exporting.WRITERS, "parquet", broken)
-    with pytest.raises(KeyboardInterrupt):
-        export(graphs, "parquet", out, quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting.InMemoryDataset, "save", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            export(graphs, out, quiet=True)
     assert not list(tmp_path.iterdir())
     hidden = tmp_path / ".out.partial"
     (hidden / "train").mkdir(parents=True)  # of the user's: it has no marker
     with pytest.raises(KmipDataError):
-        export(graphs, "pt", out, quiet=True)
+        export(graphs, out, quiet=True)
     assert list(tmp_path.rglob("*")) == [hidden, hidden / "train"]
     write_marker(hidden, "export")  # of an export that was killed
-    assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
+    assert export(graphs, out, quiet=True)["test"] == out / "test.pt"
     assert list(tmp_path.iterdir()) == [out]
 
-    # Killed when all was renamed: the same command says so, another one replaces nothing.
-    assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
-    with pytest.raises(UsageError, match="already exists"):
-        export(graphs, "parquet", out, quiet=True)
+    # Killed when all was renamed: the same command says so.
+    assert export(graphs, out, quiet=True)["test"] == out / "test.pt"
     (out / "test.pt").unlink()
     with pytest.raises(UsageError, match="already exists"):
-        export(graphs, "pt", out, quiet=True)
+        export(graphs, out, quiet=True)
 
 
-@pytest.mark.parametrize("to", ["pt", "parquet"])
-def test_the_second_of_two_exports_learns_of_the_first(graphs, tmp_path, monkeypatch, to) -> None:
+def test_the_second_of_two_exports_learns_of_the_first(graphs, tmp_path, monkeypatch) -> None:
     """The other process finishes after this one has looked at the folder, and before it has the lock."""
     lock = atomic_writes.folder_lock
     folder = tmp_path / "export"
@@ -263,29 +264,29 @@ def test_the_second_of_two_exports_learns_of_the_first(graphs, tmp_path, monkeyp
     @contextlib.contextmanager
     def wait_for_another_export(path, **options):
         monkeypatch.setattr(atomic_writes, "folder_lock", lock)
-        export(graphs, to, folder, quiet=True)
+        export(graphs, folder, quiet=True)
         with lock(path, **options):
             yield
 
     monkeypatch.setattr(atomic_writes, "folder_lock", wait_for_another_export)
     with pytest.raises(UsageError, match="written by another process meanwhile") as error:
-        export(graphs, to, folder, quiet=True)
+        export(graphs, folder, quiet=True)
     assert error.value.next.startswith("the same command again")
     contents = read_contents(tmp_path)
-    assert export(graphs, to, folder, quiet=True)["train"] == folder / f"train.{to}"
+    assert export(graphs, folder, quiet=True)["train"] == folder / "train.pt"
     assert read_contents(tmp_path) == contents
 
 
 def test_a_folder_filled_without_a_lock_is_no_lack_of_space(graphs, tmp_path, monkeypatch) -> None:
-    write = exporting.WRITERS["pt"]
+    save = exporting.InMemoryDataset.save
     folder = tmp_path / "export"
 
-    def write_and_fill(*arguments, **options):
-        folder.mkdir()
+    def save_and_fill(*arguments):
+        folder.mkdir(exist_ok=True)
         (folder / "notes.txt").write_text("mine")
-        return write(*arguments, **options)
+        save(*arguments)
 
-    monkeypatch.setitem(exporting.WRITERS, "pt", write_and_fill)
+    monkeypatch.setattr(exporting.InMemoryDataset, "save", save_and_fill)
     with pytest.raises(UsageError, match="cannot be written: Directory not empty"):
-        export(graphs, "pt", folder, quiet=True)
+        export(graphs, folder, quiet=True)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]

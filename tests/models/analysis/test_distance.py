@@ -29,7 +29,6 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
         small = ["--set", "model.layers=1", "--set", "model.hidden_dim=8", "--epochs", 1]
         order = [
             "train",
-            "--dataset",
             "long-range",
             "--model",
             "gcn",

@@ -45,9 +45,7 @@ def run(tmp_path_factory):
         "--set",
         f"model.attention.k={K}",
     ]
-    done = kmip(
-        "train", "--dataset", build.path, "--epochs", 2, *TINY_RUN, *heads, "--home", folder
-    )
+    done = kmip("train", build.path, "--epochs", 2, *TINY_RUN, *heads, "--home", folder)
     return Path(done.json["run"])
 
 

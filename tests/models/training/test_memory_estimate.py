@@ -319,7 +319,7 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
     build = streets_build(tmp_path / "build", nodes=60_000)
     monkeypatch.setattr(memory_estimate, "free_host_memory", lambda: GIB)
     changes = ("--set", "model.layers=16", "--set", "model.hidden_dim=64")
-    words = ("train", "--dataset", build.path, "--model", "gps-bigbird", *changes)
+    words = ("train", build.path, "--model", "gps-bigbird", *changes)
     done = kmip(*words, "--device", "cpu", "--home", tmp_path / "home", "--quiet")
     assert done.code == OutOfResources.exit_code
     assert "A training step on " in done.err
@@ -330,9 +330,8 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
 
 def _train(build: Build, home: Path) -> list[str]:
     """Command that trains the paper's network on a build on the CPU."""
-    command = [sys.executable, "-m", "kmip_data", "train", "--device", "cpu"]
-    command += ["--model", "gps-kmip"]
-    return [*command, "--dataset", str(build.path), "--home", str(home)]
+    command = [sys.executable, "-m", "kmip_data", "train", str(build.path)]
+    return [*command, "--device", "cpu", "--model", "gps-kmip", "--home", str(home)]
 
 
 @pytest.mark.slow

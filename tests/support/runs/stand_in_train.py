@@ -1,7 +1,7 @@
 """Stands in for ``kmip-data train`` in tests of sweeps: the same files and locks, and no network.
 
     python -m support.runs.stand_in_train train --resume FOLDER --home HOME
-    python -m support.runs.stand_in_train train --dataset DATASET --model MODEL … --name NAME --home HOME
+    python -m support.runs.stand_in_train train DATASET --model MODEL … --name NAME --home HOME
 
 ``STAND_IN`` is JSON: ``seconds`` of an epoch, ``epochs``, and ``fails``: part of the names of runs
 that do. Each start and each epoch is a line of ``HOME/events``.
@@ -56,7 +56,8 @@ def main(words: list[str]) -> None:
         "fails": "nothing",
         **json.loads(os.environ.get(SETTINGS, "{}")),
     }
-    options = dict(zip(words[1::2], words[2::2], strict=True))
+    words = words[1:] if "--resume" in words else words[2:]
+    options = dict(zip(words[::2], words[1::2], strict=True))
     home = Path(options["--home"])
     if "--resume" in options:
         folder = Path(options["--resume"])

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.sweeps.submitting import Submission
 from kmip_data.runtime import parallel
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,14 +49,6 @@ def stand_in_environment(**settings: Any) -> dict[str, str]:
         "STAND_IN": json.dumps(settings),
         "OMP_NUM_THREADS": "1",
     }
-
-
-class StandInSubmission(Submission):
-    """A job that starts its run by the stand-in."""
-
-    def __call__(self) -> None:
-        parallel.PROGRAM_COMMAND = PROGRAM
-        super().__call__()
 
 
 def start_sweep(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.Popen[bytes]:

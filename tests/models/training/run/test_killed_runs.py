@@ -139,7 +139,7 @@ def train(place: Path, home: Path) -> list[str]:
         "--set",
         "training.batch_size=4",
     ]
-    return ["train", "--dataset", str(place / "build"), "--home", str(home), *options, *small]
+    return ["train", str(place / "build"), "--home", str(home), *options, *small]
 
 
 @pytest.fixture(scope="module")

@@ -35,10 +35,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     def train(name: str, *, place: Path = home.path, epochs: int = 2) -> list[object]:
         words = [
             "train",
+            build,
             "--model",
             "gps-kmip",
-            "--dataset",
-            build,
             "--home",
             place,
             "--epochs",

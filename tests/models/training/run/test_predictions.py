@@ -151,7 +151,7 @@ def test_a_file_has_exactly_the_metrics_of_its_run(targets, tmp_path) -> None:
     where = ["--home", tmp_path]
     data = ["--sample", "--limit", limit, *(["--k", 4] if dataset == "s3dis" else [])]
     chosen = ["--set", f"model.attention.kind={attention}"]
-    trained = kmip("train", "--dataset", dataset, *data, *QUICK, *chosen, *where)
+    trained = kmip("train", dataset, *data, *QUICK, *chosen, *where)
     assert trained.code == 0, trained.err
     run, output = trained.json["run"], tmp_path / "found.npz"
     told = kmip("predict", run, "--output", output, "--json", *where)

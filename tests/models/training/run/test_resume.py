@@ -493,7 +493,7 @@ def run_into(file, arguments):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_interrupted_runs_print_the_resume_command(build, tmp_path, number, code):
     small = ["layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3"]
-    words = ["train", "--dataset", str(build.path), "--home", str(tmp_path), "--epochs", "100000"]
+    words = ["train", str(build.path), "--home", str(tmp_path), "--epochs", "100000"]
     words += ["--device", "cpu", "--name", "long", "--model", "gps-kmip"]
     words += [word for key in small for word in ("--set", f"model.{key}")]
     said = tmp_path / "said"

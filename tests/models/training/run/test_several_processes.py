@@ -231,7 +231,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path: Path) 
         "training.patience=1",
         "schedule.per=step",
     )
-    words = ["train", "--dataset", str(build.path), "--home", str(tmp_path), "--devices", "2"]
+    words = ["train", str(build.path), "--home", str(tmp_path), "--devices", "2"]
     words += ["--device", "cpu", "--epochs", "2", "--name", "two", "--json"]
     words += ["--model", "gps-kmip"]
     words += [word for key in keys for word in ("--set", key)]
@@ -290,7 +290,6 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
         "-m",
         "kmip_data",
         "train",
-        "--dataset",
         str(build.path),
         "--model",
         "gps-kmip",
