@@ -186,9 +186,7 @@ def sizes(rooms: dict[str, Counter[str]], root: Path = ROOT) -> dict[str, float]
         total += counts
     words = 0
     for path in (root / "docs").rglob("*.md"):
-        # Count only the text above the leaderboard, which is data.
-        text, _, _ = path.read_text("utf-8").partition("<!-- leaderboard -->")
-        words += len(text.split())
+        words += len(path.read_text("utf-8").split())
 
     return {
         "tokens": total["tokens"],
