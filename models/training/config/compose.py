@@ -9,7 +9,6 @@ from typing import TypedDict, Unpack
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, conflicting_values_error
-from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     find_grid,
@@ -30,7 +29,6 @@ from kmip_data.runtime.progress import print_status
 from kmip_data.strict_model import shipped_names
 from kmip_data.text import PARAMETER_OPTIONS
 
-YAML_SUFFIXES = {".yaml", ".yml"}  #: suffixes of GraphGPS configurations
 #: Default epochs on a sample, which take at most two minutes for any dataset on two cores.
 SAMPLE_EPOCHS = 3
 
@@ -98,16 +96,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         import_installed_plugins(model=model)
         config = config_for_data(str(dataset), model, variant, home=home)
     else:
-        if file.suffix.lower() in YAML_SUFFIXES:
-            config, ignored_keys = read_graphgps(file)
-            if ignored_keys:
-                ignored = ", ".join(ignored_keys)
-                print_status(
-                    f"{file}: ignored here and by the code it was written for: {ignored}",
-                    quiet=quiet,
-                )
-        else:
-            config = read_users_config(file)
+        config = read_users_config(file)
         if dataset is not None and dataset != config.data.dataset:
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
