@@ -20,7 +20,7 @@ from kmip_data.models.training.metric_text import format_metric, format_metric_w
 from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
-from kmip_data.models.training.run.summary import RunSummary
+from kmip_data.models.training.run.summary import RunSummary, sample_std
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
@@ -82,22 +82,17 @@ class ShippedResult(StrictModel):
     @property
     def std(self) -> float | None:
         """Standard deviation on test; ``None`` for a single run."""
-        return self._std_over_runs(self.test)
+        return sample_std(self.test)
 
     @property
     def folds_or_seeds(self) -> tuple[int, ...]:
         """Number that identifies each run: its fold or its seed."""
         return self.folds or self.seeds
 
-    def _std_over_runs(self, values: tuple[float, ...]) -> float | None:
-        if len(values) == 1:
-            return None
-        return statistics.stdev(values)
-
     def format_mean(self, part: str = "test") -> str:
         """Format the mean and the standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
-        return format_metric(self.metric, statistics.fmean(values), self._std_over_runs(values))
+        return format_metric(self.metric, statistics.fmean(values), sample_std(values))
 
 
 @functools.cache

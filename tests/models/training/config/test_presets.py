@@ -384,8 +384,7 @@ def test_our_presets_keep_settings_of_the_dataset() -> None:
     )
 
 
-@pytest.mark.parametrize("dataset", ["ogbn-products", "ogbn-papers100m"])
-def test_ours_on_sampled_neighborhoods_have_no_expander(dataset: str) -> None:
-    preset = read_preset(dataset, "exphormer")
-    assert load_preset(dataset, "exphormer").model.attention.expander == 0
+def test_ours_on_sampled_neighborhoods_have_no_expander() -> None:
+    preset = read_preset("ogbn-products", "exphormer")
+    assert load_preset("ogbn-products", "exphormer").model.attention.expander == 0
     assert preset.source.endswith("without an expander: neighborhoods are sampled")
