@@ -132,7 +132,6 @@ setup(
         "kmip_data.manifests.datasets": ["*/*.toml"],
         "kmip_data.manifests.models": ["*.toml"],
         "kmip_data.manifests.results": ["*.toml"],
-        "kmip_data.manifests.results.leaderboards": ["*.toml"],
         "kmip_data.manifests.results.measured": ["*.toml"],
         "kmip_data.manifests.sweeps": ["*.toml"],
         "kmip_data.manifests.tables": ["*.toml"],

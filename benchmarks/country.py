@@ -125,12 +125,10 @@ def run_module(
     log: Path | None = None,
     *,
     max_bytes: float = float("inf"),
-    mapped: bool = True,
 ) -> tuple[Cost, str]:
     """Run a command, killing it if it exceeds ``max_bytes``; return its cost and output.
 
-    Its memory is the peak sum over its processes, sampled 20 times per second. ``mapped=False``
-    excludes mapped files, whose pages the system can reclaim.
+    Its memory is the peak sum over its processes, sampled 20 times per second.
     """
     environment = {
         **os.environ,
@@ -148,7 +146,7 @@ def run_module(
             with suppress(psutil.Error):
                 family = [child, *child.children(recursive=True)]
                 sizes = [process.memory_info() for process in family]
-                peak = max(peak, sum(size.rss - (0 if mapped else size.shared) for size in sizes))
+                peak = max(peak, sum(size.rss for size in sizes))
                 if peak > max_bytes:
                     for process in family:
                         process.kill()
@@ -216,14 +214,14 @@ def _log_stage(
     return wrapper
 
 
-def run_pass(*args: Any) -> Any:
+def run_prepare(*args: Any) -> Any:
     """Prepare a build like a worker, logging the stages."""
     from kmip_data.pipelines.datasets.openstreetmap import city_reader
     from kmip_data.pipelines.engine import pool
 
     for name in ("land_use_of_nodes", "city_arrays"):
         setattr(city_reader, name, _log_stage("features", getattr(city_reader, name), "features"))
-    return _log_stage("read and simplify", pool.run_pass, None)(*args)
+    return _log_stage("read and simplify", pool.run_prepare, None)(*args)
 
 
 def build_unit(task: Any) -> Any:
@@ -237,10 +235,8 @@ def build_unit(task: Any) -> Any:
     return _log_stage("write", pool.build_unit, None)(task)
 
 
-def fit_growth(
-    sizes: Sequence[Country], stage: str, field: str, goal: int = GOAL_NODES
-) -> tuple[float, float]:
-    """Return the exponent of a log-log least-squares fit, and the extrapolation to ``goal`` nodes.
+def fit_growth(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
+    """Return the exponent of a log-log least-squares fit, and the extrapolation to ``GOAL_NODES``.
 
     Fits sizes of at least :data:`MIN_FITTED_NODES`, after subtracting the smallest size's cost,
     which is that of starting processes.
@@ -258,19 +254,19 @@ def fit_growth(
         return float("nan"), float("nan")
     slope = float(np.polyfit(*np.log(np.array(large).T), 1)[0])
     nodes, value = large[-1]
-    return slope, start + value * (goal / nodes) ** slope
+    return slope, start + value * (GOAL_NODES / nodes) ** slope
 
 
-def table(sizes: Sequence[Country], stages: Sequence[str], goal: int = GOAL_NODES) -> Iterator[str]:
+def table(sizes: Sequence[Country], stages: Sequence[str]) -> Iterator[str]:
     """Yield the lines of the table: a row per stage, a column per size, exponents, extrapolation."""
     ended = [country for country in sizes if not country.costs["build"].reason]
     numbers = [f"{country.nodes:,}" for country in sizes]
-    header = ["stage", *numbers, "exponents", f"{goal:,}, extrapolated"]
+    header = ["stage", *numbers, "exponents", f"{GOAL_NODES:,}, extrapolated"]
     yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
     for stage in stages:
         cells = [str(country.costs.get(stage, "–")) for country in sizes]
-        pace, seconds = fit_growth(ended, stage, "seconds", goal)
-        power, memory = fit_growth(ended, stage, "memory", goal)
+        pace, seconds = fit_growth(ended, stage, "seconds")
+        power, memory = fit_growth(ended, stage, "memory")
         if stage == "build" and "write" in stages:  # its peak is that of another stage
             power = memory = float("nan")
         hours = f"{seconds / 3600:,.1f} h"
@@ -316,7 +312,7 @@ if __name__ == "__main__":
         from kmip_data.pipelines.engine import resumable_build
 
         # Workers receive functions by module name.
-        resumable_build.run_pass = this_module.run_pass
+        resumable_build.run_prepare = this_module.run_prepare
         resumable_build.build_unit = this_module.build_unit  # type: ignore[assignment]
         main()
     else:

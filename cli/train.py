@@ -78,7 +78,7 @@ OPTION_SECTIONS = {
     "--config",
     "file",
     exists=True,
-    help="Configuration instead of a preset: a config.toml, or a .yaml of GraphGPS.",
+    help="Configuration instead of a preset, such as the config.toml of a run.",
 )
 @click.option(
     "--seeds",

@@ -29,7 +29,7 @@ _COUNTERPARTS = {
     "Actor": "GeomGCN",
     "WikipediaNetwork": "GeomGCN, or HeterophilousGraphDataset('chameleon-filtered')",
     "MoleculeNet": "OGBGMolHIV or OGBGMolPCBA",
-    "PygNodePropPredDataset": "OGBNArxiv, OGBNProducts or OGBNPapers100M",
+    "PygNodePropPredDataset": "OGBNArxiv or OGBNProducts",
     "PygGraphPropPredDataset": "OGBGMolHIV or OGBGMolPCBA",
     "PygPCQM4Mv2Dataset": "PCQM4Mv2",
     "Evaluator": "models.evaluate_predictions",

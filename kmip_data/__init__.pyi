@@ -18,7 +18,6 @@ from .datasets.molecules import PeptidesStruct as PeptidesStruct
 from .datasets.nodes import GeomGCN as GeomGCN
 from .datasets.nodes import HeterophilousGraphDataset as HeterophilousGraphDataset
 from .datasets.nodes import OGBNArxiv as OGBNArxiv
-from .datasets.nodes import OGBNPapers100M as OGBNPapers100M
 from .datasets.nodes import OGBNProducts as OGBNProducts
 from .datasets.nodes import Planetoid as Planetoid
 from .datasets.opening import open as open  # noqa: A004

@@ -16,7 +16,6 @@ I32 = NDArray[np.int32]
 I16 = NDArray[np.int16]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
-U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 Integers = NDArray[np.integer[Any]]  #: integers of any width
 Array = NDArray[Any]  #: values of any dtype

@@ -229,8 +229,6 @@ class Manifest(StrictModel):
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str = ""  #: public class in ``kmip_data``, if it has one
     pyg: str = ""  #: PyTorch Geometric class that covers several datasets and takes this name
-    #: ``dataset.format`` and ``dataset.name`` in GraphGPS configurations
-    graphgps: tuple[str, str] | None = None
     recipe: str = ""  #: set for a recipe, which builds your own data: description of its datasets
     up_axis: Literal["y", "z"] = "z"  #: axis that points up in drawings
     #: key of a column -> constants with which models standardise it

@@ -153,10 +153,6 @@ class Pipeline(ABC, Generic[P, S]):
     one_unit: ClassVar[bool] = False  #: True if every build is a single unit
     #: True if records come from objects in this process, so workers cannot build them
     in_process: ClassVar[bool] = False
-    #: Names of methods ``(prepared, params, workdir) -> Prepared`` that run after ``prepare``. Each
-    #: reads the files of the previous one, which are then removed. A killed build repeats at most
-    #: one of them.
-    passes: ClassVar[tuple[str, ...]] = ()
     #: total size of raw files up to which a build takes less time without a worker process
     max_bytes_in_process: ClassVar[int] = 0
     extra: ClassVar[str | None] = None  #: extra of the package that a build requires

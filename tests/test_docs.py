@@ -12,7 +12,6 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import click
 import pytest
@@ -60,14 +59,8 @@ def python_blocks(text: str) -> list[str]:
 
 @pytest.fixture
 def parses(monkeypatch):
-    """Parse a command line; names of builds and runs, and files of GraphGPS, are the reader's own."""
-    exists = Path.exists
-
-    def exists_for_reader(self, **options):
-        return self.parts[:1] == ("GraphGPS",) or exists(self, **options)
-
+    """Parse a command line; names of builds and runs are the reader's own."""
     monkeypatch.setattr(NameType, "convert", lambda self, value, param, ctx: value)
-    monkeypatch.setattr(Path, "exists", exists_for_reader)
     monkeypatch.setattr(plugins, "load", lambda source: None)
     parent = click.Context(root, info_name="kmip-data", **root.context_settings)
 

@@ -124,7 +124,6 @@ def test_figures_are_drawn_by_their_code(monkeypatch, tmp_path):
     assert costs["verify"][-1] == (360.0, 427)
     assert costs["write"][0] == (0.124, 0.22)
     assert (folder / "growth.svg").read_text().count("<circle") == 2 * 4 * len(figures.COUNTRY)
-    assert (folder / "papers.svg").read_text().count("<circle") == 2 * 4 * len(figures.PAPERS)
     runs = tomllib.loads((ROOT / "docs" / "site" / "lrim.toml").read_text("utf-8"))
     dots = 2 * sum(len(run["error"]) for run in runs.values())
     assert (folder / "lrim.svg").read_text().count("<circle") == dots

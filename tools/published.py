@@ -3,7 +3,7 @@
 ``python tools/published.py digests HOME [DATASET…]`` writes the digests of the builds in a home;
 ``… results HOME NAME SWEEP-OR-RUN…`` writes the rows of finished runs as ``NAME.toml``, in a clean
 checkout of the commit that trained them. ``make docs-tables`` writes the tables
-of results and docs/leaderboard.md.
+of results.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import json
 import math
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tomli_w
 
@@ -24,18 +23,14 @@ from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.format.card import Card
 from kmip_data.format.split_files import PARTS
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.models.config import known_models
 from kmip_data.models.reports.result_tables import Run, read_finished_runs, tables_of_runs
 from kmip_data.models.reports.shipped_results import (
     ShippedResult,
-    read_leaderboards,
     read_shipped_results,
 )
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.overrides import value_of_key
 from kmip_data.models.training.config.presets import (
-    PaperResult,
-    find_paper_result,
     load_preset,
     preset_owner,
 )
@@ -254,8 +249,10 @@ def attention_table() -> str:
         counts = [str(len(row.folds_or_seeds)) for row in (kmip, *others) if row]
         runs = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
         differences = [difference(kmip, row) if row else "–" for row in others]
-        epochs = our_standing(name, kmip).epochs
-        data = f"{file}, {epochs}" if "of" in epochs else file
+        preset = preset_owner(kmip.dataset) or "city"  # for cities built from tensors
+        preset_epochs = load_preset(preset, kmip.model, kmip.variant).training.epochs
+        planned = max(kmip.schedule_epochs, preset_epochs)
+        data = file if kmip.epochs == planned else f"{file}, {kmip.epochs} of {planned} epochs"
         lines.append(f"|{'|'.join([data, f'{kmip.nodes:,}', runs, *texts, *differences])}|")
     return "\n".join(lines)
 
@@ -268,84 +265,6 @@ def difference(first: ShippedResult, second: ShippedResult) -> str:
     sign = 1 if all_metrics()[first.metric].higher_is_better else -1
     text = f"{sign * (first.mean - second.mean) / deviation:+.1f}"
     return "0.0" if float(text) == 0 else text.replace("-", "−")
-
-
-class Standing(NamedTuple):
-    """One result on docs/leaderboard.md."""
-
-    mean: float  #: on test, as a fraction or in the unit of the metric
-    test: str
-    model: str
-    seeds: str
-    epochs: str
-    origin: str
-    source: str = ""  #: source of a published figure
-
-
-def leaderboard() -> str:
-    """Return our and published results on each dataset as Markdown, the best first."""
-    lines = []
-    for (dataset, metric), standings in all_standings().items():
-        lines += [f"## {dataset}, {all_metrics()[metric].title}", ""]
-        if sources := sorted({standing.source for standing in standings} - {""}):
-            lines += [f"Sources of published results: {'; '.join(sources)}.", ""]
-        lines.append(f"|test{' [%]' if is_percent(metric) else ''}|model|seeds|epochs|from|")
-        lines.append("|---|---|---|---|---|")
-        for standing in standings:
-            lines.append(f"|{'|'.join(standing[1:-1])}|")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def all_standings() -> dict[tuple[str, str], list[Standing]]:
-    """Return our results, the paper's and those of leaderboards by dataset and metric, the best first."""
-    standings = defaultdict(list)
-    for name, row in read_shipped_results().items():
-        standings[row.dataset, row.metric].append(our_standing(name, row))
-
-    for dataset in dataset_names():
-        for model in known_models():
-            figure = find_paper_result(dataset, model)
-            if figure is not None:
-                standings[dataset, figure.metric].append(paper_standing(model, figure))
-
-    for board in read_leaderboards():
-        for dataset, entries in board.entries.items():
-            metric = board.metrics[0]
-            for name, (mean, *std) in entries.items():
-                text = format_metric(metric, mean, *(std or [None]))
-                if not is_percent(metric):
-                    # Published with three decimals; charges in thousandths.
-                    digits = 3 if max(abs(value) for value, *_ in entries.values()) > 0.1 else 6
-                    text = " ± ".join(f"{value:.{digits}f}" for value in (mean, *std))
-                standing = Standing(mean, text, name, "–", "–", "leaderboard", board.source)
-                standings[dataset, metric].append(standing)
-
-    for (_, metric), ranked in standings.items():
-        ranked.sort(reverse=all_metrics()[metric].higher_is_better)
-    return dict(sorted(standings.items()))
-
-
-def our_standing(name: str, row: ShippedResult) -> Standing:
-    """Return one of our results with the command that repeats it, and its planned epochs."""
-    preset = preset_owner(row.dataset) or "city"  # for cities built from tensors
-    planned = max(row.schedule_epochs, load_preset(preset, row.model, row.variant).training.epochs)
-    epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
-    model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"
-    origin = f"**ours**: `kmip-data train --reproduce {name}`"
-    return Standing(
-        row.mean, row.format_mean(), model, str(len(row.folds_or_seeds)), epochs, origin
-    )
-
-
-def paper_standing(model: str, figure: PaperResult) -> Standing:
-    """Return a result of the paper; fractions are printed in percent."""
-    scale = 100 if is_percent(figure.metric) else 1
-    std = None if figure.std is None else figure.std / scale
-    text = format_metric(figure.metric, figure.mean / scale, std)
-    source, _, authors = figure.source.partition(", which takes it from ")
-    origin = f"paper, from {authors}" if authors else "paper"
-    return Standing(figure.mean / scale, text, model, str(figure.runs), "–", origin, source)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Batches of sampled neighbourhoods with features, against GraphBolt and PyG's loader.
 
-``python -m benchmarks.against.sampling --build FOLDER --fanouts 12,12,12 --seeds 8192`` uses a build
-of one graph, such as ogbn-papers100m, instead of a generated graph. All sides read the mapped shard
-from a warm cache.
+All sides read the mapped shard from a warm cache.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from kmip_data.runtime.parallel import available_cores
 
 NODES, DEGREE, WIDTH = 2_400_000, 25, 100
 BATCH = 1_024
+FANOUTS = ((10, 10), (15, 10, 5))
 GRAPHBOLT = (
     *("dgl==2.1.0", "torch==2.2.1", "numpy<2", "torchdata==0.7.1"),
     *("pandas", "pydantic", "pyyaml", "lazy_loader"),
@@ -42,23 +41,15 @@ GRAPHBOLT = (
 PYG_UNAVAILABLE = "PyG's loader needs pyg-lib or torch-sparse, which torch {} has no wheel of"
 
 
-def rows(
-    *,
-    quick: bool,
-    build: str | None = None,
-    fanouts: Sequence[str] = ("10,10", "15,10,5"),
-    seeds: int = 8 * BATCH,
-) -> Iterator[Row]:
-    """Measure each fan-out on a build, or on a generated graph."""
+def rows(*, quick: bool) -> Iterator[Row]:
+    """Measure each fan-out on a generated graph."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if build is None:
-            build = str(generate_graph(folder / "graph", 100_000 if quick else NODES).path)
-        dataset = ShardedDataset(build, columns=["x", "y", "edge_index"])
+        build = generate_graph(folder / "graph", 100_000 if quick else NODES)
+        dataset = ShardedDataset(build.path, columns=["x", "y", "edge_index"])
         with thread_count(available_cores()):
-            for text in fanouts:
-                hops = [int(number) for number in text.split(",")]
-                yield from compare_fanouts(dataset, hops, seeds, folder)
+            for fanouts in FANOUTS:
+                yield from compare_fanouts(dataset, fanouts, folder)
 
 
 def generate_graph(folder: Path, nodes: int) -> Build:
@@ -83,16 +74,14 @@ def generate_graph(folder: Path, nodes: int) -> Build:
     return kmip_data.save(graph, folder, name="sampled")
 
 
-def compare_fanouts(
-    dataset: ShardedDataset, fanouts: Sequence[int], count: int, folder: Path
-) -> Iterator[Row]:
+def compare_fanouts(dataset: ShardedDataset, fanouts: Sequence[int], folder: Path) -> Iterator[Row]:
     """Check the batch sizes of all sides, then time them in turn on the same seeds."""
     edges = dataset.mapped_edges(0)
     assert edges is not None, "the build is mapped"
     nodes = int(dataset.nodes[0])
     graph = Neighborhoods(edges, nodes)
     train = dataset.masks["train_mask"].numpy().nonzero()[0]
-    seeds = np.random.default_rng(0).permutation(train)[:count]
+    seeds = np.random.default_rng(0).permutation(train)[: 8 * BATCH]
     np.save(folder / "seeds.npy", seeds)
 
     def sample_around(seeds: Any, hops: Sequence[int], generator: np.random.Generator) -> Data:
@@ -188,7 +177,4 @@ class GraphBolt:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--build")
-    parser.add_argument("--fanouts", nargs="+", default=["10,10", "15,10,5"])
-    parser.add_argument("--seeds", type=int, default=8 * BATCH)
     peers.print_rows(rows(**vars(parser.parse_args())))

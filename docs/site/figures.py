@@ -286,13 +286,12 @@ COUNTRY = {
     "build": 0,
     "training batch": 1,
 }
-PAPERS = {"build": 0, "verify": 2, "training batch": 1}
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _COST = re.compile(r"([\d.,]+) (\w+), ([\d.,]+) GiB")
 
 
 def growth_table(page: str) -> tuple[list[int], dict[str, list[tuple[float, float]]]]:
-    """Return sizes, and seconds and GiB of each row, of the table in docs/site/growth.txt or papers.txt.
+    """Return sizes, and seconds and GiB of each row, of the table in docs/site/growth.txt.
 
     The last size is the one whose costs are computed from the exponents.
     """
@@ -322,31 +321,19 @@ def growth(path: Path) -> None:
     figure.save(path)
 
 
-def papers(path: Path) -> None:
-    """Costs of each stage over the size of ogbn-papers100m, from docs/site/papers.txt."""
-    sizes, costs = growth_table(Path(__file__).with_name("papers.txt").read_text("utf-8"))
-    figure = Figure(520, 560, "Seconds and memory of ogbn-papers100m over the number of nodes")
-    names = {size: f"{size / 1e6:.3g} M" for size in sizes}
-    ticks = ((0.1, 1, 10, 100, 1000), (0.1, 0.2, 0.5, 1, 2))
-    _panels(figure, ticks, names, costs, PAPERS, computed=1)
-    figure.text(205, 552, "nodes; dashed: computed", fill=QUIET)
-    figure.save(path)
-
-
 def _panels(
     figure: Figure,
     ticks: Sequence[Sequence[float]],
     sizes: dict[int, str],
     costs: dict[str, list[tuple[float, float]]],
     drawn: dict[str, int],
-    computed: int = 0,
 ) -> None:
-    """Seconds above, memory below; the last ``computed`` sizes have dashed lines."""
+    """Seconds above, memory below."""
     titles = ("seconds", "GiB of memory at the peak")
     for number, (title, top) in enumerate(zip(titles, (40, 320), strict=True)):
         figure.text(54, top - 14, title, bold=True, anchor="start")
         values = {stage: [pair[number] for pair in costs[stage][: len(sizes)]] for stage in drawn}
-        _panel(figure, top, ticks[number], sizes, values, drawn, computed)
+        _panel(figure, top, ticks[number], sizes, values, drawn)
 
 
 def _panel(
@@ -356,7 +343,6 @@ def _panel(
     names: dict[int, str],
     values: dict[str, list[float]],
     hues: dict[str, int],
-    computed: int,
 ) -> None:
     """Lines of ``values`` over the sizes that ``names`` has, both logarithmic, named at their ends."""
     left, width, height = 54, 300, 190
@@ -381,10 +367,7 @@ def _panel(
         colour = LIGHT.palette[hues[stage]]
         stage_of_build = "write" in hues and stage not in {"build", "training batch"}
         points = [at(*pair) for pair in zip(sizes, values[stage], strict=True)]
-        measured = len(points) - computed
-        figure.line(points[:measured], colour, stroke_width=1.4 if stage_of_build else 2.6)
-        if measured < len(points):
-            figure.line(points[measured - 1 :], colour, stroke_width=1.4, stroke_dasharray="4 4")
+        figure.line(points, colour, stroke_width=1.4 if stage_of_build else 2.6)
         for x, y in points:
             figure.dot(x, y, colour, 2.2 if stage_of_build else 3.4)
         x, y = points[-1]
@@ -717,7 +700,6 @@ def draw(folder: Path) -> Sequence[Path]:
         "gps-layer.svg": gps_layer,
         "attention-matrices.svg": attention_matrices,
         "growth.svg": growth,
-        "papers.svg": papers,
         "learning.svg": learning,
         "lrim.svg": spins,
         "trees.svg": trees,

@@ -191,38 +191,3 @@ class OGBNProducts(_Citations):
     """
 
     dataset_name = "ogbn-products"
-
-
-class OGBNPapers100M(BuiltDataset):
-    """ogbn-papers100M (OGB), citations of papers.
-
-    111,059,956 papers and 1,615,685,872 citations; the subject of the 1.4 % on arXiv, 172
-    classes.
-
-    Items are ``Data(x=[N, 128], edge_index=[2, E], y=[N], node_year=[N, 1])``.
-
-    Parameters
-    ----------
-    edges
-        published: as in OGB's class, where citations have one direction and each product link is
-        followed by its reverse; undirected: both directions, sorted, without duplicates, as by
-        PyTorch Geometric's ``ToUndirected``.
-    features
-        Dtype of the stored features. float16 takes half the bytes: values change by at most 1/2048
-        of themselves, or by 3e-8 below 6e-5; values beyond 65,504 are an error.
-    root, transform, columns, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.base.BuiltDataset`.
-    """
-
-    dataset_name = "ogbn-papers100m"
-
-    @accept_root_and_split
-    def __init__(
-        self,
-        root: Folder | None = None,
-        *pyg: object,
-        edges: Literal["published", "undirected"] = "published",
-        features: Literal["float32", "float16"] = "float32",
-        **arguments: Unpack[RuleArguments],
-    ) -> None:
-        self._open(root, arguments, edges=edges, features=features)

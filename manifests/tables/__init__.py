@@ -1,1 +1,1 @@
-"""Tables that code reads: examples in help, shapes of a sample, rules of streets, names of GraphGPS."""
+"""Tables that code reads: examples in help, shapes of a sample, rules of streets."""

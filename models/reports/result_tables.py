@@ -23,7 +23,6 @@ from kmip_data.format.card import coverage_suffix, label_of_dataset
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.config import dotted_keys
-from kmip_data.models.reports.shipped_results import find_shipped_result, leaderboard_entry
 from kmip_data.models.sweeps.plans import changed_keys_digest
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
@@ -430,14 +429,9 @@ def _standard_error(runs: Sequence[Run]) -> float | None:
 
 
 def _comparison_columns(run: Run, mean: float) -> Row:
-    """Return the columns with the results of the paper, a leaderboard and this package."""
-    result = run.result
+    """Return the columns with the result of the paper."""
     paper = run.paper
-    board = leaderboard_entry(result.dataset, result.model, result.metric)
-    ours = None
-    if all(change.startswith("training.epochs=") for change in run.changes):
-        ours = find_shipped_result(result)
-    scale = 0.01 if is_percent(result.metric) else 1  # the paper states percent
+    scale = 0.01 if is_percent(run.result.metric) else 1  # the paper states percent
     paper_mean = None
     deviation = None
     if paper is not None:
@@ -447,13 +441,6 @@ def _comparison_columns(run: Run, mean: float) -> Row:
         "paper": paper_mean,
         "paper_std": deviation,
         "paper_runs": paper and paper.runs,
-        "leaderboard": board and board.mean,
-        "leaderboard_std": board and board.std,
-        "leaderboard_entry": board and board.name,
-        "leaderboard_source": board and board.source,
-        "ours": ours and ours.mean,
-        "ours_std": ours and ours.std,
-        "ours_runs": ours and len(ours.folds_or_seeds),
         "to_paper": mean - paper_mean
         if paper_mean is not None and run.has_paper_settings
         else None,

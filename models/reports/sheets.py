@@ -132,10 +132,6 @@ def _format_run_count(row: Row) -> str:
     return f"{row['runs']} of {row['paper_runs']}" if _has_fewer_runs(row) else str(row["runs"])
 
 
-def _format_leaderboard(row: Row) -> str:
-    return f"{_format_mean('leaderboard', row)} {row['leaderboard_entry'] or ''}".strip()
-
-
 def _format_paper_time(row: Row) -> str:
     if not row["paper_hours"]:
         return ""
@@ -156,13 +152,6 @@ COLUMNS = {
     ),
     "paper": Column(
         "the paper's result for this model on this data", partial(_format_mean, "paper")
-    ),
-    "leaderboard": Column(
-        "the entry of the same network on a leaderboard, or the best entry", _format_leaderboard
-    ),
-    "ours": Column(
-        "the result shipped with kmip-data for the same configuration",
-        partial(_format_mean, "ours"),
     ),
     "Δ paper": Column(
         "test minus paper, only for the same configuration",
@@ -240,8 +229,6 @@ def results_sheet(
         notes.append(f"{FEWER_RUNS_MARK} mean over fewer runs than the paper's.")
     if any(row["edited"] for row in ranked):
         notes.append(f"{EDITED_MARK}: a result.json was edited after it was written.")
-    if first["leaderboard"] is not None and first["share"] != "all":
-        notes.append("The leaderboard uses the complete published data; these rows do not.")
     if any(row["runs"] == 1 and row["test_error"] is not None for row in ranked):
         notes.append("n = 1: ± is the standard error over the test items.")
     if "sample" in first["share"]:

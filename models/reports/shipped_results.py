@@ -1,7 +1,7 @@
 """Results measured with this package, shipped as rows of ``manifests/results/measured``.
 
 A row holds the metric, digests of weights, seconds and machine for a preset's seeds. ``kmip-data
-report`` shows it next to the paper's result; ``kmip-data train --reproduce DATASET/ROW`` repeats it.
+train --reproduce DATASET/ROW`` repeats it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pydantic import Field
 from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
 from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.models.training.metric_text import format_metric, format_metric_with_unit
-from kmip_data.models.training.metrics import all_metrics, is_percent
+from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
-from kmip_data.models.training.run.summary import RunSummary
+from kmip_data.models.training.run.summary import RunSummary, sample_std
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
@@ -82,22 +82,17 @@ class ShippedResult(StrictModel):
     @property
     def std(self) -> float | None:
         """Standard deviation on test; ``None`` for a single run."""
-        return self._std_over_runs(self.test)
+        return sample_std(self.test)
 
     @property
     def folds_or_seeds(self) -> tuple[int, ...]:
         """Number that identifies each run: its fold or its seed."""
         return self.folds or self.seeds
 
-    def _std_over_runs(self, values: tuple[float, ...]) -> float | None:
-        if len(values) == 1:
-            return None
-        return statistics.stdev(values)
-
     def format_mean(self, part: str = "test") -> str:
         """Format the mean and the standard deviation on ``val`` or ``test``."""
         values = self.test if part == "test" else self.val
-        return format_metric(self.metric, statistics.fmean(values), self._std_over_runs(values))
+        return format_metric(self.metric, statistics.fmean(values), sample_std(values))
 
 
 @functools.cache
@@ -137,25 +132,6 @@ def read_shipped_result(name: str) -> ShippedResult:
             "row", name, [*rows], command=f"the nearest row: kmip-data train --reproduce {nearest}"
         )
     return rows[name]
-
-
-def find_shipped_result(result: RunResult) -> ShippedResult | None:
-    """Find the row with the data, model, variant and epochs of ``result``, for any seeds."""
-    planned = result.config["training"]["epochs"]
-    identity = (
-        result.build_key,
-        result.model,
-        result.variant,
-        result.metric,
-        result.epochs,
-        planned,
-    )
-    for row in read_shipped_results().values():
-        length = (row.epochs, row.schedule_epochs)
-        row_identity = (row.build, row.model, row.variant, row.metric, *length)
-        if row_identity == identity and not row.set:
-            return row
-    return None
 
 
 def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[str, object], str]:
@@ -319,45 +295,3 @@ def _is_close(shipped: ShippedResult, test: float | None, deciding: list[EpochVa
             return False
     # Something must have been compared, but a row with a single run has no deviation.
     return len(deciding) == 2 or (test is not None and shipped.std is not None)
-
-
-class Leaderboard(StrictModel):
-    """Leaderboards of one benchmark."""
-
-    source: str
-    metrics: tuple[str, ...]  #: our metrics that are comparable with the entries
-    models: dict[str, str]  #: entry of the same network, by our model
-    #: mean and, if published, standard deviation on test, by dataset and entry
-    entries: dict[str, dict[str, tuple[float] | tuple[float, float]]]
-
-
-class LeaderboardEntry(NamedTuple):
-    """Entry of a leaderboard."""
-
-    name: str
-    mean: float
-    std: float | None
-    source: str
-
-
-@functools.cache
-def read_leaderboards() -> list[Leaderboard]:
-    """Read all shipped leaderboards."""
-    folder = "results/leaderboards"
-    return [
-        Leaderboard.model_validate(read_shipped(folder, name)) for name in shipped_names(folder)
-    ]
-
-
-def leaderboard_entry(dataset: str, model: str, metric: str) -> LeaderboardEntry | None:
-    """Return the entry of the same network, or else the best; ``None`` without a leaderboard."""
-    for board in read_leaderboards():
-        entries = board.entries.get(dataset) if metric in board.metrics else None
-        if entries:
-            name = board.models.get(model, "")
-            if name not in entries:
-                best = max if all_metrics()[metric].higher_is_better else min
-                name = best(entries, key=lambda entry: entries[entry][0])
-            mean, *std = entries[name]
-            return LeaderboardEntry(name, mean, std[0] if std else None, board.source)
-    return None

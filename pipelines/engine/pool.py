@@ -103,25 +103,23 @@ class BuildTask:
         return self.unit.expected_graphs
 
 
-def run_pass(
+def run_prepare(
     pipeline: AnyPipeline,
-    name: str,
-    source: RawCopy | Prepared,
+    raw: RawCopy,
     params: BuildParams,
     workdir: Path,
     threads: int = 1,
 ) -> Prepared:
-    """Run the pipeline's pass ``name`` and sync its files to disk.
+    """Run the pipeline's ``prepare`` and sync its files to disk.
 
-    ``source`` are the raw files for ``prepare``, and the result of the previous pass for
-    ``passes``. Raises the same errors as :func:`build_unit`.
+    Raises the same errors as :func:`build_unit`.
     """
     parallel.set_num_threads(threads)
     with (
         gc_frozen(),
         convert_unit_errors(pipeline.manifest.name, PREPARATION_NAME, pipeline.damage_remedy()),
     ):
-        prepared: Prepared = getattr(pipeline, name)(source, params, workdir)
+        prepared: Prepared = pipeline.prepare(raw, params, workdir)
         for path in (*workdir.rglob("*"), workdir):
             fsync_path(path)
     return prepared

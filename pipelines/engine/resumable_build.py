@@ -19,7 +19,7 @@ from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import sha256_file
 from kmip_data.format.card import Card, FileDigests, FileEntry
-from kmip_data.pipelines.base import JsonObject, Prepared, RawCopy, needs_no_worker
+from kmip_data.pipelines.base import JsonObject, Prepared, needs_no_worker
 from kmip_data.pipelines.engine.finish import finish_build
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.pool import (
@@ -31,7 +31,7 @@ from kmip_data.pipelines.engine.pool import (
     build_unit,
     count_jobs,
     read_progress,
-    run_pass,
+    run_prepare,
     run_tasks,
 )
 from kmip_data.pipelines.engine.unfinished_builds import (
@@ -46,6 +46,8 @@ from kmip_data.pipelines.parameters import BaseSplitParams
 from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun
+
+PREPARED = "prepared"  #: step and folder in ``work`` with what ``prepare`` wrote
 
 
 def executor_for(
@@ -99,7 +101,7 @@ def run_build(
         return existing_card
 
     with _ResumableBuild.open(plan) as build:
-        prepared = build.run_passes()
+        prepared = build.prepare()
         params = plan.pipeline.with_inferred(plan.params, prepared)
         build.plan = plan = replace(plan, params=params)
         results = build.build_units(prepared)
@@ -155,48 +157,33 @@ class _ResumableBuild:
             # Workers that died or were killed while writing leave such files.
             remove_half_written_files(folder)
 
-    def run_passes(self) -> Prepared:
-        """Run ``prepare`` and the passes after it in a worker, unless an earlier run finished them."""
-        raw = self.plan.raw
-        work = self.steps.work
-        prepared = Prepared(raw.path)
-        for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
-            step = f"prepared-{number}"
-            result = self.steps.finished_result(step)
-            if not {"path_in_work", "facts"} <= result.keys():  # unfinished, or of another version
-                result = self._run_pass(name, prepared if number else raw, step)
-            path_in_work = result["path_in_work"]  # None: the pass wrote nothing
-            path = raw.path if path_in_work is None else work / path_in_work
-            prepared = Prepared(path, result["facts"])
-            if number:
-                # The next pass has read the files of this one.
-                atomic_writes.remove_tree(work / f"prepared-{number - 1}", root=self.plan.folder)
-        return prepared
-
-    def _run_pass(self, name: str, source: RawCopy | Prepared, step: str) -> JsonObject:
-        """Run one pass in a worker, which writes to the folder of the step; return its result."""
+    def prepare(self) -> Prepared:
+        """Run ``prepare`` in a worker, unless an earlier run finished it."""
         plan = self.plan
         work = self.steps.work
-        step_folder = work / step
-        with convert_write_errors(step_folder):
-            atomic_writes.remove_tree(step_folder, root=plan.folder)  # left by a killed run
-            atomic_writes.make_folder(step_folder, root=plan.folder)
+        result = self.steps.finished_result(PREPARED)
+        if not {"path_in_work", "facts"} <= result.keys():  # unfinished, or of another version
+            result = self._prepare_in_worker(work / PREPARED)
+        path_in_work = result["path_in_work"]  # None: nothing was written
+        path = plan.raw.path if path_in_work is None else work / path_in_work
+        return Prepared(path, result["facts"])
+
+    def _prepare_in_worker(self, folder: Path) -> JsonObject:
+        """Run ``prepare`` in a worker, which writes to ``folder``; return its result."""
+        plan = self.plan
+        with convert_write_errors(folder):
+            atomic_writes.remove_tree(folder, root=plan.folder)  # left by a killed run
+            atomic_writes.make_folder(folder, root=plan.folder)
         # Start a second process in the meantime; many builds need no more than two.
         self.executor.start(1 if plan.pipeline.one_unit else min(self.jobs, 2))
         prepared = self.executor.call_and_wait(
-            run_pass,
-            plan.pipeline,
-            name,
-            source,
-            plan.params,
-            step_folder,
-            self.jobs,
+            run_prepare, plan.pipeline, plan.raw, plan.params, folder, self.jobs
         )
         path_in_work = None
         if prepared.path != plan.raw.path:
-            path_in_work = prepared.path.relative_to(work).as_posix()
+            path_in_work = prepared.path.relative_to(self.steps.work).as_posix()
         result = {"path_in_work": path_in_work, "facts": dict(prepared.facts)}
-        self.steps.finish(step, result)
+        self.steps.finish(PREPARED, result)
         return result
 
     def build_units(self, prepared: Prepared) -> list[UnitResult]:

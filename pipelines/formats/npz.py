@@ -1,8 +1,9 @@
-"""Stream the arrays of an ``.npz`` file, decompressing them piece by piece."""
+"""Read the arrays of an ``.npz`` file, decompressing them piece by piece."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import tokenize
 import zipfile
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kmip_data.arrays import Array, DType, format_shape_pattern, shape_matches
+from kmip_data.arrays import Array, DType
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.raw.archives import (
@@ -49,28 +50,23 @@ class NpzFile:
         """Declared bytes of all arrays."""
         return sum(member.file_size for member in self._members.values())
 
-    def open_array(
-        self, name: str, dtype_kinds: str, shape: tuple[int | None, ...] | None
-    ) -> ArrayStream:
-        """Open one array for streaming.
+    def open_array(self, name: str, dtype_kinds: str) -> NpzArray:
+        """Read the header of one array.
 
-        ``dtype_kinds`` are numpy dtype kinds. None in ``shape`` accepts any length; None for
-        ``shape`` accepts any shape. Raises ``DamagedInput`` if the array is missing or damaged, or
-        has another dtype or shape.
+        ``dtype_kinds`` are numpy dtype kinds. Raises ``DamagedInput`` if the array is missing or
+        damaged, or has another dtype.
         """
         member = self._members.get(name)
         if member is None:
             raise DamagedInput(f"{self.name}: the array {name} is missing.")
         self.read.add(name)
-        stream = ArrayStream(self._read_pieces(member), member.file_size, f"{self.name}, {name}")
-        if stream.dtype.kind not in dtype_kinds or not (
-            shape is None or shape_matches(stream.shape, shape)
-        ):
+        array = NpzArray(self._read_pieces(member), member.file_size, f"{self.name}, {name}")
+        if array.dtype.kind not in dtype_kinds:
             raise DamagedInput(
-                f"{stream.name} is {stream.dtype} {stream.shape}.",
-                expected=f"a dtype of kind {' or '.join(dtype_kinds)}, shape {format_shape_pattern(shape or ())}",
+                f"{array.name} is {array.dtype} {array.shape}.",
+                expected=f"a dtype of kind {' or '.join(dtype_kinds)}",
             )
-        return stream
+        return array
 
     def _read_pieces(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
         with convert_archive_errors(self._path), self._archive.open(member) as file:
@@ -78,25 +74,16 @@ class NpzFile:
                 yield piece
 
     def read_array(self, name: str, dtype_kinds: str = "biuf") -> Array:
-        """Read an entire array of any shape."""
-        stream = self.open_array(name, dtype_kinds, None)
-        values = stream.take(math.prod(stream.shape))
-        return values.reshape(stream.shape, order="F" if stream.is_fortran_order else "C")
-
-    def read_number(self, name: str) -> int:
-        """Return the only value of an array of shape (1,), a size from 1 to 2³² - 1."""
-        value = int(self.open_array(name, "iu", (1,)).take(1)[0])
-        if not 0 < value < 2**32:
-            raise DamagedInput(f"{self.name}: {name} is {value:,}, not a size.")
-        return value
+        """Read an array of any shape."""
+        return self.open_array(name, dtype_kinds).values()
 
 
-class ArrayStream:
-    """One array, read sequentially in storage order."""
+class NpzArray:
+    """One array, whose values are read after its header."""
 
     def __init__(self, pieces: Iterator[bytes], declared: int, name: str) -> None:
         self.name = name
-        self._read_pieces = pieces
+        self._pieces = pieces
         first = next(pieces, b"")
         header = io.BytesIO(first)
         self.shape: tuple[int, ...]
@@ -106,7 +93,7 @@ class ArrayStream:
             reader = np.lib.format.read_array_header_1_0
             if version != (1, 0):
                 reader = np.lib.format.read_array_header_2_0
-            self.shape, self.is_fortran_order, self.dtype = reader(
+            self.shape, self._is_fortran_order, self.dtype = reader(
                 header, max_header_size=_MAX_HEADER_BYTES
             )
         # numpy parses the header as a Python literal, which may fail in any of these ways.
@@ -118,30 +105,15 @@ class ArrayStream:
             raise DamagedInput(
                 f"{name} has {declared:,} bytes, which do not fit {self.dtype} {self.shape}."
             )
-        self._rest = memoryview(first)[header.tell() :]
+        self._first = first[header.tell() :]
 
-    def take(self, count: int) -> Array:
-        """Return the next ``count`` values, (count,)."""
-        values = np.empty(count, self.dtype)
+    def values(self) -> Array:
+        """Read all values."""
+        values = np.empty(math.prod(self.shape), self.dtype)
         remaining = values.data.cast("B")
-        while remaining:
-            piece = self._next_bytes(len(remaining))
+        for piece in itertools.chain([self._first], self._pieces):
             remaining[: len(piece)] = piece
             remaining = remaining[len(piece) :]
-        return values
-
-    def skip(self, count: int) -> None:
-        """Skip the next ``count`` values."""
-        remaining = count * self.dtype.itemsize
-        while remaining:
-            remaining -= len(self._next_bytes(remaining))
-
-    def _next_bytes(self, max_bytes: int) -> memoryview:
-        """Return the next bytes, at most ``max_bytes``."""
-        if not self._rest:
-            self._rest = memoryview(next(self._read_pieces, b""))
-            if not self._rest:
-                raise DamagedInput(f"{self.name} ends early.")
-        piece = self._rest[:max_bytes]
-        self._rest = self._rest[len(piece) :]
-        return piece
+        if remaining:
+            raise DamagedInput(f"{self.name} ends early.")
+        return values.reshape(self.shape, order="F" if self._is_fortran_order else "C")

@@ -23,7 +23,6 @@ CONFIG = ModelConfig(hidden_dim=16, layers=2, dropout=0.0, edge_encoder="linear"
 
 def test_every_topic_has_rows() -> None:
     assert {"reading", "knn"} < set(TOPICS)
-    assert "papers" not in TOPICS
     assert all(hasattr(import_module(f"benchmarks.{topic}"), "rows") for topic in TOPICS)
 
 

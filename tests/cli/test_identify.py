@@ -48,5 +48,5 @@ def test_members_of_ogb_are_those_of_one_repository():
         content = load_manifest(name).content
         assert content.known_sha256.keys() == {member.pattern for member in content.members}
         assert "one repository" in content.pin_source
-    for name in ("ogbg-molpcba", "ogbn-products", "ogbn-papers100m"):
+    for name in ("ogbg-molpcba", "ogbn-products"):
         assert not load_manifest(name).content.known_sha256

@@ -28,7 +28,7 @@ DEFAULT_MODEL = "gps-kmip"
 #: Records of a sample. Few molecules of ogbg-molhiv are active; each of its parts needs one.
 RECORDS = {"s3dis": 3, "shapenet-part": 3, "long-range": 60, "city-roads-l": 300}
 RECORDS |= {"ogbg-molhiv": 120, "ogbg-molpcba": 40, "ogbn-arxiv": 300, "ogbn-products": 300}
-RECORDS |= {"pcqm4mv2-subset": 100, "ogbn-papers100m": 400}
+RECORDS |= {"pcqm4mv2-subset": 100}
 FEW = 12
 WITHOUT_TEST = {"tree-neighbors-match"}  #: datasets whose authors have two parts
 #: Trained by torture alone: another dataset of their pipeline and task has presets that read the same.

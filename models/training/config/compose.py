@@ -11,7 +11,6 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, conflicting_values_error
 from kmip_data.files.small_files import read_toml
 from kmip_data.models.config import dotted_keys
-from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     find_grid,
@@ -33,7 +32,6 @@ from kmip_data.runtime.progress import print_status
 from kmip_data.strict_model import shipped_names
 from kmip_data.text import PARAMETER_OPTIONS
 
-YAML_SUFFIXES = {".yaml", ".yml"}  #: suffixes of GraphGPS configurations
 #: Default epochs on a sample, which take at most two minutes for any dataset on two cores.
 SAMPLE_EPOCHS = 3
 
@@ -101,16 +99,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
         import_installed_plugins(model=model)
         config = config_for_data(str(dataset), model, variant, home=home)
     else:
-        if file.suffix.lower() in YAML_SUFFIXES:
-            config, ignored_keys = read_graphgps(file)
-            if ignored_keys:
-                ignored = ", ".join(ignored_keys)
-                print_status(
-                    f"{file}: ignored here and by the code it was written for: {ignored}",
-                    quiet=quiet,
-                )
-        else:
-            config = read_users_config(file)
+        config = read_users_config(file)
         if dataset is not None and dataset != config.data.dataset:
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
@@ -214,9 +203,9 @@ def read_users_config(file: Path) -> RunConfig:
 def _typed_keys(file: Path | None) -> list[str]:
     """Return the keys in a file that its user wrote.
 
-    A file of a run, which has a version, and a file of GraphGPS list keys that nobody typed.
+    A file of a run, which has a version, lists keys that nobody typed.
     """
-    if file is None or file.suffix.lower() in YAML_SUFFIXES:
+    if file is None:
         return []
     keys = [key for key, _ in dotted_keys(read_toml(file))]
     return [] if "version" in keys else keys

@@ -10,13 +10,11 @@ from __future__ import annotations
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import OGBGraphsPipeline, OGBNodesPipeline
-from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.pcqm4m import PCQM4MPipeline
 
 #: Pipelines of datasets other than tables of molecules.
 _PIPELINES: dict[str, type[AnyPipeline]] = {
     "ogbn-arxiv": OGBNodesPipeline,
-    "ogbn-papers100m": PapersPipeline,
     "ogbn-products": OGBNodesPipeline,
     "pcqm4mv2": PCQM4MPipeline,
     "pcqm4mv2-subset": PCQM4MPipeline,

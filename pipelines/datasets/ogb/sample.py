@@ -19,10 +19,8 @@ from kmip_data.graphs.molecule_fields import ATOM_SIZES, BOND_SIZES
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.long_range import tree_edges
 from kmip_data.pipelines.datasets.ogb.csv_pipelines import LIST_NAMES, published_rule
-from kmip_data.pipelines.datasets.ogb.papers import NUM_FEATURES
 from kmip_data.pipelines.datasets.ogb.pcqm4m import PUBLISHED_PARTS, SPLIT_FILE, TABLE_FILE
 from kmip_data.pipelines.sample_drawings import (
-    SAME_CLASS_FRACTION,
     draw_classes,
     draw_edges,
     draw_features,
@@ -58,8 +56,6 @@ def write_sample(
     classes = manifest.expected.classes or 1
     if manifest.layout.columns:
         write_graph(folder, max(50, limit or DEFAULT_NUM_NODES), rng, manifest)
-    elif manifest.registered_name == "ogbn-papers100m":
-        write_papers100m(folder, max(200, limit or DEFAULT_NUM_NODES), classes, seed)
     elif manifest.registered_name.startswith("ogbg-"):
         write_molecules(folder, limit or DEFAULT_NUM_MOLECULES, rng, labels=classes)
     else:
@@ -201,56 +197,3 @@ def _draw_labels(
     values = values.astype(np.float64)
     values[rng.random(values.shape) < UNKNOWN_FRACTION] = np.nan
     return values
-
-
-# --- Papers ---------------------------------------------------------------------------------------
-
-CITATIONS_PER_PAPER = 14.548  #: as in the published graph
-LABELLED_FRACTION = 0.3  #: 0.0139 in the published graph
-RANK_POWER = 3  #: in-degree of rank r falls as r^(1/3 - 1): a degree exponent of 2.5
-NUM_NOISE_ROWS = 2**14  #: noise vectors shared by the nodes
-RANK_MULTIPLIER = 2_654_435_761  #: spreads the ranks over the nodes
-
-
-def write_papers100m(folder: Path, nodes: int, classes: int, seed: int) -> None:
-    """Write a graph of papers in the layout of ogbn-papers100M, with uncompressed arrays.
-
-    In-degrees follow a power law. Features and most citations depend on a paper's class, which few
-    papers state.
-    """
-
-    def stream(*numbers: int) -> Generator:
-        return Generator(PCG64([seed, *numbers]))
-
-    year = stream(0, 0).integers(1990, 2021, nodes)
-    node_class = np.arange(nodes) % classes
-    is_known = stream(1, 0).random(nodes) < LABELLED_FRACTION
-    label = np.where(is_known, node_class, np.nan).astype(np.float32)
-    rng = stream(2)
-    centres = rng.standard_normal((classes, NUM_FEATURES), np.float32)
-    noise = rng.standard_normal((NUM_NOISE_ROWS, NUM_FEATURES), np.float32)
-    x = noise[stream(3, 0).integers(0, NUM_NOISE_ROWS, nodes)] + centres[node_class]
-
-    # Draw the citations of each paper, in order.
-    edges = int(CITATIONS_PER_PAPER * nodes)
-    rng = stream(4, 0)
-    source = np.sort(rng.integers(0, edges, edges)) * nodes // edges
-    rank = (nodes * rng.random(edges) ** RANK_POWER).astype(np.int64)
-    target = rank * RANK_MULTIPLIER % nodes
-    # Replace most targets by the nearest paper of the source's class.
-    same_class = target - target % classes + source % classes
-    is_replaced = (rng.random(edges) < SAME_CLASS_FRACTION) & (same_class < nodes)
-
-    (folder / "raw").mkdir(parents=True)
-    np.savez(
-        folder / "raw/data.npz",
-        edge_index=np.stack([source, np.where(is_replaced, same_class, target)]),
-        num_nodes_list=np.array([nodes]),
-        num_edges_list=np.array([edges]),
-        node_feat=x,
-        node_year=year[:, None],
-    )
-    np.savez(folder / "raw/node-label.npz", node_label=label[:, None])
-    part_code = np.digitize(year, [2018, 2019])
-    lists = {part: np.flatnonzero(is_known & (part_code == i)) for i, part in enumerate(LIST_NAMES)}
-    write_split(folder, "time", lists)

@@ -54,7 +54,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         ),
     }
     steps = {path.name: path.read_bytes() for path in (begun / "work").glob("*.json")}
-    assert sorted(steps) == ["prepared-0.json", "units.json"]
+    assert sorted(steps) == ["prepared.json", "units.json"]
     return SimpleNamespace(steps=steps, by_name=commands)
 
 

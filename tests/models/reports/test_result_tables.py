@@ -17,13 +17,10 @@ from support.runs.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import sealed_json
-from kmip_data.manifest import dataset_names
 from kmip_data.models.analysis.drawing import draw_results_over_k
-from kmip_data.models.config import known_models
 from kmip_data.models.reports.plots import ModelColors, plots_of_table
 from kmip_data.models.reports.result_tables import read_finished_runs, rows_over_k, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
-from kmip_data.models.reports.shipped_results import read_leaderboards
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.models.training.run.summary import RunSummary, mean_std
@@ -464,48 +461,3 @@ def test_runs_and_sweeps_are_selected_by_name(tmp_path):
     assert "is not a finished run" in notice
     with pytest.raises(UsageError, match="'nothing'"):
         select_runs(["nothing"], home)
-
-
-def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
-    """Figures of ECHO's README; the best of shortest paths is GHR, published later, and no entry is k-MIP."""
-    wanted = {"gps-transformer": ("GPS", 0.472, 0.050), "gcn": ("GCN", 2.102, 0.094)}
-    wanted["gps-kmip"] = ("GHR", 0.035, 0.004)
-    for model in wanted:
-        write_run(
-            tmp_path,
-            1.5,
-            dataset="echo-sssp",
-            model=model,
-            metric="mae",
-            metrics=MAE,
-            complete=False,
-        )
-    rows = rows_of(tmp_path)
-    by_model = {row["model"]: row for row in rows}
-    for model, (name, mean, std) in wanted.items():
-        row = by_model[model]
-        assert (row["leaderboard_entry"], row["leaderboard"], row["leaderboard_std"]) == (
-            name,
-            mean,
-            std,
-        )
-        assert (row["paper"], row["ours"]) == (None, None)
-    [table], _ = report(tmp_path)
-    sheet = results_sheet(table)
-    assert "0.4720 ± 0.0500 GPS" in sheet.to_text("markdown")
-    assert "complete published data; these rows do not" in sheet.notes
-    write_run(tmp_path, 0.9)
-    write_run(tmp_path, 0.9, dataset="cifar10")
-    others = {row["dataset"]: row["leaderboard_entry"] for row in rows_of(tmp_path)}
-    assert others["malnet-tiny"] == "GatedGCN⁺"  # the higher, the better
-    assert others["cifar10"] is None
-
-
-MAE = {"val": {"mae": 1.6}, "test": {"mae": 1.5}}
-
-
-def test_entries_of_leaderboards_are_of_shipped_datasets_and_models():
-    for board in read_leaderboards():
-        assert set(board.entries) <= set(dataset_names())
-        assert set(board.models) <= set(known_models())
-        assert set(board.models.values()) <= set().union(*board.entries.values())

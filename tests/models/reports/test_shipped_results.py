@@ -1,4 +1,4 @@
-"""Rows of our results: read, shown in reports, compared with a training; tables of the docs."""
+"""Rows of our results: read, compared with a training; tables of the docs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from support.shared import ROOT
 
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.small_files import json_digest
-from kmip_data.models.reports import shipped_results
-from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.shipped_results import (
     ShippedResult,
     check_reproduced,
-    find_shipped_result,
     read_shipped_result,
     read_shipped_results,
 )
@@ -27,12 +24,9 @@ from kmip_data.models.training.config.overrides import apply_overrides, value_of
 from kmip_data.models.training.config.presets import load_preset, preset_owner
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.summary import RunSummary
-from tools import published
 from tools.published import (
     attention_table,
     difference,
-    leaderboard,
-    our_standing,
     published_table,
     results_table,
 )
@@ -199,40 +193,6 @@ def test_a_row_is_compared_with_the_source_of_its_settings(monkeypatch) -> None:
     assert "|92.00 ± 2.00|90.00 ± 1.00|+2.0|" in published_table()
 
 
-def test_a_row_with_changed_keys_is_not_the_row_of_the_preset(tmp_path, monkeypatch) -> None:
-    result = read_result(write_run(tmp_path, 0.9))
-    row = a_row(build=result.build_key, epochs=result.epochs, set=["model.dropout=0.3"])
-    monkeypatch.setattr(
-        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": row}
-    )
-    assert find_shipped_result(result) is None
-    plain = row.model_copy(update={"set": ()})
-    monkeypatch.setattr(
-        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": plain}
-    )
-    assert find_shipped_result(result) == plain
-
-
-def test_a_report_contains_the_published_row(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        shipped_results, "read_shipped_results", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)}
-    )
-    for seed in (0, 1):
-        write_run(tmp_path, 0.9, seed=seed, changes=["training.epochs=20"], epochs=20)
-        write_run(tmp_path, 0.8, seed=seed, changes=["model.dropout=0.3"])
-    folders = sorted(tmp_path.glob("runs/*/*/*"))
-    [table] = tables_of_runs(read_finished_runs(folders)[0])[0]
-    results = {
-        row["changes"]: (row["ours"], row["ours_std"], row["ours_runs"]) for row in table.rows
-    }
-    assert [values for changes, values in results.items() if "epochs" in changes] == [
-        (statistics.fmean(TEST), statistics.stdev(TEST), 3)
-    ]
-    assert [values for changes, values in results.items() if "dropout" in changes] == [
-        (None, None, None)
-    ]
-
-
 def test_shipped_rows_are_valid() -> None:
     rows = read_shipped_results()
     assert {name.partition("/")[0] for name in rows} >= {"long-range", "helsinki"}
@@ -280,51 +240,3 @@ def test_differences_are_in_deviations_and_positive_where_the_first_is_better() 
     assert difference(first, a_row(test=(0.8, 0.8, 0.8))) == "−2.8"
     errors = a_row(metric="mae", test=(0.5, 0.6, 0.7))
     assert difference(errors, a_row(metric="mae", test=(0.3, 0.4, 0.5))) == "−2.0"
-
-
-def test_the_leaderboard_equals_the_shipped_data() -> None:
-    page = DOCS / "leaderboard.md"
-    mark = "<!-- leaderboard -->\n"
-    above, _, _ = page.read_text("utf-8").partition(mark)
-    check_page(page, f"{above}{mark}\n{leaderboard()}")
-
-
-def test_the_leaderboard_has_every_row_and_the_best_first(monkeypatch) -> None:
-    rows = {
-        "low/gps-kmip": a_row(test=(0.5, 0.6, 0.7)),
-        "high/gps-kmip": a_row(test=(0.97, 0.97, 0.97)),
-        "sssp/gcn": a_row(
-            dataset="long-range", model="gcn", variant="sssp", metric="mae", epochs=12
-        ),
-    }
-    monkeypatch.setattr(published, "read_shipped_results", lambda: rows)
-    tables = {}
-    for section in leaderboard().split("## ")[1:]:
-        title, _, text = section.partition("\n\n")
-        tables[title] = [line for line in text.splitlines() if line.startswith("|")]
-
-    lines = tables["malnet-tiny, accuracy"]
-    assert lines[0] == "|test [%]|model|seeds|epochs|from|"
-    command = "**ours**: `kmip-data train --reproduce"
-    assert lines[2] == f"|97.00 ± 0.00|gps-kmip|3|150|{command} high/gps-kmip`|"
-    assert lines[3] == "|94.60 ± 0.57|GatedGCN⁺|–|–|leaderboard|"
-    assert "|93.52 ± 0.49|gps-kmip|5|–|paper|" in lines
-    assert lines[-1].startswith("|60.00 ± 10.00|")
-    assert "|0.9200 ± 0.0200|gcn (sssp)|3|12|**ours**" in tables["long-range, MAE"][2]
-    assert "|44.40 ± 0.65|gps-transformer|4|–|paper, from Tönshoff et al.|" in lines_of(tables)
-    assert "paper, table of the influence of k, row k = 10." in leaderboard()
-
-    echo = [float(line[1:].split()[0]) for line in tables["echo-charge, MAE"][2:]]
-    assert len(echo) == 11
-    assert echo == sorted(echo)
-    assert sum("|paper" in line for line in lines_of(tables)) == 36 + 16 + 29 + 2
-
-
-def lines_of(tables: dict[str, list[str]]) -> list[str]:
-    return [line for lines in tables.values() for line in lines]
-
-
-def test_a_leaderboard_position_states_its_number_of_epochs() -> None:
-    assert our_standing("a/b", a_row(epochs=40, planned=150)).epochs == "40 of 150 epochs"
-    assert our_standing("a/b", a_row(epochs=12)).epochs == "12 of 150 epochs"  # of its preset
-    assert our_standing("a/b", a_row()).epochs == "150"

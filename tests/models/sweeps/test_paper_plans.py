@@ -66,7 +66,7 @@ def printed_results(table: PaperTable) -> dict[tuple[str, str], str]:
 
 
 def test_every_plan_is_of_a_table_of_a_search_or_ours():
-    over_k = {"influence-of-k", "k-pareto", "malnet"}
+    over_k = {"influence-of-k", "malnet"}
     assert {*TABLES} | over_k | OTHERS | OURS == {*sweep_names()}
 
 
@@ -109,7 +109,7 @@ def test_cells_left_empty_in_the_paper_are_omitted():
     assert len(empty) == 4 + 2 + 1
 
 
-@pytest.mark.parametrize("name", ["influence-of-k", "k-pareto", "malnet"])
+@pytest.mark.parametrize("name", ["influence-of-k", "malnet"])
 def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
     paper = {(row["dataset"], row["k"]): row for row in OVER_K["row"]}
     every_k = list(dict.fromkeys(k for _, k in paper))

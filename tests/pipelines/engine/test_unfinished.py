@@ -73,6 +73,6 @@ def test_a_damaged_step_is_repeated(tmp_path: Path, stopped: Path, damage: str) 
 
 def test_a_preparation_of_another_version_is_repeated(tmp_path: Path, stopped: Path) -> None:
     before = digests(stopped)["shards/00001.h5"]
-    (stopped / "work/prepared-0.json").write_text('{"facts": {}}')
+    (stopped / "work/prepared.json").write_text('{"facts": {}}')
     build = build_toy(tmp_path, jobs=1, quiet=True)
     assert digests(build.path)["shards/00001.h5"] == before

@@ -38,7 +38,6 @@ NAMES = (
     *("best.safetensors", "receipt.json", "statistics.txt", "preview.png", ".lock"),
     *(
         "prepared/half",
-        "prepared-1/half",
         "shards/00000.h5",
         "work/mine",
         ".unpacking-abcdefgh/0/mine",

@@ -32,15 +32,11 @@ def write_sample(name: str, folder: Path, **options) -> Path:
 
 
 def prepare(name: str, folder: Path, work: Path, **parameters) -> tuple[Pipeline, object, Prepared]:
-    """Run ``prepare`` on a raw folder, and the passes after it."""
+    """Run ``prepare`` on a raw folder."""
     pipeline = load_pipeline(load_manifest(name))
     params = pipeline.Params(**parameters)
-    prepared = RawCopy(folder, {}, ())
-    for step in ("prepare", *pipeline.passes):
-        work.mkdir(parents=True, exist_ok=True)
-        prepared = getattr(pipeline, step)(prepared, params, work)
-        work = work / "next"
-    return pipeline, params, prepared
+    work.mkdir(parents=True, exist_ok=True)
+    return pipeline, params, pipeline.prepare(RawCopy(folder, {}, ()), params, work)
 
 
 def records_of_folder(

@@ -253,13 +253,13 @@ def _note_ignored_arrays(file: NpzFile, absent: Mapping[str, int], notices: Noti
     for key in [key for key in file.names if key not in file.read]:
         notices.ignored[key] = "no array of this format"
         with contextlib.suppress(DamagedInput):
-            stream = file.open_array(key, "biufcSUmM", None)
+            array = file.open_array(key, "biufcSUmM")
             for name, rows in absent.items():
                 axes = 2 if name == "x" else 1
-                fits = len(stream.shape) == axes and stream.shape[0] == rows > 0
-                if stream.dtype.kind in "biuf" and fits:
+                fits = len(array.shape) == axes and array.shape[0] == rows > 0
+                if array.dtype.kind in "biuf" and fits:
                     notices.warnings.append(
-                        f"{key} {format_shape_pattern(stream.shape)} is not read: if it is {name}, rename it so"
+                        f"{key} {format_shape_pattern(array.shape)} is not read: if it is {name}, rename it so"
                     )
 
 

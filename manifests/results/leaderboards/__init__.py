@@ -1,1 +1,0 @@
-"""Figures of public leaderboards, one file each."""
