@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -13,13 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention import both_passes
-from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
-from kmip_data.models.benchmarking.methods import (
-    Workload,
-    WorkloadOptions,
-    get_method,
-    random_workload,
-)
+from benchmarks.methods import METHODS, random_inputs
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
@@ -92,10 +85,10 @@ def warm(number: int) -> None:
 
 def searching(case: Case, device: torch.device) -> Search:
     """Return a search, ready to run."""
-    options = WorkloadOptions(heads=case.heads, d=case.d, k=case.k)
-    work = random_workload(options, sum(case.graphs), device=str(device))
+    nodes = sum(case.graphs)
+    queries, keys, _ = random_inputs(nodes, case.heads, case.d, device=str(device))
     ptr = (0, *itertools.accumulate(case.graphs))
-    return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=ptr)
+    return lambda: topk_inner_product(queries, keys, case.k, query_ptr=ptr)
 
 
 def _measure(record: Recorder, what: str, search: Search, target: float) -> None:
@@ -119,10 +112,10 @@ def _attention(record: Recorder, n: int, target: float | None) -> None:
 
     Flash takes all keys in half precision, as is usual: another result.
     """
-    work = random_workload(WorkloadOptions(), n, device=str(record.device))
+    inputs = random_inputs(n, device=str(record.device))
     names = ("auto", *PEERS) if n <= MAX_PEER_NODES else ("auto",)
     for training in (False, True):
-        times = {name: _attend(record, name, work, training=training) for name in names}
+        times = {name: _attend(record, name, inputs, training=training) for name in names}
         notes = [
             f"{against}: {times[name] or 0:.4g} ms"
             for name, against in PEERS.items()
@@ -133,19 +126,14 @@ def _attention(record: Recorder, n: int, target: float | None) -> None:
         record(what, times["auto"], "ms", target=most, kind="figure", note="; ".join(notes))
 
 
-def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> float | None:
+def _attend(record: Recorder, name: str, inputs: list[Tensor], *, training: bool) -> float | None:
     """Return the milliseconds of a method; None where it cannot run or has no memory."""
-    method, device = get_method(name), record.device
-    if method.why_unusable(device.type) is not None:
-        return None
-    queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
-    inputs = replace(work, queries=queries, keys=keys, values=values)
-    scratch_bytes = SCRATCH_BYTES[device.type]
-    step = (
-        both_passes(method.attend, inputs, scratch_bytes)
-        if training
-        else lambda: method.attend(inputs, scratch_bytes)
-    )
+    attend, device = METHODS[name], record.device
+    if name == "flash":
+        if device.type == "cpu":
+            return None
+        inputs = [rows.half() for rows in inputs]
+    step = both_passes(attend, inputs) if training else lambda: attend(*inputs, 10)
     try:
         with contextlib.nullcontext() if training else torch.no_grad():
             return milliseconds(step, device, most=DRY_SECONDS if record.dry else SECONDS)
