@@ -10,7 +10,6 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,12 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from torch import Tensor
 
-from benchmarks.methods import METHODS, SEARCHES, Attention, random_inputs
-from benchmarks.table import Row, describe_machine, format_quantity
-from benchmarks.turns import compare, peak_bytes
+from benchmarks.methods import METHODS, SEARCHES, random_inputs
+from benchmarks.table import describe_machine, format_quantity
+from benchmarks.turns import peak_bytes
 from kmip_data.cli.shared.output import format_table, rows_as_csv
 from kmip_data.errors import KmipDataError
-from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.models.training.devices import choose_device
 from kmip_data.runtime.memory import free_host_memory, is_out_of_memory, limit_memory
 from kmip_data.strict_model import read_shipped
@@ -34,7 +31,7 @@ MODES = ("inference", "training")
 SIZES = [int(10 ** (i / 2) + 1e-9) for i in range(4, 15)]  #: the paper's, 100, 316 … 10⁷
 PAPER_SIZES = {"d": 10, "k": 10}
 STAGES = ("search", "forward", "backward")  #: of a run; the search is also part of the forward pass
-#: Ours, the paper's, and full attention; FlashAttention takes float16 on CUDA.
+#: Ours, the paper's, and full attention.
 DEFAULT_METHODS = ("auto", "symbolic", "naive", "full", "sdpa", "flash")
 REPEATS = 5  #: counted runs, each with other inputs
 MAX_SECONDS = 60.0  #: longest run
@@ -42,59 +39,26 @@ MEMORY_FRACTION = 0.8  #: share of the free memory that a method may use
 Measurement = dict[str, Any]  #: method, mode, n, status, seconds, the stages, bytes, note
 
 
-def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure both passes against the paper's code, and the search of small graphs."""
-    nodes = 2_048 if quick else 100_000
-    repeats = 1 if quick else 5
-    passes = []
-    for method in ("auto", "symbolic"):
-        both_passes(METHODS[method], random_inputs(200))()  # compiles
-        passes.append(both_passes(METHODS[method], random_inputs(nodes)))
-    what = f"attention forward + backward, {nodes:,} nodes, d = 10, k = 10"
-    times = compare(*passes, repeats=1, warmup=0)
-    yield Row.from_times(what, "the paper's path", times, target=20)
-
-    # Graphs of equal size are the best case of the padded form.
-    graphs = 50 if quick else 2_000
-    queries, keys, _ = random_inputs(150 * graphs)
-    search = partial(
-        topk_inner_product, queries, keys, 15, query_ptr=range(0, 150 * graphs + 1, 150)
-    )
-    padded_queries, padded_keys = (rows.view(graphs, 150, 10) for rows in (queries, keys))
-    times = compare(
-        search, lambda: (padded_queries @ padded_keys.mT).topk(15, dim=-1), repeats=repeats
-    )
-    what = f"search, {graphs:,} graphs of 150 nodes, d = 10, k = 15"
-    yield Row.from_times(what, "padded matrix product + topk", times, target=5)
-
-
-def both_passes(attend: Attention, inputs: Sequence[Tensor], k: int = 10) -> Callable[[], object]:
-    """Return one forward and backward pass, ready to run."""
-    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
-    return lambda: torch.autograd.grad(attend(*leaves, k).sum(), leaves)
-
-
 @click.command()
-@click.option("--methods", help=f"Of {', '.join(METHODS)}.  [default: {','.join(DEFAULT_METHODS)}]")
+@click.option(
+    "--method", "methods", type=click.Choice([*METHODS]), multiple=True, default=DEFAULT_METHODS
+)
 @click.option("--max-n", default=1e5, show_default=True, help="Largest number of nodes.")
 @click.option("--d", default=10, show_default=True, help="Dimension of queries, keys and values.")
 @click.option("--k", default=10, show_default=True, help="Keys per query.")
 @click.option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]))
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), help="Write FILE.csv.")
-def main(methods: str | None, max_n: float, device: str, save: Path | None, **sizes: int) -> None:
+def main(
+    methods: tuple[str, ...], max_n: float, device: str, save: Path | None, **sizes: int
+) -> None:
     """Measure attention methods, and show the paper's A100 measurements of the same inputs."""
     # 1. Measure.
     device = choose_device(device).type
     if device == "cpu":
         limit_memory(int(MEMORY_FRACTION * free_host_memory()))
-    names = [name for name in DEFAULT_METHODS if device == "cuda" or name != "flash"]
-    if methods is not None:
-        names = methods.split(",")
-    if not {*names} <= {*METHODS}:
-        raise click.BadParameter(f"{methods} is not a list of {', '.join(METHODS)}")
     nodes = [n for n in SIZES if n <= max_n]
     measured = list[Measurement]()
-    for mode, method in itertools.product(MODES, names):
+    for mode, method in itertools.product(MODES, methods):
         measured += measure_sizes(method, mode, nodes, device=device, **sizes)
 
     # 2. Show time and memory, the stages at the largest size of each method, and the failures.

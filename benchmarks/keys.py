@@ -25,7 +25,7 @@ from benchmarks.methods import random_inputs
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.options import combined_options, parse_distinct_numbers
 from kmip_data.cli.shared.output import format_table
-from kmip_data.drawing.style import Axes, in_current_style, new_figure
+from kmip_data.drawing.style import in_current_style, new_figure
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.models import kmip_attention
 from kmip_data.models.analysis.projections import Projections, collect_projections
@@ -33,8 +33,8 @@ from kmip_data.models.reports.plots import label_plain_ticks
 from kmip_data.models.reports.result_tables import Table, read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import read_influence_of_k
-from kmip_data.models.training.metric_text import format_metric, metric_title
-from kmip_data.models.training.metrics import all_metrics, is_percent
+from kmip_data.models.training.metric_text import format_metric
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.finished_run import open_run
 from kmip_data.saving.image_files import save_figure
 
@@ -224,7 +224,8 @@ def influence(names: tuple[str, ...], save: Path | None) -> None:
             test = format_metric(row["metric"], row["test"], row["test_std"])
             cells.append([row["curve"], row["k"], row["runs"], test, f"{row['seconds']:.3g}"])
         click.echo(format_table([rows[0]["dataset"], "k", "runs", "test", "s/epoch"], cells))
-    click.echo("\n".join(notes))
+    for note in notes:
+        click.echo(note)
     if save is not None:
         draw_frontiers(tables, save)
 
@@ -264,30 +265,25 @@ def draw_frontiers(tables: Sequence[Sequence[Row]], path: Path) -> None:
     """Draw the metric over seconds of an epoch for each dataset, with the Pareto frontiers of k."""
     figure = new_figure(7 * len(tables), 5, title="Pareto frontier of k (numbers at points)")
     for axes, rows in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
-        for index, (curve, group) in enumerate(groupby(rows, key=itemgetter("curve"))):
-            _draw_frontier(axes, list(group), curve, f"C{index % 10}")
+        metric = rows[0]["metric"]
+        sign = 1 if all_metrics()[metric].higher_is_better else -1
+        for curve, group in groupby(rows, key=itemgetter("curve")):
+            ks, *columns = zip(
+                *map(itemgetter("k", "seconds", "test", "test_std"), group), strict=True
+            )
+            seconds, test, spread = np.array(columns, float)  # a single run has no deviation: NaN
+            points = axes.errorbar(seconds, test, spread, fmt="o", capsize=2, label=curve)
+            # A staircase: between two points, only the cheaper one's value is reached.
+            best = pareto_frontier(seconds, sign * test)
+            axes.step(seconds[best], test[best], where="post", color=points[0].get_color())
+            for k, *point in zip(ks, seconds, test, strict=True):
+                axes.annotate(k, point, fontsize="small")
         axes.set(xscale="log", xlabel="seconds of a training epoch", title=rows[0]["dataset"])
-        axes.set_ylabel(f"{metric_title(rows[0]['metric'])} on test")
+        axes.set_ylabel(f"{metric} on test")
         label_plain_ticks(axes.xaxis)
         axes.grid()
         axes.legend()
     save_figure(figure, path)
-
-
-def _draw_frontier(axes: Axes, rows: Sequence[Row], curve: str, color: str) -> None:
-    metric = rows[0]["metric"]
-    unit = 100 if is_percent(metric) else 1
-    columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
-    seconds, test, spread = np.array(columns, float).T  # a single run has no deviation: NaN
-    higher_is_better = all_metrics()[metric].higher_is_better
-    best = pareto_frontier(seconds, test if higher_is_better else -test)
-
-    # A staircase: between two points of the frontier, only the cheaper one's value is reached.
-    axes.step(seconds[best], unit * test[best], where="post", color=color)
-    style = {"fmt": "o", "color": color, "capsize": 2}
-    axes.errorbar(seconds, unit * test, unit * spread, label=curve, **style)
-    for row in rows:
-        axes.annotate(row["k"], (row["seconds"], unit * row["test"]), fontsize="small")
 
 
 def pareto_frontier(seconds: NDArray[np.float64], score: NDArray[np.float64]) -> list[int]:

@@ -57,10 +57,6 @@ def symbolic_search(queries: Tensor, keys: Tensor, k: int) -> Tensor:
     return indices
 
 
-def _search_with_backend(backend: str, queries: Tensor, keys: Tensor, k: int) -> Tensor:
-    return topk_inner_product(queries, keys, k, backend=backend)[1]
-
-
 def attend_to_chosen(queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor) -> Tensor:
     """Gather the chosen rows, apply softmax and multiply, as the paper's code does."""
     scores = (queries[:, :, None] * _gather(keys, indices)).sum(-1) / math.sqrt(queries.shape[-1])
@@ -94,13 +90,13 @@ def sdpa(queries: Tensor, keys: Tensor, values: Tensor, _k: int) -> Tensor:
 
 
 def flash(queries: Tensor, keys: Tensor, values: Tensor, k: int) -> Tensor:
-    """Compute full attention with FlashAttention, which takes float16 on CUDA."""
+    """Compute full attention with FlashAttention, which takes float16."""
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return sdpa(queries, keys, values, k)
 
 
 SEARCHES: dict[str, Search] = {
-    **{name: partial(_search_with_backend, name) for name in backend_names()},
+    "auto": lambda queries, keys, k: topk_inner_product(queries, keys, k)[1],
     "symbolic": symbolic_search,
     "naive": naive_search,
 }

@@ -27,9 +27,9 @@ _PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: such as ``FILE``
 
 @dataclass(frozen=True)
 class ParsedCommand:
-    """A command, such as ``kmip-data analyze influence-of-k``, and its words as click reads them."""
+    """A command, such as ``kmip-data train``, and its words as click reads them."""
 
-    path: tuple[str, ...] = ()  #: words that name the command, without the program
+    name: str = ""
     command: click.Command | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     dataset: object = None  #: dataset that is named, or built by ``--name``
@@ -37,26 +37,20 @@ class ParsedCommand:
     @classmethod
     def from_words(cls, words: Sequence[str], root: click.Group) -> ParsedCommand:
         """Parse the words after the program, without callbacks and without errors."""
-        # 1. Follow the groups to the command.
-        command: click.Command = root
-        depth = 0
-        while isinstance(command, click.Group):
-            name = "".join(words[depth : depth + 1])
-            inner = command.get_command(click.Context(command), name)
-            if inner is None or not {"--help", "-h"}.isdisjoint(words):
-                return cls()
-            command = inner
-            depth += 1
+        name = "".join(words[:1])
+        command = root.get_command(click.Context(root), name)
+        if command is None or not {"--help", "-h"}.isdisjoint(words):
+            return cls()
 
-        # 2. Let click separate options from arguments. Prose may follow a printed command.
+        # Let click separate options from arguments. Prose may follow a printed command.
         context = click.Context(command, resilient_parsing=True, ignore_unknown_options=True)
-        values, _, _ = command.make_parser(context).parse_args([*words[depth:]])
+        values, _, _ = command.make_parser(context).parse_args([*words[1:]])
         arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
         names = [values.get(str(key)) for key in ("recipe_name", "dataset", *arguments)]
         # The parser gives an argument that is not typed an object of its own, which is true.
         typed_names = (name for name in names if name and isinstance(name, str | tuple))
         dataset = next(typed_names, None)
-        return cls(tuple(words[:depth]), command, values, dataset)
+        return cls(name, command, values, dataset)
 
 
 def complete_printed_commands(
@@ -92,9 +86,10 @@ def complete_printed_commands(
         # Prose may follow the last word of a command, so options are inserted behind its name.
         line = re.split("[;`\n]", other)[0]
         printed = ParsedCommand.from_words(_words_of_prose(line), root)
-        name = " ".join(printed.path)
         options = shlex.join(_options_to_keep(typed, printed, choose_build=choose_build))
-        pieces.append(f"{name} {options}{other.removeprefix(name)}" if options else other)
+        if options:
+            other = f"{printed.name} {options}{other.removeprefix(printed.name)}"  # noqa: PLW2901
+        pieces.append(other)
     return f"{program} ".join(pieces)
 
 
@@ -119,9 +114,9 @@ def _options_to_keep(
     if _CONFIGURATION_OPTIONS.isdisjoint(printed.values):
         kept_names.add(_CONFIG_OPTION)
     if choose_build and typed.dataset is not None and printed.dataset == typed.dataset:
-        if printed.path[0] not in _LISTING_COMMANDS:
+        if printed.name not in _LISTING_COMMANDS:
             kept_names |= {"sample", *DATASET_OPTIONS["records"], *DATASET_OPTIONS["split"]}
-        kept_names |= _KEPT_SETTINGS.get((typed.path[0], printed.path[0]), set())
+        kept_names |= _KEPT_SETTINGS.get((typed.name, printed.name), set())
 
     options = []
     for param in printed.command.params:

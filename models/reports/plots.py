@@ -1,9 +1,8 @@
-"""Plots of a report: learning curves, metric over training time, and Pareto frontier of k."""
+"""Plots of a report: learning curves, and metric over training time."""
 
 from __future__ import annotations
 
 import functools
-import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,6 @@ import numpy as np
 
 from kmip_data.arrays import F64
 from kmip_data.drawing.style import (
-    NOTE_FONT_SIZE,
     PLAIN_NUMBER,
     SHADES,
     STYLES,
@@ -29,11 +27,10 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.format.card import label_of_dataset
 from kmip_data.manifest import dataset_names
-from kmip_data.models.reports.result_tables import Row, Run, Table, rows_over_k
+from kmip_data.models.reports.result_tables import Row, Run, Table
 from kmip_data.models.training.config.presets import (
     PaperResult,
     models_with_preset,
-    read_influence_of_k,
     read_preset,
 )
 from kmip_data.models.training.metric_text import metric_title
@@ -43,7 +40,6 @@ from kmip_data.models.training.run.summary import sample_std
 from kmip_data.saving.image_files import IMAGE_METADATA
 
 MAX_CHANGES = 2  #: changes named in a legend entry
-LABEL_OFFSET = 5.0  #: distance between a point and its label in both directions, in points
 ERROR_BAR_STYLE = {
     "linestyle": "none",
     "capsize": 2,
@@ -76,9 +72,6 @@ DrawFunction = Callable[[Figure, Table, ModelColors], None]
 def plots_of_table(table: Table, colors: ModelColors) -> list[str]:
     """Return the plots of a table as SVG that adapts to the page's light or dark background."""
     draws = [draw_learning_curves, draw_over_hours]
-    ours, _ = rows_over_k(table)
-    if ours:
-        draws.append(draw_frontier)
     return [_draw_svg(draw, table, colors) for draw in draws]
 
 
@@ -278,90 +271,6 @@ def paper_results_with_hours(dataset: str, metric: str) -> dict[str, PaperResult
         if paper is not None and paper.metric == metric and paper.hours is not None:
             results[model] = paper
     return results
-
-
-def draw_frontier(figure: Figure, table: Table, colors: ModelColors) -> None:
-    """Draw the metric on test over seconds per training epoch for each k, with Pareto frontiers.
-
-    Filled points are rows that differ only in k; hollow points are the paper's, on complete
-    published data.
-    """
-    ours, paper = rows_over_k(table)
-    metric = ours[0]["metric"]
-    curves = dict[str, list[Row]]()
-    for row in ours:
-        curves.setdefault(row["curve"].partition(", ")[2], []).append(row)
-    marks = {}
-
-    axes = figure.subplots()
-    for name, rows in curves.items():
-        _draw_over_seconds(axes, rows, metric, {"marker": "o", "color": colors[name]})
-    if paper:
-        hollow = {
-            "marker": "D",
-            "color": current_style().secondary_color,
-            "markerfacecolor": current_style().background_color,
-        }
-        _draw_over_seconds(axes, paper, metric, hollow)
-        marks[f"the paper's, {read_influence_of_k()['hardware']}"] = "D"
-    axes.set(
-        xscale="log", xlabel="seconds of a training epoch", ylabel=f"{metric_title(metric)} on test"
-    )
-    axes.margins(0.1)
-    label_plain_ticks(axes.xaxis)
-    axes.set_title(f"{_data_name(table)}: Pareto frontier of k (numbers at points)")
-    axes.grid()
-    _add_legend(figure, {name: colors[name] for name in curves}, marks)
-
-
-def _draw_over_seconds(
-    axes: Axes,
-    rows: Sequence[Row],
-    metric: str,
-    style: Mapping[str, str],
-) -> None:
-    """Draw points labelled by k, and their frontier, dashed for hollow points."""
-    columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
-    seconds, test, spread = np.array(columns, float).T  # a single run has no deviation: NaN
-    test = _unit_factor(metric) * test
-    spread = _unit_factor(metric) * spread
-    points = list(zip(seconds.tolist(), test.tolist(), strict=True))
-    higher_is_better = all_metrics()[metric].higher_is_better
-    best = pareto_frontier(points, higher_is_better=higher_is_better)
-
-    # Draw a staircase: between two points of the frontier, only the cheaper one's value is reached.
-    stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
-    stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
-    axes.step(seconds[best], test[best], where="post", **stairs)
-    axes.errorbar(seconds, test, spread, **style, **ERROR_BAR_STYLE)
-
-    # No point is both faster and better than a frontier point, so its label has room on that side;
-    # other points have their label on the opposite side.
-    text = {"textcoords": "offset points", "va": "center", "fontsize": NOTE_FONT_SIZE}
-    better = LABEL_OFFSET if higher_is_better else -LABEL_OFFSET
-    for number, row in enumerate(rows):
-        position = {"ha": "left", "xytext": (LABEL_OFFSET, -better)}
-        if number in best:
-            position = {"ha": "right", "xytext": (-LABEL_OFFSET, better)}
-        axes.annotate(str(row["k"]), points[number], **position, **text)
-
-
-def pareto_frontier(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
-    """Return the indices of the points (seconds, metric) that no other point beats in both.
-
-    >>> pareto_frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], higher_is_better=True)
-    [0, 1]
-    """
-    # Sort by seconds, ties by metric: a point is on the frontier if it beats all earlier ones.
-    sign = -1 if higher_is_better else 1
-    ranked = [(seconds, sign * metric, i) for i, (seconds, metric) in enumerate(points)]
-    best = math.inf
-    frontier = []
-    for _, loss, index in sorted(ranked):
-        if loss < best:
-            best = loss
-            frontier.append(index)
-    return frontier
 
 
 def _data_name(table: Table) -> str:

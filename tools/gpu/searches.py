@@ -1,4 +1,4 @@
-"""Third section: peak rates, replayed searches, attention next to other methods, and search plans."""
+"""Third section: peak rates, replayed searches, attention, and search plans."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from benchmarks.attention import both_passes
-from benchmarks.methods import METHODS, random_inputs
+from benchmarks.methods import random_inputs
+from kmip_data.models import kmip_attention
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
-from kmip_data.runtime.memory import is_out_of_memory
 from tools.gpu.ceilings import ceilings
 from tools.gpu.results import Recorder, milliseconds
 
@@ -52,15 +51,13 @@ WARMED = (*CASES[:4], *CASES[5:])
 TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
 #: Nodes -> target for both passes in milliseconds on an H200.
 ATTENTION: dict[int, float | None] = {10**3: None, 10**4: None, 10**5: None, 10**6: 25}
-MAX_PEER_NODES = 10**5  #: larger graphs take the peers seconds
-PEERS = {"naive": "matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
 REPLAYS = 10  #: replays of a captured search that are timed together
 SECONDS, DRY_SECONDS = 0.4, 0.05  #: duration of a measurement
 Search = Callable[[], tuple[Tensor, Tensor]]
 
 
 def run(record: Recorder) -> None:
-    """Measure peak rates, each search, attention next to its peers, then the pairs."""
+    """Measure peak rates, each search, attention, then the pairs."""
     with record.attempt("ceilings"):
         ceilings(record)
     for case in TINY if record.dry else CASES:
@@ -108,39 +105,20 @@ def _replayed(search: Search, device: torch.device) -> float:
 
 
 def _attention(record: Recorder, n: int, target: float | None) -> None:
-    """Ours next to each peer.
-
-    Flash takes all keys in half precision, as is usual: another result.
-    """
+    """Time k-MIP attention; `python -m benchmarks.attention` compares it with other methods."""
     inputs = random_inputs(n, device=str(record.device))
-    names = ("auto", *PEERS) if n <= MAX_PEER_NODES else ("auto",)
-    for training in (False, True):
-        times = {name: _attend(record, name, inputs, training=training) for name in names}
-        notes = [
-            f"{against}: {times[name] or 0:.4g} ms"
-            for name, against in PEERS.items()
-            if times.get(name)
-        ]
-        what = f"attention forward{' + backward' * training}, {n:,} nodes, d = 10, k = 10"
-        most = target if training else None
-        record(what, times["auto"], "ms", target=most, kind="figure", note="; ".join(notes))
-
-
-def _attend(record: Recorder, name: str, inputs: list[Tensor], *, training: bool) -> float | None:
-    """Return the milliseconds of a method; None where it cannot run or has no memory."""
-    attend, device = METHODS[name], record.device
-    if name == "flash":
-        if device.type == "cpu":
-            return None
-        inputs = [rows.half() for rows in inputs]
-    step = both_passes(attend, inputs) if training else lambda: attend(*inputs, 10)
-    try:
-        with contextlib.nullcontext() if training else torch.no_grad():
-            return milliseconds(step, device, most=DRY_SECONDS if record.dry else SECONDS)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    passes = {
+        "forward": lambda: kmip_attention(*inputs, 10),
+        "forward + backward": lambda: torch.autograd.grad(
+            kmip_attention(*leaves, 10).sum(), leaves
+        ),
+    }
+    for name, step in passes.items():
+        took = milliseconds(step, record.device, most=DRY_SECONDS if record.dry else SECONDS)
+        most = target if name != "forward" else None
+        what = f"attention {name}, {n:,} nodes, d = 10, k = 10"
+        record(what, took, "ms", target=most, kind="figure")
 
 
 #: Title, search, and a name in the module of plans with another value. The code's value is timed first.

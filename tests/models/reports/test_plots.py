@@ -1,9 +1,7 @@
-"""Plots of a report: hours and frontiers, with the paper's results where they belong."""
+"""Plots of a report: hours, with the paper's results where they belong."""
 
 from __future__ import annotations
 
-import random
-import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from kmip_data.models.reports.plots import (
     legend_names,
     mean_curve_over_hours,
     paper_results_with_hours,
-    pareto_frontier,
     plots_of_table,
     row_colors,
 )
@@ -31,23 +28,6 @@ AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
 
 def tables(home: Path):
     return tables_of_runs(read_finished_runs(select_runs((), Home(home)))[0])[0]
-
-
-def test_a_frontier_contains_only_unbeaten_rows():
-    draws = random.Random(0)
-    for higher, sign in ((True, 1), (False, -1)):
-        for _ in range(200):
-            points = [(draws.randrange(8), draws.randrange(8)) for _ in range(draws.randrange(9))]
-            chosen = [points[at] for at in pareto_frontier(points, higher_is_better=higher)]
-            beaten = [
-                point
-                for point in points
-                if any(
-                    other != point and other[0] <= point[0] and sign * other[1] >= sign * point[1]
-                    for other in points
-                )
-            ]
-            assert chosen == sorted(set(points) - set(beaten))
 
 
 def test_the_papers_hours_equal_its_table():
@@ -126,30 +106,6 @@ def test_the_paper_is_drawn_only_with_complete_data(tmp_path):
         assert ("gps-bigbird</text>" in hours) == complete
         assert ("the paper's test, at the end; one 40 GB A100</text>" in hours) == complete
         assert "gps-bigbird" not in curves
-
-
-def test_a_frontier_is_drawn_where_k_differs(tmp_path):
-    for complete in (True, False):
-        home = tmp_path / str(complete)
-        for k in (5, 10, 15):
-            changes = [f"model.attention.k={k}"] * (k != 15)
-            options = {"changes": changes, "variant": "influence-of-k", "complete": complete, **AP}
-            write_run(home, 0.6, dataset="peptides-func", **options)
-        (table,) = tables(home)
-        colors = ModelColors()
-        picture = plots_of_table(table, colors)[-1]
-        texts = set(re.findall(r">(\d+)</text>", picture))
-        assert {"5"} <= texts  # all have the same seconds and result: one label has room
-        assert ("the paper's, one 16 GB V100</text>" in picture) == complete
-        assert ("30" in texts) == complete
-        assert ("light-dark(#666666, #a0a0a0)" in picture) == complete
-        assert f"light-dark({list(colors.values())[-1]}, " in picture, "no row has this colour"
-
-
-def test_no_frontier_is_drawn_for_a_single_k(tmp_path):
-    write_run(tmp_path, 0.6, dataset="peptides-func", variant="influence-of-k", **AP)
-    (table,) = tables(tmp_path)
-    assert len(plots_of_table(table, ModelColors())) == 2
 
 
 def test_row_names_omit_shared_settings(tmp_path):
