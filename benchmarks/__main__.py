@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kmip_data.models.benchmarking.result_text import describe_machine
+from benchmarks.table import describe_machine
 
 TOPICS = sorted(
     path.stem

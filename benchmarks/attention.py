@@ -1,186 +1,173 @@
-"""k-MIP search and attention against KeOps, FAISS and matrix products."""
+"""The paper's efficiency experiment: time and memory of attention methods over the number of nodes.
+
+``python -m benchmarks.attention`` measures the forward pass (inference) and both passes (training).
+Running out of memory or time ends a method's row of a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
+import click
+import numpy as np
 import torch
-from torch import Tensor
 
-from benchmarks.table import Row, thread_count
-from benchmarks.turns import compare
-from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
-from kmip_data.models.benchmarking.methods import (
-    Workload,
-    WorkloadOptions,
-    get_method,
-    random_workload,
+from benchmarks.methods import METHODS, SEARCHES, random_inputs
+from benchmarks.table import describe_machine, format_quantity
+from benchmarks.turns import peak_bytes
+from kmip_data.cli.shared.output import format_table, rows_as_csv
+from kmip_data.errors import KmipDataError
+from kmip_data.models.training.devices import choose_device
+from kmip_data.runtime.memory import free_host_memory, is_out_of_memory, limit_memory
+from kmip_data.strict_model import read_shipped
+
+MODES = ("inference", "training")
+SIZES = [int(10 ** (i / 2) + 1e-9) for i in range(4, 15)]  #: the paper's, 100, 316 … 10⁷
+PAPER_SIZES = {"d": 10, "k": 10}
+STAGES = ("search", "forward", "backward")  #: of a run; the search is also part of the forward pass
+#: Ours, the paper's, and full attention.
+DEFAULT_METHODS = ("auto", "symbolic", "naive", "full", "sdpa", "flash")
+REPEATS = 5  #: counted runs, each with other inputs
+MAX_SECONDS = 60.0  #: longest run
+MEMORY_FRACTION = 0.8  #: share of the free memory that a method may use
+Measurement = dict[str, Any]  #: method, mode, n, status, seconds, the stages, bytes, note
+
+
+@click.command()
+@click.option(
+    "--method", "methods", type=click.Choice([*METHODS]), multiple=True, default=DEFAULT_METHODS
 )
-from kmip_data.models.search.topk import topk_inner_product
-from kmip_data.runtime.parallel import available_cores
+@click.option("--max-n", default=1e5, show_default=True, help="Largest number of nodes.")
+@click.option("--d", default=10, show_default=True, help="Dimension of queries, keys and values.")
+@click.option("--k", default=10, show_default=True, help="Keys per query.")
+@click.option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]))
+@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), help="Write FILE.csv.")
+def main(
+    methods: tuple[str, ...], max_n: float, device: str, save: Path | None, **sizes: int
+) -> None:
+    """Measure attention methods, and show the paper's A100 measurements of the same inputs."""
+    # 1. Measure.
+    device = choose_device(device).type
+    if device == "cpu":
+        limit_memory(int(MEMORY_FRACTION * free_host_memory()))
+    nodes = [n for n in SIZES if n <= max_n]
+    measured = list[Measurement]()
+    for mode, method in itertools.product(MODES, methods):
+        measured += measure_sizes(method, mode, nodes, device=device, **sizes)
 
-CPU = torch.device("cpu")
-FAISS_LABEL = "FAISS IndexFlatIP, built on each call"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of the measurements."""
-
-    nodes: int = 100_000
-    graphs: int = 2_000
-    repeats: int = 5
-
-
-FULL, QUICK = Sizes(), Sizes(nodes=2_048, graphs=50, repeats=1)
-
-
-def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure all rows on the CPU, with KeOps, the slowest, last."""
-    sizes = QUICK if quick else FULL
-    with thread_count(available_cores()):
-        yield from _against_faiss(sizes)
-        yield _compare_k(sizes)
-        yield _equal_norms(sizes)
-        yield _ragged(sizes)
-        yield from _against_keops(sizes)
-
-
-def _search(work: Workload) -> Callable[[], object]:
-    return lambda: topk_inner_product(work.queries, work.keys, work.k)
-
-
-def peer_search(name: str, work: Workload) -> Callable[[], object]:
-    """Return the search of another method, ready to run."""
-    search = get_method(name).search
-    assert search is not None
-    return partial(search, work, SCRATCH_BYTES["cpu"])
+    # 2. Show time and memory, the stages at the largest size of each method, and the failures.
+    paper = list(paper_rows()) if sizes == PAPER_SIZES else []
+    for mode in MODES:
+        of_mode = [row for row in (*measured, *paper) if row["mode"] == mode]
+        click.echo(f"{times_table(mode, of_mode, nodes)}\n")
+    timed = [row for row in measured if row["mode"] == "training" and row["seconds"]]
+    cells = []
+    for row in {row["method"]: row for row in timed}.values():
+        stages = [format_quantity(row[stage] or None, "s") for stage in STAGES]
+        cells.append([row["method"], row["n"], *stages])
+    click.echo(format_table(["stages of training", "nodes", *STAGES], cells))
+    for row in measured:
+        if row["note"]:
+            click.echo(f"{row['method']}, {row['mode']}, {row['n']:,} nodes: {row['note']}")
+    click.echo(f"{device}, d = {sizes['d']}, k = {sizes['k']}\n{describe_machine()}")
+    if save is not None:
+        save.write_bytes(rows_as_csv(measured))
 
 
-def faiss_search(work: Workload) -> Callable[[], object]:
-    """Return FAISS' exact search, building the index on each call because keys change every step."""
-    import faiss
-
-    def search() -> None:
-        for queries, keys in zip(work.queries.numpy(), work.keys.numpy(), strict=True):
-            index = faiss.IndexFlatIP(keys.shape[1])
-            index.add(keys)
-            index.search(queries, work.k)
-
-    return search
-
-
-def both_passes(
-    attend: Callable[[Workload, int], Tensor],
-    work: Workload,
-    scratch_bytes: int = SCRATCH_BYTES["cpu"],
-) -> Callable[[], object]:
-    """Return one forward and backward pass, ready to run."""
-    leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
-    ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
-
-    def step() -> None:
-        torch.autograd.grad(attend(ready, scratch_bytes).sum(), leaves)
-
-    return step
+def measure_sizes(
+    method: str, mode: str, nodes: Sequence[int], **options: Any
+) -> Iterator[Measurement]:
+    """Measure a method at ascending sizes; the first that does not work is the last row."""
+    for n in nodes:
+        row: Measurement = {"method": method, "mode": mode, "n": n, "status": "ok"}
+        row |= dict.fromkeys(("seconds", *STAGES, "bytes", "note"))
+        try:
+            row |= measure(method, n, training=mode == "training", **options)
+        except Exception as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            row |= {"status": "oom" if is_out_of_memory(error) else "failed", "note": lines[0]}
+        yield row
+        if row["status"] != "ok":
+            break
 
 
-def _row(
-    what: str,
-    against: str,
-    *sides: Callable[[], object],
-    target: float,
-    repeats: int,
-    warmup: int = 1,
-) -> Row:
-    return Row.from_times(
-        what, against, compare(*sides, repeats=repeats, warmup=warmup), target=target
-    )
+def measure(method: str, n: int, *, training: bool, d: int, k: int, device: str) -> Measurement:
+    """Return the median seconds of a run and of its stages, and the peak memory of another run."""
+    dtype = torch.float16 if method == "flash" else torch.float32
+
+    def run(seed: int) -> dict[str, float]:
+        tensors = random_inputs(n, d=d, seed=seed, device=device)
+        inputs = [tensor.to(dtype).requires_grad_(training) for tensor in tensors]
+        out, forward = _timed(lambda: METHODS[method](*inputs, k), device)
+        stages = {"search": 0.0, "forward": forward, "backward": 0.0}
+        if training:
+            _, stages["backward"] = _timed(lambda: out.sum().backward(), device)
+        if method in SEARCHES:
+            queries, keys, _ = (tensor.detach() for tensor in inputs)
+            _, stages["search"] = _timed(lambda: SEARCHES[method](queries, keys, k), device)
+        return stages
+
+    first = run(0)  # compiles, and decides how many runs fit
+    total = first["forward"] + first["backward"]
+    if total > MAX_SECONDS:
+        return {"status": "time", "note": f"longer than {MAX_SECONDS:g} s"}
+    repeats = max(1, min(REPEATS, int(MAX_SECONDS / total)))
+    runs = [run(seed) for seed in range(1, repeats + 1)]
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        run(0)
+        peak = torch.cuda.max_memory_allocated()
+    else:
+        peak = peak_bytes(lambda: run(0))
+    row = {stage: statistics.median(map(itemgetter(stage), runs)) for stage in STAGES}
+    seconds = row["forward"] + row["backward"]
+    return {"seconds": seconds, "bytes": peak, **row}
 
 
-def _against_keops(sizes: Sizes) -> Iterator[Row]:
-    """Measure KeOps once, because it takes minutes, after a small run that compiles its kernel."""
-    work, small = (random_workload(WorkloadOptions(), n) for n in (sizes.nodes, 200))
-    _search(work)()
-    peer_search("symbolic", small)()
-    what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
-    yield _row(
-        what,
-        "KeOps argKmin",
-        _search(work),
-        peer_search("symbolic", work),
-        target=40,
-        repeats=1,
-        warmup=0,
-    )
-    ours = both_passes(get_method("auto").attend, work)
-    ours()
-    what = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10"
-    theirs = both_passes(get_method("symbolic").attend, work)
-    yield _row(what, "the paper's path", ours, theirs, target=20, repeats=1, warmup=0)
+def _timed(function: Callable[[], Any], device: str) -> tuple[Any, float]:
+    """Return the result of a call and its seconds, including the work that it left to the device."""
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronize()
+    start = time.perf_counter()
+    result = function()
+    synchronize()
+    return result, time.perf_counter() - start
 
 
-def _against_faiss(sizes: Sizes) -> Iterator[Row]:
-    for k, target in ((10, 5.0), (100, 2.0)):
-        work = random_workload(WorkloadOptions(k=k), sizes.nodes)
-        what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
-        yield _row(
-            what,
-            FAISS_LABEL,
-            _search(work),
-            faiss_search(work),
-            target=target,
-            repeats=sizes.repeats,
-        )
+def paper_rows() -> Iterator[Measurement]:
+    """Yield the paper's measurements on an A100."""
+    for curve in read_shipped("results", "efficiency")["curve"]:
+        cells = itertools.zip_longest(curve["n"], curve["milliseconds"], curve.get("megabytes", ()))
+        for n, milliseconds, megabytes in cells:
+            row = {"method": f"A100: {curve['method']}", "mode": curve["setting"], "n": n}
+            yield {**row, "seconds": milliseconds / 1e3, "bytes": megabytes and megabytes * 2**20}
 
 
-def _compare_k(sizes: Sizes) -> Row:
-    work = random_workload(WorkloadOptions(), sizes.nodes)
-    hundred = replace(work, k=100)
-    _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
-    what = f"time at k = 100 over k = 10, {sizes.nodes:,} nodes (the paper's own: 22)"
-    return Row(
-        what=what,
-        against="itself",
-        ours=ratio,
-        unit="",
-        spread=spread,
-        target="≤ 4×",
-        met=ratio <= 4,
-    )
+def times_table(mode: str, measured: Sequence[Measurement], nodes: Sequence[int]) -> str:
+    """Return a table of methods by size, with growth over the last decade and memory at the last size."""
+    cells = []
+    for method, group in itertools.groupby(measured, key=itemgetter("method")):
+        by_size = {row["n"]: row for row in group}
+        times = []
+        for row in map(by_size.get, nodes):
+            times.append(
+                row and (format_quantity(row["seconds"], "s") if row["seconds"] else row["status"])
+            )
+        timed = [(n, row["seconds"]) for n, row in by_size.items() if row["seconds"]][-3:]
+        growth = f"n^{np.polyfit(*np.log(timed).T, 1)[0]:.2f}" if len(timed) > 1 else None
+        memory = [row["bytes"] / n for n, row in by_size.items() if row["bytes"]]
+        cells.append([method, *times, growth, f"{memory[-1]:,.0f}" if memory else None])
+    return format_table([mode, *(f"{n:,}" for n in nodes), "growth", "bytes per node"], cells)
 
 
-def _equal_norms(sizes: Sizes) -> Row:
-    """Measure keys of equal norm in 64 dimensions, where no bound prunes, against the better peer."""
-    work = random_workload(WorkloadOptions(d=64, data="sphere"), sizes.nodes)
-    what, repeats = (
-        f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
-        max(1, sizes.repeats - 2),
-    )
-    rows = [
-        _row(what, against, _search(work), other, target=0.8, repeats=repeats)
-        for other, against in (
-            (peer_search("naive", work), "matrix product + topk, in chunks"),
-            (faiss_search(work), FAISS_LABEL),
-        )
-    ]
-    return min(rows, key=lambda row: row.ratio or 0.0)
-
-
-def _ragged(sizes: Sizes) -> Row:
-    """Measure graphs of equal size, the best case of the padded form."""
-    work = random_workload(WorkloadOptions(), 150 * sizes.graphs)
-    ptr = range(0, 150 * sizes.graphs + 1, 150)
-    queries = work.queries.view(sizes.graphs, 150, 10)
-    keys = work.keys.view(sizes.graphs, 150, 10)
-
-    def ours() -> object:
-        return topk_inner_product(work.queries, work.keys, 15, query_ptr=ptr)
-
-    def theirs() -> object:
-        return (queries @ keys.mT).topk(15, dim=-1)
-
-    what = f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15"
-    return _row(what, "padded matrix product + topk", ours, theirs, target=5, repeats=sizes.repeats)
+if __name__ == "__main__":
+    try:
+        main()
+    except KmipDataError as error:  # such as no GPU
+        raise SystemExit(f"Error: {error}") from None

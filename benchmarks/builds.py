@@ -24,11 +24,10 @@ from torch_geometric.loader import DataLoader
 from benchmarks.readers import compare_reading
 from benchmarks.reading import SMALL_BATCH, reading_row
 from benchmarks.table import Row, bytes_below, thread_count
-from benchmarks.turns import compare
+from benchmarks.turns import compare, peak_bytes
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.manifest import load_manifest
-from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.pool import BuildTask, build_unit, gc_frozen
@@ -159,12 +158,8 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
 
     def measured(folder_of: Path, build: Callable[[], object]) -> None:
         remove_tree(folder_of)
-        peak = PeakMemory(torch.device("cpu"))
-        peak.start(())
         with contextlib.redirect_stderr(io.StringIO()):
-            build()
-        peak.stop()
-        memory[folder_of] = max(memory[folder_of], peak.bytes or 0)
+            memory[folder_of] = max(memory[folder_of], peak_bytes(build))
 
     ours = partial(measured, made, partial(build_shards, "coco-sp", raw, made))
     theirs = partial(measured, pyg, partial(LRGBDataset, str(folder), "coco-sp"))

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -24,9 +25,10 @@ import numpy as np
 import psutil
 from support.shared import ROOT
 
-from benchmarks.table import Row
+from benchmarks.table import Row, describe_machine, format_quantity
+from benchmarks.turns import seconds
+from kmip_data.builds.home import Home
 from kmip_data.manifest import load_manifest
-from kmip_data.models.benchmarking.result_text import describe_machine, format_quantity
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Directed edges -> target seconds, and published seconds of other tools without labels and features.
@@ -42,14 +44,13 @@ STAGES: Final = ("read and simplify", "features", "eccentricity", "write")  #: i
 STAGE_LOG_VARIABLE: Final = "BENCH_STAGES"  #: environment variable with the file for stage logs
 MIN_FITTED_NODES: Final = 50_000  #: smaller countries are not fitted
 BATCH_SEEDS: Final = 1_000  #: seed nodes per training batch
-SAMPLING_OPTIONS: Final = (
-    *("--set", "training.neighbors=[10, 10]", "--set", f"training.batch_size={BATCH_SEEDS}"),
-    *("--set", "training.eval_neighbors=[10, 10]"),
-)
+BATCHES: Final = 5  #: timed training batches
+SAMPLING: Final = ("training.neighbors=[10, 10]", f"training.batch_size={BATCH_SEEDS}")
+#: Command -> module that runs it, and its words.
 COMMANDS: Final = {
-    "verify": ("verify", "country"),
-    "info": ("info", "country", "--json"),
-    "training batch": ("bench", "train", "country", "--device", "cpu", "--json", *SAMPLING_OPTIONS),
+    "verify": ("kmip_data", "verify", "country"),
+    "info": ("kmip_data", "info", "country", "--json"),
+    "training batch": ("benchmarks.country", "batch"),
 }
 
 
@@ -109,14 +110,26 @@ def measure_country(intersections: int, *, commands: bool = True) -> Country:
         stage_seconds = sum(costs[stage].seconds for stage in STAGES)
         costs["copy, split, card"] = Cost(build.seconds - stage_seconds)
         nodes = json.loads(printed)["counts"]["nodes"]
-        for command, rest in COMMANDS.items() if commands else ():
-            costs[command], printed = run_module("kmip_data", (*rest, *home))
+        for command, (module, *rest) in COMMANDS.items() if commands else ():
+            costs[command], printed = run_module(module, (*rest, *home))
             if command == "training batch" and not costs[command].reason:
-                (pace,) = json.loads(printed)["models"]
-                costs[command] = costs[command]._replace(
-                    seconds=pace["seconds"] or 0, reason=pace["note"]
-                )
+                costs[command] = costs[command]._replace(seconds=float(printed))
         return Country(nodes, costs)
+
+
+def time_training_batch(home: Home) -> float:
+    """Return the median seconds of a training batch with sampled neighbours on the built country."""
+    from benchmarks.training import training_step
+    from kmip_data.models.training.config.overrides import apply_overrides
+    from kmip_data.models.training.config.presets import config_for_data
+    from kmip_data.models.training.data.open_data import open_data
+    from kmip_data.models.training.devices import choose_device
+
+    config = apply_overrides(config_for_data("country", "gps-kmip", home=home), SAMPLING)
+    data = open_data(config, home=home, quiet=True)
+    step = training_step(config, data, choose_device("cpu"))
+    step()
+    return statistics.median(seconds(step) for _ in range(BATCHES))
 
 
 def run_module(
@@ -236,7 +249,7 @@ def build_unit(task: Any) -> Any:
 
 
 def fit_growth(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
-    """Return the exponent of a log-log least-squares fit, and the extrapolation to ``GOAL_NODES``.
+    """Return the exponent of a log-log least-squares fit, and the extrapolation to :data:`GOAL_NODES`.
 
     Fits sizes of at least :data:`MIN_FITTED_NODES`, after subtracting the smallest size's cost,
     which is that of starting processes.
@@ -265,12 +278,13 @@ def table(sizes: Sequence[Country], stages: Sequence[str]) -> Iterator[str]:
     yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
     for stage in stages:
         cells = [str(country.costs.get(stage, "–")) for country in sizes]
-        pace, seconds = fit_growth(ended, stage, "seconds")
+        pace, time_at_goal = fit_growth(ended, stage, "seconds")
         power, memory = fit_growth(ended, stage, "memory")
-        if stage == "build" and "write" in stages:  # its peak is that of another stage
+        if stage == "build":  # its peak is that of another stage
             power = memory = float("nan")
-        hours = f"{seconds / 3600:,.1f} h"
-        time_needed = format_quantity(seconds, "s") if seconds < 1_000 else hours
+        time_needed = f"{time_at_goal / 3600:,.1f} h"
+        if time_at_goal < 1_000:
+            time_needed = format_quantity(time_at_goal, "s")
         cells += [f"{pace:.2f}, {power:.2f}", f"{time_needed}, {memory / 2**30:,.1f} GiB"]
         yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
 
@@ -315,6 +329,8 @@ if __name__ == "__main__":
         resumable_build.run_prepare = this_module.run_prepare
         resumable_build.build_unit = this_module.build_unit  # type: ignore[assignment]
         main()
+    elif sys.argv[1] == "batch":
+        print(time_training_batch(Home(Path(sys.argv[-1]))))
     else:
         measure_country(1_000, commands=False)  # compiles the kernels
         countries = list[Country]()

@@ -11,8 +11,7 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.utils import scatter
 
 from benchmarks.table import Row
-from benchmarks.turns import compare
-from kmip_data.models.benchmarking.measuring import PeakMemory
+from benchmarks.turns import compare, peak_bytes
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
@@ -105,13 +104,3 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
         pre: Tensor = self.pre
         del self.pre
         return inputs, pre
-
-
-def peak_bytes(run: Step) -> int:
-    """Return the growth of the resident set in three steps."""
-    watch = PeakMemory(torch.device("cpu"))
-    watch.start(())
-    for _ in range(3):
-        run()
-    watch.stop()
-    return watch.bytes or 0

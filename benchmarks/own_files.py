@@ -20,10 +20,9 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from benchmarks.table import Row, bytes_below
-from benchmarks.turns import compare
+from benchmarks.turns import compare, peak_bytes
 from kmip_data.builds.home import Home
 from kmip_data.files.atomic_writes import remove_tree
-from kmip_data.models.benchmarking.measuring import PeakMemory
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.datasets.graphs import inference
 from kmip_data.pipelines.engine import resumable_build
@@ -116,15 +115,6 @@ def build_again(source: Path, home: Path) -> None:
             jobs=1,
             quiet=True,
         )
-
-
-def peak_bytes(function: Callable[[], None]) -> int:
-    """Return the memory growth of the process during a call."""
-    peak = PeakMemory(torch.device("cpu"))
-    peak.start(())
-    function()
-    peak.stop()
-    return peak.bytes or 0
 
 
 def write_edge_table(folder: Path, *, edges: int) -> Path:

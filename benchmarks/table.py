@@ -1,7 +1,9 @@
-"""Rows of the speed table: comparisons, and their formatting."""
+"""Rows of the speed table: comparisons, and their formatting with the machine's description."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.turns import Times, seconds
-from kmip_data.models.benchmarking.result_text import format_quantity
 
 #: Pause before each turn: OpenMP threads hold a core for about 10 ms after their work.
 PAUSE_SECONDS = 0.05
@@ -74,6 +77,37 @@ class Row:
         if self.target:
             parts.append(f"missed {self.target}" if self.met is False else self.target)
         return f"| {topic} | {self.what} | {ours} | {peer} | {', '.join(parts) or '–'} |"
+
+
+def format_quantity(value: float | None, unit: str) -> str:
+    """Format a value with a suitable unit, such as ``420 µs``."""
+    if value is None:
+        return "–"
+    if unit == "s" and value < 1e-3:
+        return f"{value * 1e6:.3g} µs"
+    if unit == "s" and value < 1:
+        return f"{value * 1e3:.3g} ms"
+    if value >= 1000:
+        return f"{value:,.0f} {unit}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def describe_machine() -> str:
+    """Describe the machine: processor, usable cores, memory, system, versions and load."""
+    from kmip_data.models.training.devices import processor_model
+    from kmip_data.runtime.parallel import available_cores
+
+    facts = [
+        processor_model(),
+        f"{available_cores()} cores",
+        f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        f"{platform.system()} {platform.machine()}",
+        f"Python {platform.python_version()}",
+        f"numpy {importlib.metadata.version('numpy')}",
+        f"torch {importlib.metadata.version('torch')}",
+        f"load {psutil.getloadavg()[0]:.1f}",
+    ]
+    return ", ".join(facts)
 
 
 def bytes_below(folder: Path) -> int:

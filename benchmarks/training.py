@@ -7,33 +7,33 @@ All rows take half an hour; measure a part with::
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GCNConv, GPSConv, ResGatedGraphConv
 from torch_geometric.utils import to_dense_batch
 
-from benchmarks.table import Row
-from benchmarks.turns import seconds
+from benchmarks.methods import SEARCHES, attend_to_chosen
+from benchmarks.table import Row, compare_all, describe_machine
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
-from kmip_data.models.benchmarking.methods import Workload, attend_gathered, get_method
-from kmip_data.models.benchmarking.result_text import describe_machine
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers import linear
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
+from kmip_data.models.precision import float32_product_precision
+from kmip_data.models.search.backends import keops
+from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.devices import Device, choose_device
+from kmip_data.models.training.memory_estimate import estimate_step_memory
+from kmip_data.models.training.run.loop import Loop
+from kmip_data.models.training.run.training_module import TrainingModule
 
 
 class PyGLayer(nn.Module):
@@ -79,11 +79,10 @@ class UpstreamAttention(nn.Module):
 
     def __init__(self, ours: KMIPAttention, method: str) -> None:
         super().__init__()
-        self.ours, self.method = ours, get_method(method)
+        self.ours, self.search = ours, SEARCHES[method]
 
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Map nodes (N, dim) to new ones."""
-        scratch_bytes = SCRATCH_BYTES[x.device.type]
         padded, is_node = to_dense_batch(x, graphs.graph_index)  # (G, n, dim)
         flat = self.ours.project(padded.flatten(0, 1))
         # (H · G, n, d): each graph of each head is a head of the search.
@@ -94,11 +93,8 @@ class UpstreamAttention(nn.Module):
         masked = torch.where(is_node, 0.0, -1e30).repeat(self.ours.heads, 1)
         searched_keys = torch.cat([keys, masked[..., None]], -1)
         searched_queries = nn.functional.pad(queries, (0, 1), value=1.0)
-        assert self.method.search is not None
-        indices = self.method.search(
-            Workload(searched_queries, searched_keys, values, k), scratch_bytes
-        )
-        attended = attend_gathered(Workload(queries, keys, values, k), indices, scratch_bytes)
+        indices = self.search(searched_queries, searched_keys, k)
+        attended = attend_to_chosen(queries, keys, values, indices)
         rows = attended.unflatten(0, (-1, len(is_node))).permute(1, 2, 0, 3)[is_node]  # (N, H, v)
         return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
 
@@ -154,8 +150,7 @@ def rivals(
     if config.attention.kind == "transformer":
         return {"PyG GPSConv, multihead": _replace_by_pyg("multihead")}
 
-    symbolic = device == "cuda" and get_method("symbolic").why_unusable(device) is None
-    if symbolic:
+    if device == "cuda" and keops.why_unusable(device) is None:
         upstream = {"k-MIP as upstream (KeOps)": _replace_attention_by_upstream("symbolic")}
     else:
         upstream = {
@@ -175,7 +170,7 @@ class TrainingCase:
     targets: dict[str, float]
     sample: dict[str, int] | None = None  #: parameters of the sample; None for the real dataset
     batch: int | None = None  #: graphs per step; None for the preset's
-    rounds: int = 3
+    rounds: int = 5
     without: tuple[str, ...] = ()  #: rivals whose step exceeds 12 GiB
 
 
@@ -207,36 +202,6 @@ TRAINING_CASES = (
 )
 
 
-class MatrixProducts(TorchDispatchMode):
-    """Record the operands of all matrix products while active."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operands: list[tuple[Any, tuple[Tensor, ...]]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the operator, recording the operands of matrix products."""
-        aten = torch.ops.aten
-        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
-        if func in (aten.mm.default, aten.bmm.default):
-            self.operands.append((func, tensors))
-        elif func is aten.addmm.default:
-            self.operands.append((aten.mm.default, tensors[1:]))
-        elif func is torch.ops.mkldnn._linear_pointwise.default:
-            self.operands.append((linear.onednn_linear, tensors))
-        return func(*args, **(kwargs or {}))
-
-    def seconds(self, repeats: int) -> float:
-        """Return the median seconds of all recorded products."""
-
-        def multiply() -> None:
-            for product, operands in self.operands:
-                product(*operands)
-
-        with torch.no_grad():
-            return statistics.median(seconds(multiply) for _ in range(repeats))
-
-
 def rows(*, quick: bool = False, only: str = "") -> Iterator[Row]:
     """Measure steps of three models on three datasets, against PyG's layers and upstream's k-MIP.
 
@@ -254,10 +219,8 @@ def _measure_steps(
 ) -> Iterator[Row]:
     """Measure steps of one model in turn with those of its rivals."""
     from kmip_data.builds.home import Home
-    from kmip_data.models.benchmarking.training_speed import TrainingBenchmark, compare_training
     from kmip_data.models.training.config.presets import config_for_data
     from kmip_data.models.training.data.open_data import open_data
-    from kmip_data.models.training.devices import choose_device
 
     device = choose_device()
     config = config_for_data(case.dataset, model)
@@ -267,43 +230,47 @@ def _measure_steps(
         config = config.with_values("training", batch_size=case.batch)
     data = open_data(config, home=Home(folder), quiet=True)
     other_layers = rivals(config.model, device.type)
-    others = {name: other_layers[name] for name in other_layers if name not in case.without}
-
-    def build_benchmark(name: str) -> TrainingBenchmark:
-        benchmark = TrainingBenchmark(name, config, data, device)
-        if name in others:
-            others[name](benchmark.module.model, benchmark.config.model)
-        return benchmark
-
-    rounds, max_batches, duration = (1, 1, 1.0) if quick else (case.rounds, 5, 20.0)
-    speeds = compare_training(
-        dict.fromkeys((model, *others), build_benchmark),
-        rounds=rounds,
-        max_batches=max_batches,
-        max_seconds=duration,
-        log=partial(click.echo, err=True),
-    )
-    ours = speeds[0]
-    assert ours.seconds is not None, ours.note
-    profiled = build_benchmark(model)
-    with MatrixProducts() as products:
-        profiled.run(1)
-    product_seconds = products.seconds(1 if quick else 5) / 2  # a warm-up step and one more
+    others = [name for name in other_layers if name not in case.without]
+    ours = training_step(config, data, device)
+    peers = {name: training_step(config, data, device, other_layers[name]) for name in others}
+    compared = compare_all(ours, peers, repeats=1 if quick else case.rounds)
 
     sample = "" if case.sample is None else ", sample"
     batch = "" if case.batch is None else f", {case.batch} graphs"
     what = f"a training step, {case.dataset}{sample}{batch}: {model}"
-    for speed in speeds[1:]:
-        met = None if speed.ratio is None else speed.ratio >= target
-        yield Row(
-            what=what, against=f"{speed.name}{f': {speed.note}' if speed.note else ''}", unit="s",
-            ours=ours.seconds, theirs=speed.seconds, ratio=speed.ratio, spread=speed.spread,
-            target=f"≥ {target:g}×", met=met,
-        )  # fmt: skip
-    yield Row(
-        what=what, against="only its matrix products", ours=ours.seconds, theirs=product_seconds,
-        unit="s", ratio=product_seconds / ours.seconds,
-    )  # fmt: skip
+    for name, times in compared.items():
+        yield Row.from_times(what, name, times, target=target)
+
+
+def training_step(
+    config: RunConfig,
+    data: RunData,
+    device: Device,
+    convert: Callable[[GPSNetwork, ModelConfig], None] | None = None,
+) -> Callable[[], None]:
+    """Return a training step as in ``train``, ready to run; ``convert`` changes the network first.
+
+    Each call trains on the first batches of another epoch, without CUDA graphs.
+    """
+    config = data.pin_settings(config)
+    # Recompute layers if memory is short.
+    recompute = estimate_step_memory(config, data, device).recompute
+    torch.manual_seed(config.training.seed)
+    module = TrainingModule(config, data, recompute=recompute)
+    if convert is not None:
+        convert(module.model, config.model)
+    loop = Loop(module, data, torch.device(device.type))
+
+    def step() -> None:
+        with float32_product_precision(config.training.precision):
+            loop.train_epoch(config.training.accumulate)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        loop.epoch += 1
+        loop.batches_done = 0
+        module.metrics.reset()
+
+    return step
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-"""Time two functions in turn."""
+"""Time two functions in turn, or measure the peak memory of one."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from kmip_data.runtime.memory import peak_host_memory
 
 #: Median seconds of our side and theirs, median ratio theirs / ours, minimum and maximum ratio.
 Times = tuple[float, float, float, tuple[float, float]]
@@ -48,3 +55,14 @@ def seconds(
     start = clock()
     function()
     return clock() - start
+
+
+def peak_bytes(function: Callable[[], object]) -> int:
+    """Return the growth of this process's resident set during a call, on Linux."""
+    gc.collect()
+    # Return free memory to the system, so that new allocations raise the peak; then reset it.
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    before = psutil.Process().memory_info().rss
+    function()
+    return max(0, peak_host_memory() - before)

@@ -64,8 +64,6 @@ COMMANDS = {
     "report": "Compare the results of runs with each other and with the paper.",
     "evaluate": "Evaluate a trained model on train, val and test.",
     "predict": "Write the predictions of a trained model.",
-    "analyze": "Measure how k-MIP attention depends on k.",
-    "bench": "Measure speed on this machine.",
     "remove": "Remove builds, raw files and runs.",
     "doctor": "Check this machine: versions, devices, search backends.",
 }
@@ -85,8 +83,8 @@ COMMAND_SECTIONS = {
         "export",
         "remove",
     ),
-    "Training": ("sweep", "runs", "report", "evaluate", "predict", "analyze"),
-    "This machine": ("doctor", "bench"),
+    "Training": ("sweep", "runs", "report", "evaluate", "predict"),
+    "This machine": ("doctor",),
 }
 
 

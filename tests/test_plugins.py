@@ -586,9 +586,9 @@ def test_a_signal_while_a_plugin_is_imported_is_not_its_fault(folder):
     assert "cannot be imported" not in ended.err
 
 
-@pytest.mark.parametrize("command", ["push", "explore", "analyze approximation", "report"])
+@pytest.mark.parametrize("command", ["push", "explore", "report"])
 def test_a_command_that_opens_runs_takes_their_plugins(command):
-    assert "--plugin FILE" in expect_success(*command.split(), "--help").out
+    assert "--plugin FILE" in expect_success(command, "--help").out
 
 
 def test_a_command_restores_the_variable_of_plugins(folder, monkeypatch):

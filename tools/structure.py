@@ -193,20 +193,11 @@ def command_sizes() -> dict[str, int]:
     from kmip_data.cli.main import root as group
     from kmip_data.cli.shared.dataset_options import DATASET_OPTIONS
 
-    def leaves(
-        command: click.Command, context: click.Context
-    ) -> Iterator[tuple[str, click.Command]]:
-        if not isinstance(command, click.Group):
-            yield str(context.info_name), command
-            return
-        for name in command.list_commands(context):
-            if (inner := command.get_command(context, name)) is not None:
-                yield from leaves(inner, click.Context(inner, parent=context, info_name=name))
-
-    commands = list(leaves(group, click.Context(group)))
+    context = click.Context(group)
+    commands = [group.get_command(context, name) for name in group.list_commands(context)]
     dataset_parameters = {name for options in DATASET_OPTIONS.values() for name in options}
     params = [
-        param for _, command in commands for param in command.params if not COMMON & set(param.opts)
+        param for command in commands for param in command.params if not COMMON & set(param.opts)
     ]
     command_parameters = sum(param.name not in dataset_parameters for param in params)
     return {"commands": len(commands), "options": command_parameters + len(dataset_parameters)}

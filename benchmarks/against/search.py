@@ -19,11 +19,12 @@ import numpy as np
 import scann
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import normalize
 
+from benchmarks.methods import random_inputs
 from benchmarks.peers import print_rows
 from benchmarks.table import Row, compare_all, thread_count
 from benchmarks.turns import seconds
-from kmip_data.models.benchmarking.methods import WorkloadOptions, random_workload
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.parallel import available_cores
 
@@ -75,18 +76,16 @@ def rows(*, quick: bool, only: str = "") -> Iterator[Row]:
     repeats = 1 if quick else 3
     epochs = 2 if quick else 30
     with thread_count(available_cores()):
-        gaussian = random_workload(WorkloadOptions(), nodes)
+        queries, keys, _ = random_inputs(nodes)
         for k, target in ((10, 10), (100, 5)):
             what = f"search, {nodes:,} nodes, d = 10, k = {k}, Gaussian"
             if only in what:
-                yield from compare_sides(
-                    what, gaussian.queries, gaussian.keys, k, repeats, target=target
-                )
+                yield from compare_sides(what, queries, keys, k, repeats, target=target)
 
         what = f"search, {nodes:,} nodes of one norm, d = 64, k = 10"
         if only in what:
-            sphere = random_workload(WorkloadOptions(d=64, data="sphere"), nodes)
-            yield from compare_sides(what, sphere.queries, sphere.keys, 10, repeats, target=2.5)
+            queries, keys, _ = (normalize(rows, dim=-1) for rows in random_inputs(nodes, d=64))
+            yield from compare_sides(what, queries, keys, 10, repeats, target=2.5)
 
         if only in "trained":
             for name, operands in train_and_record(epochs).items():

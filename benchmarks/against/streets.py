@@ -20,8 +20,7 @@ from pathlib import Path
 from benchmarks.against.maps import READERS
 from benchmarks.country import EDGES_PER_NODE, Cost, run_module
 from benchmarks.peers import print_rows
-from benchmarks.table import Row
-from kmip_data.models.benchmarking.result_text import format_quantity
+from benchmarks.table import Row, format_quantity
 
 #: Directed edges of generated countries -> runs of each side.
 SIZES = {620_000: 3, 2_200_000: 1, 5_700_000: 1}

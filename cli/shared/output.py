@@ -205,23 +205,6 @@ def rows_as_csv(rows: Sequence[Json]) -> bytes:
     return csv_bytes([*rows[0]], (row.values() for row in rows))
 
 
-def picture_and_csv_paths(prefix: str, *, force: bool) -> tuple[Path, Path]:
-    """Return the picture and CSV path of ``--save PREFIX``: ``a`` gives a.png, ``a.svg`` is kept.
-
-    Raises UsageError like :func:`check_output_path`.
-    """
-    from kmip_data.saving.image_files import IMAGE_METADATA
-
-    picture = absolute_path(prefix)
-    check_output_path(picture, "--save", force=True)  # refuse an empty name, which takes no suffix
-    if picture.suffix.lower() not in IMAGE_METADATA:
-        picture = picture.with_name(f"{picture.name}.png")
-    csv_file = picture.with_suffix(".csv")
-    for path in (picture, csv_file):
-        check_output_path(path, "--save", force=force)
-    return picture, csv_file
-
-
 def check_output_path(path: Path, option: str = "--output", *, force: bool) -> None:
     """Raise UsageError if a file cannot be written, or exists without ``force``."""
     folder = path.parent

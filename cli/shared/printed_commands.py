@@ -29,9 +29,9 @@ _PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: such as ``FILE``
 
 @dataclass(frozen=True)
 class ParsedCommand:
-    """A command, such as ``kmip-data analyze influence-of-k``, and its words as click reads them."""
+    """A command, such as ``kmip-data train``, and its words as click reads them."""
 
-    path: tuple[str, ...] = ()  #: words that name the command, without the program
+    name: str = ""
     command: click.Command | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     dataset: object = None  #: dataset that is named, or built by ``--name``
@@ -39,26 +39,20 @@ class ParsedCommand:
     @classmethod
     def from_words(cls, words: Sequence[str], root: click.Group) -> ParsedCommand:
         """Parse the words after the program, without callbacks and without errors."""
-        # 1. Follow the groups to the command.
-        command: click.Command = root
-        depth = 0
-        while isinstance(command, click.Group):
-            name = "".join(words[depth : depth + 1])
-            inner = command.get_command(click.Context(command), name)
-            if inner is None or not {"--help", "-h"}.isdisjoint(words):
-                return cls()
-            command = inner
-            depth += 1
+        name = "".join(words[:1])
+        command = root.get_command(click.Context(root), name)
+        if command is None or not {"--help", "-h"}.isdisjoint(words):
+            return cls()
 
-        # 2. Let click separate options from arguments. Prose may follow a printed command.
+        # Let click separate options from arguments. Prose may follow a printed command.
         context = click.Context(command, resilient_parsing=True, ignore_unknown_options=True)
-        values, _, _ = command.make_parser(context).parse_args([*words[depth:]])
+        values, _, _ = command.make_parser(context).parse_args([*words[1:]])
         arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
         names = [values.get(str(key)) for key in ("recipe_name", "dataset", *arguments)]
         # The parser gives an argument that is not typed an object of its own, which is true.
         typed_names = (name for name in names if name and isinstance(name, str | tuple))
         dataset = next(typed_names, None)
-        return cls(tuple(words[:depth]), command, values, dataset)
+        return cls(name, command, values, dataset)
 
 
 def complete_printed_commands(
@@ -95,7 +89,7 @@ def complete_printed_commands(
         printed = ParsedCommand.from_words(_words_of_prose(line), root)
         options = shlex.join(_options_to_keep(typed, printed, choose_build=choose_build))
         # Prose may follow the last word of a command, so options are inserted behind its name.
-        name = " ".join([program, *printed.path])
+        name = f"{program} {printed.name}"
         return f"{name} {options}{match[0].removeprefix(name)}" if options else match[0]
 
     command = rf"{start}(?P<line>(?:{QUOTED_NAME}|(?!{start})[^;`\n])*)"
@@ -123,9 +117,9 @@ def _options_to_keep(
     if _CONFIGURATION_OPTIONS.isdisjoint(printed.values):
         kept_names.add(_CONFIG_OPTION)
     if choose_build and typed.dataset is not None and printed.dataset == typed.dataset:
-        if printed.path[0] not in _LISTING_COMMANDS:
+        if printed.name not in _LISTING_COMMANDS:
             kept_names |= {"sample", *DATASET_OPTIONS["records"], *DATASET_OPTIONS["split"]}
-        kept_names |= _KEPT_SETTINGS.get((typed.path[0], printed.path[0]), set())
+        kept_names |= _KEPT_SETTINGS.get((typed.name, printed.name), set())
 
     options = []
     for param in printed.command.params:

@@ -23,9 +23,8 @@ from kmip_data.drawing.style import CURVE_HUES, current_style, in_current_style,
 from kmip_data.errors import UsageError
 from kmip_data.format.label_texts import label_text
 from kmip_data.format.targets import target_column
-from kmip_data.models.analysis.drawing import format_percent
-from kmip_data.models.analysis.study import ProjectionCollector, collect_projections
-from kmip_data.models.attention.kmip import kmip_attention_with_weights
+from kmip_data.models.analysis.projections import Projections, collect_projections
+from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention_with_weights
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.metric_text import format_metric_with_unit
 from kmip_data.models.training.run.finished_run import OpenedRun, open_run
@@ -77,12 +76,12 @@ def predict_record(
     batch = data.record_batch(split, position)
     with (
         opened.load_for_inference("exploring") as module,
-        collect_projections(module.model) as collector,
+        collect_projections(module.model) as projections,
     ):
         on_device = batch.to(opened.device.type)
         outputs = module(on_device)[0]
         logits = outputs.float().cpu()
-    nodes, layers = search_chosen_keys(collector, int(batch.num_nodes), max_pairs)
+    nodes, layers = search_chosen_keys(projections, int(batch.num_nodes), max_pairs)
 
     # A page colours nodes by class or value, and prints a graph's prediction as text.
     task = data.task
@@ -190,13 +189,13 @@ def prediction_from_logits(task: Task, logits: Tensor) -> Array:
 
 
 def search_chosen_keys(
-    collector: ProjectionCollector, count: int, max_pairs: int
+    projections: Mapping[KMIPAttention, list[Projections]], count: int, max_pairs: int
 ) -> tuple[Tensor, list[ChosenKeys]]:
     """Return nodes (S,) of a graph of ``count`` nodes, and the keys that each layer chose for them.
 
     Returns all nodes, or a fixed sample with at most ``max_pairs`` pairs over all layers.
     """
-    pairs_per_node = sum(layer.heads * layer.k for layer in collector.layers)
+    pairs_per_node = sum(layer.heads * layer.k for layer in projections)
     size = min(count, max_pairs // max(1, pairs_per_node))
     generator = np.random.Generator(np.random.PCG64(0))
     sample = generator.choice(count, size, replace=False)
@@ -204,8 +203,7 @@ def search_chosen_keys(
 
     # Layers do not return chosen keys: repeat the search with the collected projections.
     layers = []
-    for layer, (projections,) in zip(collector.layers, collector.calls, strict=True):
-        queries, keys, values = projections
+    for layer, ((queries, keys, values),) in projections.items():
         attended = kmip_attention_with_weights(
             queries.float(),
             keys.float(),
@@ -364,7 +362,7 @@ def draw_metric_by_distance(
         )
     if metric == "accuracy":
         axes.set_ylim(-0.03, 1.03)  # do not clip markers at 0 and 1
-        axes.yaxis.set_major_formatter(format_percent)
+        axes.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:g} %")
     xlabel = "edges between a node and the node that its target depends on, and number of nodes"
     if not is_large.all():
         xlabel += f"\nhollow: fewer than {MIN_BAND_NODES} nodes, so one prediction counts a lot"

@@ -1,7 +1,6 @@
 """Read finished runs as untrusted data, and group them into tables.
 
-A row holds the seeds of one configuration, a table holds the rows on the same data. Rows that differ
-only in k form curves, shown with the curves of the paper's experiment on the influence of k.
+A row holds the seeds of one configuration, a table holds the rows on the same data.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +31,6 @@ from kmip_data.models.training.config.own_defaults import OWN_SETTINGS, own_scal
 from kmip_data.models.training.config.presets import (
     PaperResult,
     load_preset,
-    read_influence_of_k,
     read_preset,
 )
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig, is_compared
@@ -200,8 +197,6 @@ def _format_setting(value: object) -> str:
 
 REFERENCE = "reference"  #: variant of the row of a reference answer
 Row = dict[str, Any]  #: keys as in docs/reports.md; fractions, not percent
-#: Columns of a curve over k that are compared with the paper's.
-K_COLUMNS = ("test", "test_std", "seconds", "seconds_std")
 
 
 @dataclass(frozen=True)
@@ -449,64 +444,3 @@ def _comparison_columns(run: Run, mean: float) -> Row:
 
 def _split_digest(run: Run) -> str:
     return json_digest(run.result.split.digests)[:12]
-
-
-def paper_rows_over_k(dataset: str, metric: str) -> list[Row]:
-    """Return the paper's rows with ``k``, :data:`K_COLUMNS` and ``runs``; empty for other datasets."""
-    paper = read_influence_of_k()
-    rows = []
-    for row in paper["row"]:
-        if (row["dataset"], row["metric"]) == (dataset, metric):
-            # All metrics in the experiment are in percent.
-            fractions = {name: row[name] / 100 for name in ("test", "test_std")}
-            rows.append({**row, **fractions, "runs": paper["runs"]})
-    return rows
-
-
-def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
-    """Return the rows that differ only in k, with the paper's results, and all rows of the paper.
-
-    ``curve`` names a row's curve by model and shared changes. ``seconds`` and ``seconds_std`` are
-    per training epoch. The paper's results, ``paper_…``, are present only for complete published
-    data.
-    """
-    first = table.rows[0]
-    share = ""
-    paper = []
-    if first["share"] in {"", "all"}:
-        paper = paper_rows_over_k(first["dataset"], first["metric"])
-    else:
-        share = f" ({first['share']})"
-    paper_rows = {row["k"]: row for row in paper}
-    curves: dict[str, list[Row]] = {}
-    for row, runs in zip(table.rows, table.runs, strict=True):
-        k = getattr(runs[0].config.model.attention, "k", None)
-        if not isinstance(k, int):  # no k, or one per layer
-            continue
-        words = [f"{row['dataset']}{share},", row["model"]]
-        if row["variant"] != "code":
-            words.append(f"({row['variant']})")
-        prefix = "model.attention.k="
-        words += [change for change in runs[0].changes if not change.startswith(prefix)]
-        name = " ".join(words)
-
-        columns = ("dataset", "metric", "runs", "seeds", "device", "test", "test_std")
-        seconds = [run.result.seconds.train_epoch for run in runs]
-        k_row = {
-            "curve": name,
-            "k": k,
-            **{column: row[column] for column in columns},
-            "seconds": statistics.fmean(seconds),
-            "seconds_std": sample_std(seconds),
-        }
-        paper_row = paper_rows.get(k, {})
-        for column in ("runs", *K_COLUMNS):
-            k_row[f"paper_{column}"] = paper_row.get(column)
-        curves.setdefault(name, []).append(k_row)
-
-    # A single k is not a curve.
-    ours = []
-    for rows in curves.values():
-        if len(rows) > 1:
-            ours += sorted(rows, key=itemgetter("k"))
-    return ours, [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]

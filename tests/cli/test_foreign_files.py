@@ -255,17 +255,6 @@ def test_user_files_are_replaced_only_with_force(
         "x.html": ("explore", world.build, "--no-open", "--output", "FILE"),
         "x.csv": ("report", world.run, "--format", "csv", *home, "--output", "FILE"),
         "x.npz": ("predict", world.run, *home, "--output", "FILE"),
-        "y.png": (
-            "analyze",
-            "approximation",
-            "--gaussian",
-            "20x4",
-            "--k",
-            "1",
-            "-q",
-            "--save",
-            "FILE",
-        ),
     }
     for name, command in commands.items():
         with subtests.test(command[0]):
@@ -283,10 +272,6 @@ def test_user_files_are_replaced_only_with_force(
             assert path.read_bytes() != MINE
             assert path.stat().st_mode & 0o777 == 0o600
             path.unlink()
-    with subtests.test("analyze: the figures next to the picture"):
-        plant(tmp_path, "z.csv")
-        words = [tmp_path / "z.png" if word == "FILE" else word for word in commands["y.png"]]
-        assert "z.csv exists already" in expect_refusal(*words)
     with subtests.test("a link is followed"):
         (tmp_path / "link.png").symlink_to(tmp_path / "far.png")
         plant(tmp_path, "far.png")

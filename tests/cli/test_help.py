@@ -52,9 +52,8 @@ def page_of(root: click.Group) -> str:
         needed = [
             f"{each.opts[0]} {each.make_metavar(context)}" for each in options if each.required
         ]
-        page.append(f"{'#' * (2 + name.count(' '))} {name}\n")
-        if not isinstance(command, click.Group):
-            page.append(f"    {' '.join(['kmip-data', name, *arguments, *needed])}\n")
+        page.append(f"## {name}\n")
+        page.append(f"    {' '.join(['kmip-data', name, *arguments, *needed])}\n")
         page += [str(command.help).splitlines()[0], ""]
         for title, options in command.sections(context).items():
             if rows := [row for row in _rows(command, options) if row not in common]:
@@ -63,14 +62,12 @@ def page_of(root: click.Group) -> str:
     return "\n".join(page)
 
 
-def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+def _commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
-        yield f"{path}{name}", command
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{path}{name} ")
+        yield name, command
 
 
 def _rows(command: click.Command, options: Iterable[click.Parameter] | None = None) -> list[str]:

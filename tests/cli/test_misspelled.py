@@ -22,7 +22,6 @@ from kmip_data.text import PARAMETER_OPTIONS
 #: Line -> words of its error.
 CASES = {
     "buidl s3dis": "Did you mean 'build'",
-    "analyze aproximation": "Did you mean 'approximation'",
     "build": "Missing argument 'NAME'",
     "build heslinki": "Did you mean 'helsinki'?\n  next: kmip-data build helsinki\n",
     "build s3dis --kk 3": "next: kmip-data build --help",
@@ -56,7 +55,6 @@ CASES = {
     "train s3dis --epochs 0": "x>=1.\n  next: kmip-data train s3dis --epochs 1\n",
     "train s3dis --epochs zwei": "next: kmip-data train s3dis --epochs 1\n",
     "train s3dis --epochs=2.4": "next: kmip-data train s3dis --epochs 2\n",
-    "bench attention --d 300": "next: kmip-data bench attention --d 256\n",
     "train --epochs 5 --k 3 s3diss": "Did you mean 's3dis'",
     "train shapenet-part --category=Chair": "kmip-data train has no option --category.",
     "train s3dis --lr 1e-3": "next: kmip-data train s3dis --set optimizer.lr=1e-3\n",
@@ -143,8 +141,6 @@ CASES = {
     "sweep small.toml": "There is no file small.toml.",
     "report papercity": "Did you mean 'paper-city'",
     "report foo": "There is no sweep or run called 'foo'.\n",
-    "analyze approximation foo": "There is no run called 'foo'",
-    "bench train helsinkii": "Did you mean 'helsinki'",
     "remove nothing-here": "nothing-here",
 }
 #: Packages that take seconds to import, of which a misspelt name needs none.

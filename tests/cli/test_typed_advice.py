@@ -41,7 +41,6 @@ from kmip_data.reading.dataset import ShardedDataset
         ("build cora --name mine", "info cora"),
         ("build cora --set zzzz=1", "info cora"),
         ("build city --name a --archive assay.csv", "info city"),
-        ("bench attention --methods zzzz", "bench attention --help"),
         ("build graphs --archive assay.csv", "build graphs --archive assay.csv --name assay-2"),
         ("train assay --set zzzz=1", "info assay --model sage"),
         (

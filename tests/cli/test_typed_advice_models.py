@@ -98,7 +98,6 @@ def _write_plan(user: Path) -> None:
         ),
         (_remove_configuration, f"evaluate {RUN}", "verify"),
         (_damage_added_column, "info assay", "verify"),
-        (None, "analyze influence-of-k assay/gcn/one", "sweep --dataset assay"),
         (_write_plan, "sweep plan.toml --dataset assay --dry-run", "sweep plan.toml --dry-run"),
     ],
 )

@@ -1,29 +1,21 @@
-"""Third section: peak rates, replayed searches, attention next to other methods, and search plans."""
+"""Third section: peak rates, replayed searches, attention, and search plans."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from benchmarks.attention import both_passes
-from kmip_data.models.benchmarking.measuring import SCRATCH_BYTES
-from kmip_data.models.benchmarking.methods import (
-    Workload,
-    WorkloadOptions,
-    get_method,
-    random_workload,
-)
+from benchmarks.methods import random_inputs
+from kmip_data.models import kmip_attention
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training.capture.cuda_graphs import CudaGraphs
-from kmip_data.runtime.memory import is_out_of_memory
 from tools.gpu.ceilings import ceilings
 from tools.gpu.results import Recorder, milliseconds
 
@@ -59,15 +51,13 @@ WARMED = (*CASES[:4], *CASES[5:])
 TINY = (Case((300,), 1e9), Case((40,) * 5, 1e9, heads=2))
 #: Nodes -> target for both passes in milliseconds on an H200.
 ATTENTION: dict[int, float | None] = {10**3: None, 10**4: None, 10**5: None, 10**6: 25}
-MAX_PEER_NODES = 10**5  #: larger graphs take the peers seconds
-PEERS = {"naive": "matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
 REPLAYS = 10  #: replays of a captured search that are timed together
 SECONDS, DRY_SECONDS = 0.4, 0.05  #: duration of a measurement
 Search = Callable[[], tuple[Tensor, Tensor]]
 
 
 def run(record: Recorder) -> None:
-    """Measure peak rates, each search, attention next to its peers, then the pairs."""
+    """Measure peak rates, each search, attention, then the pairs."""
     with record.attempt("ceilings"):
         ceilings(record)
     for case in TINY if record.dry else CASES:
@@ -92,10 +82,10 @@ def warm(number: int) -> None:
 
 def searching(case: Case, device: torch.device) -> Search:
     """Return a search, ready to run."""
-    options = WorkloadOptions(heads=case.heads, d=case.d, k=case.k)
-    work = random_workload(options, sum(case.graphs), device=str(device))
+    nodes = sum(case.graphs)
+    queries, keys, _ = random_inputs(nodes, case.heads, case.d, device=str(device))
     ptr = (0, *itertools.accumulate(case.graphs))
-    return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=ptr)
+    return lambda: topk_inner_product(queries, keys, case.k, query_ptr=ptr)
 
 
 def _measure(record: Recorder, what: str, search: Search, target: float) -> None:
@@ -115,44 +105,20 @@ def _replayed(search: Search, device: torch.device) -> float:
 
 
 def _attention(record: Recorder, n: int, target: float | None) -> None:
-    """Ours next to each peer.
-
-    Flash takes all keys in half precision, as is usual: another result.
-    """
-    work = random_workload(WorkloadOptions(), n, device=str(record.device))
-    names = ("auto", *PEERS) if n <= MAX_PEER_NODES else ("auto",)
-    for training in (False, True):
-        times = {name: _attend(record, name, work, training=training) for name in names}
-        notes = [
-            f"{against}: {times[name] or 0:.4g} ms"
-            for name, against in PEERS.items()
-            if times.get(name)
-        ]
-        what = f"attention forward{' + backward' * training}, {n:,} nodes, d = 10, k = 10"
-        most = target if training else None
-        record(what, times["auto"], "ms", target=most, kind="figure", note="; ".join(notes))
-
-
-def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> float | None:
-    """Return the milliseconds of a method; None where it cannot run or has no memory."""
-    method, device = get_method(name), record.device
-    if method.why_unusable(device.type) is not None:
-        return None
-    queries, keys, values = (tensor.to(method.dtype) for tensor in work.tensors)
-    inputs = replace(work, queries=queries, keys=keys, values=values)
-    scratch_bytes = SCRATCH_BYTES[device.type]
-    step = (
-        both_passes(method.attend, inputs, scratch_bytes)
-        if training
-        else lambda: method.attend(inputs, scratch_bytes)
-    )
-    try:
-        with contextlib.nullcontext() if training else torch.no_grad():
-            return milliseconds(step, device, most=DRY_SECONDS if record.dry else SECONDS)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
+    """Time k-MIP attention; `python -m benchmarks.attention` compares it with other methods."""
+    inputs = random_inputs(n, device=str(record.device))
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    passes = {
+        "forward": lambda: kmip_attention(*inputs, 10),
+        "forward + backward": lambda: torch.autograd.grad(
+            kmip_attention(*leaves, 10).sum(), leaves
+        ),
+    }
+    for name, step in passes.items():
+        took = milliseconds(step, record.device, most=DRY_SECONDS if record.dry else SECONDS)
+        most = target if name != "forward" else None
+        what = f"attention {name}, {n:,} nodes, d = 10, k = 10"
+        record(what, took, "ms", target=most, kind="figure")
 
 
 #: Title, search, and a name in the module of plans with another value. The code's value is timed first.

@@ -7,6 +7,7 @@ import gc
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -22,7 +23,6 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.models import network
 from kmip_data.models.attention import kmip
-from kmip_data.models.benchmarking.training_speed import time_epoch
 from kmip_data.models.kernel_availability import DISABLED_GPU_FEATURES
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import GraphBatch, read_batch
@@ -248,7 +248,7 @@ def _measure(
         until = time.monotonic() + SECONDS
         while len(seconds) < least or (len(seconds) < most and time.monotonic() < until):
             loop.epoch, loop.batches_done = loop.epoch + bool(seconds), 0
-            seconds += [epoch_seconds for epoch_seconds, _ in time_epoch(loop, least)]
+            seconds += _time_batches(loop, least)
             loop.module.metrics.reset()
         later = sorted(seconds[len(seconds) // 2 :])  # the first steps compile, warm up and capture
         middle = 1000 * later[len(later) // 2]
@@ -266,6 +266,35 @@ def _measure(
             loop.epoch, loop.batches_done = loop.epoch + 1, 0
             record.show(f"{work}\n{_profile(loop, cuda=cuda)}")
     return middle
+
+
+def _time_batches(loop: Loop, most: int) -> list[float]:
+    """Train on at most these batches of an epoch; return the seconds of each, with waiting for it.
+
+    CUDA events time them on a GPU, so that nothing waits for a batch before the last.
+    """
+    run_batch = loop.run_batch
+    cuda = loop.device.type == "cuda"
+    marks: list[Any] = []
+
+    def mark() -> None:
+        marks.append(torch.cuda.Event(enable_timing=True) if cuda else time.perf_counter())
+        if cuda:
+            marks[-1].record()
+
+    def timed(*args: Any, **options: Any) -> Any:
+        output = run_batch(*args, **options)
+        mark()
+        return output
+
+    loop.run_batch = timed
+    mark()
+    loop.train_epoch(most)
+    loop.run_batch = run_batch
+    if cuda:
+        marks[-1].synchronize()
+        return [start.elapsed_time(end) / 1000 for start, end in pairwise(marks)]
+    return [end - start for start, end in pairwise(marks)]
 
 
 def _profile(loop: Loop, *, cuda: bool) -> str:

@@ -24,7 +24,7 @@ from kmip_data.models.analysis.explanations import (
     prediction_from_logits,
     search_chosen_keys,
 )
-from kmip_data.models.analysis.study import collect_projections
+from kmip_data.models.analysis.projections import collect_projections
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.tasks import Task
@@ -69,10 +69,10 @@ def test_the_weighted_values_of_chosen_keys_equal_the_layer_output(legacy, count
     torch.manual_seed(0)
     layer = KMIPAttention(8, heads=HEADS, key_dim=4, k=K, legacy_padding=legacy).eval()
     x = torch.randn(count, 8)
-    with collect_projections(layer) as collector, torch.no_grad():
+    with collect_projections(layer) as projections, torch.no_grad():
         out = layer(x)
     values = layer.project(x)[2]
-    nodes, layers = search_chosen_keys(collector, count, 10**6)
+    nodes, layers = search_chosen_keys(projections, count, 10**6)
     (chosen,), rows = layers, torch.arange(HEADS)[:, None, None]
     indices, weights = torch.from_numpy(chosen.indices), torch.from_numpy(chosen.weights)
     assert nodes.tolist() == list(range(count))

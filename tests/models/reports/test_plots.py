@@ -1,4 +1,4 @@
-"""Plots of a report: epochs and hours, with the paper's results where they belong."""
+"""Plots of a report: hours, with the paper's results where they belong."""
 
 from __future__ import annotations
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import statistics
 import tempfile
 from pathlib import Path
 
 import pytest
 from support.cases import check_each
-from support.cli import expect_refusal, expect_success
+from support.cli import expect_success
 from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import sealed_json
-from kmip_data.models.analysis.drawing import draw_results_over_k
-from kmip_data.models.reports.plots import ModelColors, plots_of_table
-from kmip_data.models.reports.result_tables import read_finished_runs, rows_over_k, tables_of_runs
+from kmip_data.manifest import dataset_names
+from kmip_data.models.config import known_models
+from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.presets import preset_names
-from kmip_data.models.training.run.summary import RunSummary, mean_std
 from kmip_data.pipelines.find_builds import parameters_with_defaults
 
 VALUES = [0.93, 0.94, 0.92]
@@ -227,97 +224,6 @@ def test_londons_figures_are_of_fewer_layers_and_a_variant_of_ours_is_not_the_pa
     london = [("code", False), ("paper-depth", True), ("text", True)]
     cases = [("london", "gps-kmip", variant, 0.5605, compared) for variant, compared in london]
     check_each(check, [*cases, ("s3dis", "gps-kmip", "thesis-4-layers", 0.6799, False)])
-
-
-def of_k(home, k: int, value: float, *, seconds: float = 10.0, changes=(), **options):
-    changed = [f"model.attention.k={k}", *changes]
-    spent = {"train_epoch": seconds, "total": 100.0}
-    return write_run(home, value, changes=changed, seconds=spent, **options)
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """k = 5 and 10 from two seeds each, k = 10 with another rate, a GCN, and part of the data."""
-    for seed in (0, 1):
-        of_k(tmp_path, 5, 0.90 + 0.02 * seed, seconds=10.0 + 2 * seed, seed=seed)
-        of_k(tmp_path, 10, 0.93, seconds=20.0, seed=seed)
-    of_k(tmp_path, 10, 0.5, changes=["optimizer.lr=1e-2"])
-    of_k(tmp_path, 20, 0.6, complete=False)
-    write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
-    return tmp_path
-
-
-def test_one_run_has_no_deviation(tmp_path):
-    """Null in every table for programs, no ± in those for people; a mark without a bar in plots."""
-    for k in (5, 10):
-        of_k(tmp_path, k, 0.9, seconds=k)
-    [table], _ = report(tmp_path)
-    assert [row["test_std"] for row in table.rows] == [None, None]
-    assert [(row["test_std"], row["seconds_std"]) for row in rows_over_k(table)[0]] == [
-        (None, None)
-    ] * 2
-    sheet = results_sheet(table)
-    column = [*sheet.docs].index("test")
-    assert [cells[column] for cells in sheet.cells] == ["90.00 †", "90.00 †"]
-    assert all("<svg" in plot for plot in plots_of_table(table, ModelColors()))
-    draw_results_over_k([rows_over_k(table)], tmp_path / "k.png")
-    result = table.runs[0][0].result
-    summary = RunSummary([tmp_path], [result])
-    assert "±" not in summary.table()
-    assert mean_std([result.metrics])[1]["test"] == dict.fromkeys(result.metrics["test"])
-
-
-def test_rows_that_differ_in_k_alone_make_a_curve(runs):
-    tables, _ = report(runs)
-    five, ten = [row for table in tables for row in rows_over_k(table)[0]]
-    assert (five["k"], ten["k"]) == (5, 10)
-    assert (five["test"], five["test_std"]) == pytest.approx((0.91, math.sqrt(2) / 100))
-    assert (five["seconds"], five["seconds_std"]) == pytest.approx((11.0, math.sqrt(2)))
-    assert five["curve"] == ten["curve"] == "malnet-tiny, gps-kmip"
-    of_k(runs, 5, 0.4, changes=["optimizer.lr=1e-2"])
-    tables, _ = report(runs)
-    curves = {row["curve"]: row["k"] for table in tables for row in rows_over_k(table)[0]}
-    assert [name for name in curves if "optimizer.lr=0.01" in name]
-    assert len(curves) == 2  # the part of the data has one k alone
-
-
-def test_the_papers_figure_is_shown_only_for_its_k_and_complete_data(tmp_path):
-    def check(case, base=tmp_path):
-        ks, complete, wanted = case
-        tmp_path = Path(tempfile.mkdtemp(dir=base))
-        for k in ks:
-            of_k(tmp_path, k, 0.9, complete=complete)
-        (table,), _ = report(tmp_path)
-        ours, paper = rows_over_k(table)
-        assert [row["paper_test"] for row in ours] == [
-            value and pytest.approx(value) for value in wanted
-        ]
-        assert len(paper) == (9 if complete else 0)
-        assert len({row["curve"] for row in ours}) == 1
-
-    check_each(check, [((5, 7), True, [0.9354, None]), ((5, 10), False, [None] * 2)])
-
-
-def test_report_compares_rows_with_paper(runs, tmp_path):
-    words = ("analyze", "influence-of-k", "--home", runs, "--save", tmp_path / "k")
-    outcome = expect_success(*words)
-    lines = outcome.out.splitlines()
-    assert "91.00 ± 1.41" in lines[1]
-    assert "93.54 ± 0.52" in lines[1]
-    assert "30.1400 ± 0.9400" in lines[2]
-    assert "NVIDIA A100; the paper's on a V100" in outcome.out
-    assert (tmp_path / "k.png").read_bytes()[:4] == b"\x89PNG"
-    with (tmp_path / "k.csv").open(newline="") as file:
-        assert [row["k"] for row in csv.DictReader(file)] == ["5", "10"]
-    shown = expect_success(*words, "--force", "--json").json
-    assert (shown["rows"][1]["paper_seconds"], shown["rows"][0]["runs"]) == (30.14, 2)
-
-
-def test_report_without_comparable_runs_prints_notice(tmp_path):
-    write_run(tmp_path, 0.8, dataset="helsinki", model="gcn")
-    words = ("--home", tmp_path, "--save", tmp_path / "k")
-    assert "differ only in k" in expect_refusal("analyze", "influence-of-k", *words)
-    assert not (tmp_path / "k.png").exists()
 
 
 def test_a_preset_as_it_is_has_no_changes(tmp_path):

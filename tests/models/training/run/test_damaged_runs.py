@@ -80,7 +80,6 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
     commands = (
         ("evaluate", run, *rooted),
         ("predict", run, "--output", tmp_path / "p.npz", *rooted),
-        ("analyze", "cumulative-weight", run, "--save", tmp_path / "a", *rooted),
         ("train", build.path, "--init-from", run, "--epochs", 1, *rooted),
         ("push", run, tmp_path / "share", *rooted),
     )
