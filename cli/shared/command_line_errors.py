@@ -297,18 +297,20 @@ def _dataset_parameter(option: str, args: Sequence[str]) -> str:
 def _configuration_key(option: str) -> str:
     """Return the configuration key that an option names, empty if none.
 
-    ``--lr`` and ``--batchsize`` name the last part of a key, ``--optimizer`` the choice of one.
+    ``--lr`` and ``--batchsize`` name the last part of a key, ``--optimizer`` the choice of one, and
+    ``--hidden`` is another program's name of a key.
     """
-    from kmip_data.models.training.config.overrides import documented_keys
+    from kmip_data.models.training.config.overrides import KEY_SYNONYMS, documented_keys
 
-    name = option.partition("=")[0].replace("-", "").replace("_", "")
+    name = option.partition("=")[0].lstrip("-").replace("-", "_")
+    names = {name.replace("_", ""), KEY_SYNONYMS.get(name, name).replace("_", "")}
     keys = []
     for key in documented_keys():
         section, _, last = key.name.rpartition(".")
         if last in {"name", "kind"}:
             last = section.rpartition(".")[2]
         if (
-            last.replace("_", "") == name and section and key.type != "table"
+            last.replace("_", "") in names and section and key.type != "table"
         ):  # --set takes no table
             keys.append(key.name)
     # Prefer the shortest path: model.dropout to model.attention.dropout.

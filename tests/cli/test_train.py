@@ -354,6 +354,25 @@ def test_options_that_are_keys_name_the_key(home):
     )
 
 
+def test_a_key_that_nothing_reads_is_refused_where_the_user_typed_it(home, tmp_path):
+    """Typed keys of a part that is set, too, and keys of a preset or of a run, are accepted."""
+    file = tmp_path / "config.toml"
+    own = '[data]\ndataset = "cora"\n[model]\nname = "sage"\nrwse = {steps = 9}\n'
+    file.write_text(own)
+    message = expect_refusal("train", "--config", file)
+    assert "model.rwse.steps is read by the positional encoding rwse" in message
+    assert f"remove model.rwse.steps from {file}" in message
+
+    read = ("model.positional=rwse", "model.rwse.steps=9", "schedule.warmup_epochs=3")
+    assert compose_configuration("cora", {}, {}, overrides=read).model.rwse.steps == 9
+    unread = compose_configuration(
+        "zinc", {}, {}, model="gine", overrides=["model.local.kind=sage", "model.positional=none"]
+    )
+    assert unread.model.edge_encoder != "dummy"
+    file.write_text(config_to_toml(unread))
+    assert compose_configuration(None, {}, {}, file=file) == unread
+
+
 def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
     words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
     small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]

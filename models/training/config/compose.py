@@ -14,7 +14,9 @@ from kmip_data.models.training.config.overrides import (
     apply_overrides,
     find_grid,
     grid_values,
+    keys_not_at_defaults,
     read_config,
+    refuse_unread_keys,
     with_epochs,
 )
 from kmip_data.models.training.config.presets import (
@@ -112,6 +114,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
         print_status(line, quiet=quiet)
+    file_keys = _typed_keys(config, file)
 
     # 2. Set the parameters of the data. Another split rule replaces the preset's split, whose seed
     #    and fractions it may not take.
@@ -155,6 +158,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
         raise
+    refuse_unread_keys(config, file_keys, f"remove KEY from {file}")
+    set_keys = [item.partition("=")[0].strip() for item in overrides]
+    refuse_unread_keys(config, set_keys, "leave out --set KEY")
     if file is None and not config.preset:
         print_status(f"{dataset} has no preset: {config.model.name} uses its defaults", quiet=quiet)
     return config
@@ -205,6 +211,16 @@ def read_users_config(file: Path) -> RunConfig:
     """
     is_of_run = is_run_folder(file.parent) or is_run_folder(file.resolve().parent)
     return read_config(file, plugins_in=None if is_of_run else file.parent)
+
+
+def _typed_keys(config: RunConfig, file: Path | None) -> list[str]:
+    """Return the keys that the user's own file sets.
+
+    A file of a run, which has a version, and a file of GraphGPS list keys that nobody typed.
+    """
+    if file is None or file.suffix.lower() in YAML_SUFFIXES or "version" in config.model_fields_set:
+        return []
+    return keys_not_at_defaults(config)
 
 
 def _refuse_conflicts(

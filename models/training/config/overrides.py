@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,7 +19,14 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import MAX_LISTED_NAMES, DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import parse_toml, read_toml
 from kmip_data.manifest import dataset_names
-from kmip_data.models.config import COMPONENT_SECTIONS, ModelConfig, component_kinds
+from kmip_data.models.config import (
+    COMPONENT_SECTIONS,
+    ModelConfig,
+    component_kinds,
+    dotted_keys,
+    plugin_network,
+)
+from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS
 from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
@@ -31,7 +38,7 @@ from kmip_data.text import is_likely_typo, nearest_name
 _GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
 KEY_LIST_COMMAND = "kmip-data info s3dis --model gps-kmip"  #: command that lists every key
 #: Last part of our key, by its name in other programs.
-_KEY_SYNONYMS = {
+KEY_SYNONYMS = {
     "learning_rate": "lr",
     "num_layers": "layers",
     "hidden": "hidden_dim",
@@ -130,6 +137,50 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
             # Without nearest-neighbour graphs, k means the number of keys per query.
             error.correction = ("k", "model.attention.k")
         raise
+
+
+def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> None:
+    """Raise ``UsageError`` for one of ``keys``, typed by the user, that no part of the run reads.
+
+    Keys of a preset may be unread, because a setting may replace the part that reads them.
+    ``remedy`` is the advice, with KEY in place of the key.
+    """
+    for key in keys:
+        if reader := _missing_reader(config, key):
+            raise UsageError(
+                f"{key} is read by {reader}, which this run does not have.",
+                next=remedy.replace("KEY", key, 1),
+            )
+
+
+def _missing_reader(config: RunConfig, key: str) -> str:
+    """Return the part that reads a key, if ``config`` does not have it; else an empty string."""
+    model = config.model
+    section, _, name = key.rpartition(".")
+    if section == "schedule":
+        kinds = [kind for kind, schedule in all_schedules().items() if name in schedule.options]
+        if kinds and config.schedule.kind not in kinds:
+            return f"the schedule {' or '.join(kinds)}"
+    # A plugin's network may read any key of the model.
+    if plugin_network(model.name) is not None:
+        return ""
+    encoding = section.removeprefix("model.")
+    if encoding in POSITIONAL_ENCODINGS and encoding not in model.positional.split("+"):
+        return f"the positional encoding {encoding}"
+    if key == "model.edge_encoder" and not (model.local.reads_edges or model.attention.reads_edges):
+        kinds = [kind for kind, part in component_kinds("local").items() if part.reads_edges]
+        return f"the message passing {' or '.join(kinds)}"
+    if key == "model.ffn_activation" and not model.feed_forward:
+        return "the feed-forward block"
+    return ""
+
+
+def keys_not_at_defaults(config: RunConfig) -> list[str]:
+    """Return the dotted keys whose values differ from the defaults of the same model."""
+    defaults = RunConfig(data=config.data, model=ModelConfig(name=config.model.name))
+    default_values = dict(dotted_keys(defaults.model_dump()))
+    values = dotted_keys(config.model_dump())
+    return [key for key, value in values if default_values.get(key) != value]
 
 
 def grid_values(setting: str) -> list[str]:
@@ -293,7 +344,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
         message, close = _describe_unknown_key(path)
         error = _invalid_value_error(message, ", ".join(siblings) or "section.key=value", path)
         last = path.rpartition(".")[2]
-        same = {_KEY_SYNONYMS.get(last, last), _DATA_KEYS_BY_OPTION.get(last)}
+        same = {KEY_SYNONYMS.get(last, last), _DATA_KEYS_BY_OPTION.get(last)}
         if close and (is_likely_typo(path, close) or {close, close.rpartition(".")[2]} & same):
             error.correction = (path, close)
         raise error
@@ -426,7 +477,7 @@ def _describe_unknown_key(path: str) -> tuple[str, str | None]:
     # The key may be in another section, so compare only the last parts.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
-        known.get(_KEY_SYNONYMS.get(name, name))
+        known.get(KEY_SYNONYMS.get(name, name))
         or nearest_name(path, [key.name for key in keys])
         or known.get(nearest_name(name, known) or "")
     )
