@@ -9,18 +9,20 @@ from pathlib import Path
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError
-from kmip_data.files.atomic_writes import write_file
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.files.atomic_writes import make_folder, refuse_links_below, write_file
 from kmip_data.files.small_files import json_digest, read_model
 from kmip_data.models.training.config.own_defaults import is_own_data
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.references.constant import constant_answer
 from kmip_data.models.training.references.reference import (
     Reference,
     ReferenceName,
     References,
 )
+from kmip_data.models.training.run.result import package_versions
 from kmip_data.strict_model import StrictModel
 
 #: Largest number of node features, counted once for each node and twice for each edge.
@@ -31,6 +33,18 @@ class CachedAnswers(StrictModel):
     """Fitted answers in the cache of a home."""
 
     references: References
+    digest: str  #: of the references, and of all that they depend on
+
+    @classmethod
+    def seal(cls, references: References, inputs: str) -> CachedAnswers:
+        """Return the references with a digest that includes ``inputs``, the digest of their run."""
+        answers = {name: answer.model_dump() for name, answer in references.items()}
+        return cls(references=references, digest=json_digest([inputs, answers]))
+
+    def is_possible(self, metric: str) -> bool:
+        """True unless a fraction is not between 0 and 1."""
+        values = [value for item in self.references.values() for value in (item.val, item.test)]
+        return not is_percent(metric) or all(0 <= value <= 1 for value in values if value)
 
 
 def reference_answers(
@@ -46,13 +60,21 @@ def reference_answers(
     if not _are_fitted(config, data):
         return references
 
-    # 1. Reuse the answers of an earlier run in this home.
+    # 1. Reuse the answers of an earlier run in this home, unless they were edited.
     path = None
     if run is not None and (home := Home(Path(*run.parts[:-4]))).runs in run.parents:
         path = home.cache / "references" / f"{_digest(data, config)}.json"
-        with contextlib.suppress(OSError, KmipDataError):
+        try:
+            refuse_links_below(home.path, path)
             cached = read_model(path, CachedAnswers, "cannot be read", next="train again")
-            return references | cached.references
+            sealed = CachedAnswers.seal(cached.references, path.stem)
+            if cached == sealed and cached.is_possible(metric):
+                return references | cached.references
+        except UsageError as error:
+            log(f"warning: reference answers are not cached: {error.message}")
+            path = None
+        except (OSError, KmipDataError):
+            pass  # they are fitted
 
     # 2. Fit them.
     counts = data.build.card.counts
@@ -67,8 +89,9 @@ def reference_answers(
         return references
     if path is not None:
         with contextlib.suppress(OSError, KmipDataError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, CachedAnswers(references=fitted).model_dump_json().encode())
+            make_folder(path.parent, root=home.path)
+            sealed = CachedAnswers.seal(fitted, path.stem)
+            write_file(path, sealed.model_dump_json().encode(), root=home.path)
     return references | fitted
 
 
@@ -81,7 +104,7 @@ def _are_fitted(config: RunConfig, data: RunData) -> bool:
 
 
 def _digest(data: RunData, config: RunConfig) -> str:
-    """Return a digest of all that the answers depend on."""
+    """Return a digest of all that the answers depend on; the shards' digests are those of the arrays."""
     from sklearn import __version__
 
     return json_digest(
@@ -91,6 +114,7 @@ def _digest(data: RunData, config: RunConfig) -> str:
             config.data.coordinates,
             str(data.task),
             config.training.metric,
+            package_versions(),
             __version__,
         ]
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -53,6 +55,34 @@ def test_own_data_have_answers_in_the_result_and_the_table(run, place) -> None:
     assert evaluation.standard_errors == errors
     assert "± on test" in evaluation.table()
     assert "The network is not better than a linear model" in run.reference_sentence
+
+
+def test_an_edited_or_linked_cache_is_not_believed(run, place, streets, tmp_path, capfd) -> None:
+    (cached,) = (place / "cache" / "references").iterdir()
+    text = cached.read_text()
+    edited = re.sub(r'"test":[0-9.]+', '"test":99.99', text)
+    references = answers.CachedAnswers.model_validate_json(edited).references
+    sealed = answers.CachedAnswers.seal(references, cached.stem)
+    foreign = answers.CachedAnswers.seal(run.results[0].references, "another run")
+    for number, damage in enumerate(
+        [edited, *map(type(sealed).model_dump_json, (sealed, foreign))]
+    ):
+        cached.write_text(damage)
+        config = tiny_config(streets, **FITTED)
+        fitted = train(config, home=Home(place), name=f"edited{number}", quiet=True).results[0]
+        assert fitted.references == run.results[0].references
+        assert cached.read_text() == text
+
+    cached.parent.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / cached.name).write_text(edited)
+    cached.parent.symlink_to(tmp_path / "elsewhere")
+    linked = train(tiny_config(streets, **FITTED), home=Home(place), name="linked").results[0]
+    assert linked.references == run.results[0].references
+    assert (tmp_path / "elsewhere" / cached.name).read_text() == edited
+    assert f"not cached: {cached.parent} is a symbolic link" in capfd.readouterr().err
+    cached.parent.unlink()
+    (tmp_path / "elsewhere").rename(cached.parent)
+    cached.write_text(text)
 
 
 def test_they_change_no_weight_and_are_fitted_once(run, place, streets, monkeypatch) -> None:
