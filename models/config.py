@@ -336,6 +336,25 @@ class ModelConfig(StrictModel):
         ]
 
     @property
+    def reads_edges(self) -> bool:
+        """True if a branch of the layers reads edge features."""
+        return self.attention.reads_edges or self.local.reads_edges
+
+    def missing_reader(self, key: str) -> str:
+        """Return the part that reads ``key``, below ``model``, if the network lacks it; else nothing."""
+        # A plugin's network may read any key.
+        if plugin_network(self.name) is not None:
+            return ""
+        section = key.partition(".")[0]
+        if section in POSITIONAL_ENCODINGS and section not in self.positional.split("+"):
+            return f"the positional encoding {section}"
+        if key == "edge_encoder" and not self.reads_edges:
+            return "message passing with edge features (--model gine)"
+        if key == "ffn_activation" and not self.feed_forward:
+            return "the feed-forward block"
+        return ""
+
+    @property
     def _can_skip_node_encoder(self) -> bool:
         """True if the first layer can read the raw features."""
         first_is_local = self.attention.kind == "none" and self.input_layers == 0

@@ -204,7 +204,7 @@ class GPSNetwork(nn.Module):
                 )
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = edges.build(edge_channels, dim)
-        self.reads_edges = any(component.reads_edges for component in components)
+        self.reads_edges = config.reads_edges
         # Kept even if unused, to match upstream's parameter counts; then without gradients.
         self.edge_encoder.requires_grad_(self.reads_edges)
         for component in components:

@@ -9,12 +9,13 @@ from typing import TypedDict, Unpack
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, conflicting_values_error
+from kmip_data.files.small_files import read_toml
+from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.graphgps import read_graphgps
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     find_grid,
     grid_values,
-    keys_not_at_defaults,
     read_config,
     refuse_unread_keys,
     with_epochs,
@@ -114,7 +115,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
         print_status(line, quiet=quiet)
-    file_keys = _typed_keys(config, file)
+    file_keys = _typed_keys(file)
 
     # 2. Set the parameters of the data. Another split rule replaces the preset's split, whose seed
     #    and fractions it may not take.
@@ -213,14 +214,15 @@ def read_users_config(file: Path) -> RunConfig:
     return read_config(file, plugins_in=None if is_of_run else file.parent)
 
 
-def _typed_keys(config: RunConfig, file: Path | None) -> list[str]:
-    """Return the keys that the user's own file sets.
+def _typed_keys(file: Path | None) -> list[str]:
+    """Return the keys in a file that its user wrote.
 
     A file of a run, which has a version, and a file of GraphGPS list keys that nobody typed.
     """
-    if file is None or file.suffix.lower() in YAML_SUFFIXES or "version" in config.model_fields_set:
+    if file is None or file.suffix.lower() in YAML_SUFFIXES:
         return []
-    return keys_not_at_defaults(config)
+    keys = [key for key, _ in dotted_keys(read_toml(file))]
+    return [] if "version" in keys else keys
 
 
 def _refuse_conflicts(

@@ -23,10 +23,7 @@ from kmip_data.models.config import (
     COMPONENT_SECTIONS,
     ModelConfig,
     component_kinds,
-    dotted_keys,
-    plugin_network,
 )
-from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS
 from kmip_data.models.registries import RegisteredName
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
@@ -146,41 +143,19 @@ def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> N
     ``remedy`` is the advice, with KEY in place of the key.
     """
     for key in keys:
-        if reader := _missing_reader(config, key):
+        section, _, name = key.partition(".")
+        reader = ""
+        if section == "schedule":
+            kinds = [kind for kind, schedule in all_schedules().items() if name in schedule.options]
+            if kinds and config.schedule.kind not in kinds:
+                reader = f"the schedule {' or '.join(kinds)}"
+        elif section == "model":
+            reader = config.model.missing_reader(name)
+        if reader:
             raise UsageError(
                 f"{key} is read by {reader}, which this run does not have.",
                 next=remedy.replace("KEY", key, 1),
             )
-
-
-def _missing_reader(config: RunConfig, key: str) -> str:
-    """Return the part that reads a key, if ``config`` does not have it; else an empty string."""
-    model = config.model
-    section, _, name = key.rpartition(".")
-    if section == "schedule":
-        kinds = [kind for kind, schedule in all_schedules().items() if name in schedule.options]
-        if kinds and config.schedule.kind not in kinds:
-            return f"the schedule {' or '.join(kinds)}"
-    # A plugin's network may read any key of the model.
-    if plugin_network(model.name) is not None:
-        return ""
-    encoding = section.removeprefix("model.")
-    if encoding in POSITIONAL_ENCODINGS and encoding not in model.positional.split("+"):
-        return f"the positional encoding {encoding}"
-    if key == "model.edge_encoder" and not (model.local.reads_edges or model.attention.reads_edges):
-        kinds = [kind for kind, part in component_kinds("local").items() if part.reads_edges]
-        return f"the message passing {' or '.join(kinds)}"
-    if key == "model.ffn_activation" and not model.feed_forward:
-        return "the feed-forward block"
-    return ""
-
-
-def keys_not_at_defaults(config: RunConfig) -> list[str]:
-    """Return the dotted keys whose values differ from the defaults of the same model."""
-    defaults = RunConfig(data=config.data, model=ModelConfig(name=config.model.name))
-    default_values = dict(dotted_keys(defaults.model_dump()))
-    values = dotted_keys(config.model_dump())
-    return [key for key, value in values if default_values.get(key) != value]
 
 
 def grid_values(setting: str) -> list[str]:

@@ -57,7 +57,7 @@ def default_settings(card: Card, model: ModelConfig) -> list[str]:
     if is_own and any(column.attribute == "edge_attr" for column in schema.columns):
         encoders["model.edge_encoder"] = "linear"
     encoders |= molecule_encoders(schema)
-    if not (model.local.reads_edges or model.attention.reads_edges):
+    if not model.reads_edges:
         encoders.pop("model.edge_encoder", None)
     settings = [f"{key}={name}" for key, name in encoders.items()]
     if not is_own:
