@@ -25,7 +25,8 @@ from kmip_data.cli.shared.targets import RUN
 def command(run: str, by_class: bool, **data: Any) -> None:
     """Evaluate a trained model on train, val and test.
 
-    RUN is a run folder or the end of its path. Prints the metrics of its best weights.
+    RUN is a run folder or the end of its path. Prints the metrics of its best weights. Other data
+    without a split of their own are evaluated as a whole: all of their labelled rows.
     """
     from kmip_data.models.training.run.evaluate_run import evaluate
 

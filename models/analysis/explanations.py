@@ -230,7 +230,7 @@ def counts_by_class(run: str | Path, **options: Any) -> dict[str, object]:
         if module.task.target_type != "classification":
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
         device = torch.device(opened.device.type)
-        metrics = accumulate_metrics(module, opened.data, opened.data.parts, device)
+        metrics = accumulate_metrics(module, opened.data, opened.parts, device)
     rows = {}
     right = {}
     classes = 0

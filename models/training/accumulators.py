@@ -394,7 +394,7 @@ class PartMetrics(nn.Module):
             return {}
         # Gather before the count is tested: a process may have no items where others have some.
         items, outcomes, count = self.items.gather()
-        if not count:
+        if count < 2:
             return {}
         label_rows = _label_rows(self.accumulator)
         requested_rows = _label_rows(self.metric_accumulator)

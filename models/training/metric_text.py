@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Title of the loss of scaled targets, in standard deviations of the train targets.
 SCALED_LOSS = "loss [std]"
 #: Meaning of ± in a table of a single run.
-ERROR_NOTE = "± on test: standard error over its items"
+ERROR_NOTE = "±: standard error over the items of the part"
 
 #: Width of a metric in the table of epochs, in characters.
 METRIC_WIDTH = 8
@@ -74,12 +74,10 @@ def metrics_table(
     notes = []
     titles = [loss_title if name == "loss" else metric_title(name) for name in names]
     rows = [["", *titles]]
-    for part in PARTS:
-        if part not in mean:
-            continue
+    for part, values in mean.items():
         row = [part]
         for name in names:
-            value = mean[part].get(name, math.nan)
+            value = values.get(name, math.nan)
             deviation = (std or {}).get(part, {}).get(name)
             row.append(format_metric(name, value, deviation))
             metric = all_metrics().get(name)
@@ -91,14 +89,16 @@ def metrics_table(
     return "\n".join([*lines, *dict.fromkeys(notes)])
 
 
-def class_table(scores: Sequence[ClassScores], class_names: Sequence[str]) -> str:
-    """Format a table with a row per class; empty without classes, or with many."""
+def class_table(
+    scores: Sequence[ClassScores], class_names: Sequence[str], part: str = "test"
+) -> str:
+    """Format a table of a part with a row per class; empty without classes, or with many."""
     if not 0 < len(scores) <= MAX_PRINTED_CLASSES:
         return ""
     names = class_names
     if len(names) != len(scores):  # labels or numbers that a task makes classes have no names
         names = [f"class {number}" for number in range(len(scores))]
-    rows = [["test", *_CLASS_COLUMNS]]
+    rows = [[part, *_CLASS_COLUMNS]]
     for name, score in zip(names, scores, strict=True):
         shares = (score.precision, score.recall, score.f1)
         cells = ["–" if share is None else f"{100 * share:.2f}" for share in shares]

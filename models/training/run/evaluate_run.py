@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import CheckFailed
+from kmip_data.models.training.data.run_data import ALL_RECORDS
 from kmip_data.models.training.metric_text import (
     ERROR_NOTE,
     class_table,
@@ -43,9 +43,9 @@ class Evaluation:
     device: str
     #: loss and metrics by part
     metrics: dict[str, dict[str, float]]
-    #: standard errors of the metrics on test, over its items
+    #: standard errors of the metrics on the last part, over its items
     standard_errors: dict[str, float]
-    #: scores of each class on test, of a classification
+    #: scores of each class on the last part, of a classification
     class_scores: list[ClassScores]
     #: True if ``result.json`` was edited after it was written.
     edited: bool
@@ -99,12 +99,14 @@ class Evaluation:
         """Format a table of parts and metrics, with the data and the epoch."""
         card = self.build.card
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        part = [*self.metrics][-1]
+        rows = "all labelled rows" if part == ALL_RECORDS else f"split {self.split.name!r}"
         lines = [
             metrics_table(
-                self.metrics, {"test": self.standard_errors}, loss_title=self.result.loss_title
+                self.metrics, {part: self.standard_errors}, loss_title=self.result.loss_title
             ),
-            class_table(self.class_scores, card.class_names),
-            f"{card.dataset}{card.coverage_suffix}, split {self.split.name!r}; weights of epoch {epoch}",
+            class_table(self.class_scores, card.class_names, part),
+            f"{card.dataset}{card.coverage_suffix}, {rows}; weights of epoch {epoch}",
             ERROR_NOTE if self.standard_errors else "",
         ]
         if self.equals_result is not None:
@@ -134,7 +136,8 @@ def evaluate(
     run
         A run folder, or its path below ``runs/``.
     dataset
-        Another dataset or build folder with the same features and classes; its default split is used.
+        Another dataset or build folder with the same features and classes. All of its labelled rows
+        are evaluated, or the parts of a split that is published or comes from its files.
     sample
         Use the sample of a ``dataset`` given by name.
     device
@@ -153,26 +156,23 @@ def evaluate(
         run, dataset=dataset, sample=sample, home=home, device=device, command="evaluate"
     )
     build = opened.data.build
-    if not opened.data.split_name:
-        raise UsageError(
-            f"{build.card.dataset} has no split, so that it has no parts to evaluate.",
-            next=shlex.join(
-                ["kmip-data", "predict", str(opened.folder), "--dataset", str(build.path)]
-            ),
-        )
+    *_, last_part = opened.parts
+    split = RunSplit(name=ALL_RECORDS, rule=ALL_RECORDS, parameters={}, digests={})
+    if last_part != ALL_RECORDS:
+        split = RunSplit.from_data(opened.data)
     with opened.load_module() as module:
         device_of_run = torch.device(opened.device.type)
         accumulated = accumulate_metrics(
-            module, opened.data, opened.data.parts, device_of_run, error_part="test"
+            module, opened.data, opened.parts, device_of_run, error_part=last_part
         )
-        class_scores = accumulated["test"].class_scores() if "test" in accumulated else []
-        errors = accumulated["test"].standard_errors() if "test" in accumulated else {}
+        class_scores = accumulated[last_part].class_scores()
+        errors = accumulated[last_part].standard_errors()
         metrics = compute_metrics(module, accumulated)
     return Evaluation(
         run=opened.folder,
         result=opened.result,
         build=build,
-        split=RunSplit.from_data(opened.data),
+        split=split,
         device=opened.device.name,
         metrics=metrics,
         standard_errors=errors,

@@ -24,7 +24,7 @@ from kmip_data.models.training.config.adapt_preset import level_of_column
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
-from kmip_data.models.training.data.run_data import RunData, with_task_defaults
+from kmip_data.models.training.data.run_data import ALL_RECORDS, RunData, with_task_defaults
 from kmip_data.models.training.devices import Device, check_precision, choose_device
 from kmip_data.models.training.memory_estimate import (
     require_network_memory,
@@ -47,6 +47,9 @@ from kmip_data.pipelines.find_builds import find_build
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.text import count_with_noun
 
+#: Rules of splits that are drawn, not stored with the data.
+DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
+
 
 @dataclass(frozen=True)
 class OpenedRun:
@@ -57,6 +60,18 @@ class OpenedRun:
     result: RunResult
     data: RunData
     device: Device
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts to evaluate: those of the run's data, or of a split that other data bring; else all.
+
+        A drawn split only divides the data that a network is trained on.
+        """
+        data = self.data
+        is_other = data.build.card.key != self.result.build_key
+        if is_other and (not data.split_name or data.split.rule in DRAWN_RULES):
+            return (ALL_RECORDS,)
+        return data.parts
 
     @contextlib.contextmanager
     def load_module(self) -> Iterator[TrainingModule]:

@@ -50,10 +50,10 @@ def test_own_data_have_answers_in_the_result_and_the_table(run, place) -> None:
     assert (
         f"{100 * result.metrics['test']['accuracy']:.2f} ± {100 * errors['accuracy']:.2f}" in table
     )
-    assert "± on test: standard error over its items" in table
+    assert "±: standard error over the items of the part" in table
     evaluation = evaluate(run.runs[0], home=Home(place))
     assert evaluation.standard_errors == errors
-    assert "± on test" in evaluation.table()
+    assert "±: standard error" in evaluation.table()
     assert "The network is not better than a linear model" in run.reference_sentence
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import pickle
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,11 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.schema import LINK_ATTRIBUTE
+from kmip_data.format.split_files import PARTS
 from kmip_data.format.targets import target_column, task_type
 from kmip_data.manifest import load_manifest
 from kmip_data.models import evaluate_predictions
+from kmip_data.models.analysis.explanations import counts_by_class
 from kmip_data.models.training.run import predictions as file
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.predictions import predict
@@ -214,6 +217,35 @@ def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
         assert accuracy == pytest.approx(share)
         tensor = torch.from_numpy(predicted.logits).double()
         assert evaluate_predictions({"logits": tensor}, clouds, split=part).metrics == expected
+
+
+def test_other_data_are_evaluated_in_parts_only_if_they_bring_a_split(tmp_path) -> None:
+    """Nodes of one graph in a drawn split, in masks, and one graph in the test part."""
+    home = Home(tmp_path)
+    config = tiny_config(kmip_data.save(streets(), tmp_path / "own"), training={"epochs": 1})
+    train(config, home=home, quiet=True, name="mine")
+    other = streets(nodes=60, seed=1)
+    masked = kmip_data.save(other, tmp_path / "masked")
+    assert {*evaluate("mine", dataset=str(masked.path), home=home).metrics} == {*PARTS}
+
+    for part in PARTS:
+        del other[f"{part}_mask"]
+    drawn = str(kmip_data.save(other, tmp_path / "drawn").path)
+    evaluation = evaluate("mine", dataset=drawn, home=home)
+    predicted = evaluate_predictions(predict("mine", dataset=drawn, home=home), drawn, split="all")
+    del evaluation.metrics["all"]["loss"]
+    assert evaluation.metrics == {"all": predicted.metrics}
+    assert evaluation.to_dict()["split"]["name"] == "all"
+    assert re.search(r"\nall +[0-9.]+ ± ", evaluation.table())
+    assert counts_by_class("mine", dataset=drawn, home=home)["rows"].keys() == {"all"}
+
+    parts = {"train": [0, 1], "val": [2], "test": [3]}
+    one = learnable_build(tmp_path / "clouds", graphs=4, parts=parts)
+    train(tiny_config(one, training={"epochs": 1}), home=home, quiet=True, name="one")
+    evaluation = evaluate("one", home=home)
+    assert evaluation.equals_result
+    assert evaluation.standard_errors == {}
+    assert "±" not in evaluation.table()
 
 
 def test_incompatible_predictions_are_refused(predictions, clouds) -> None:
