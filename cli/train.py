@@ -248,10 +248,10 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     paragraphs = [f"{summary.table()}\n", *(f"run  {run}" for run in summary.runs)]
     paragraphs.append(f"{format_facts(_result_facts(summary))}\n")
     if summary.reference_sentence:
-        from kmip_data.models.training.references.advice import commands_to_try
+        from kmip_data.models.training.references.advice import line_to_try
 
-        commands = commands_to_try(summary.runs, summary.results, build)
-        paragraphs.append(f"{summary.reference_sentence}\nTry: {'; or '.join(commands)}\n")
+        line = line_to_try(summary.runs, summary.results, build)
+        paragraphs.append(f"{summary.reference_sentence}{line}\n")
     paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     steps = []
     name = "NAME"

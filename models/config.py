@@ -337,21 +337,25 @@ class ModelConfig(StrictModel):
 
     @property
     def reads_edges(self) -> bool:
-        """True if a branch of the layers reads edge features."""
+        """True if a branch of the layers reads edge features, or a plugin's network asks for them."""
+        if self.is_plugins_network:
+            return self.edge_encoder != "dummy"
         return self.attention.reads_edges or self.local.reads_edges
+
+    @property
+    def is_plugins_network(self) -> bool:
+        """True if a plugin builds the complete network, which may read any key."""
+        return plugin_network(self.name) is not None
 
     def missing_reader(self, key: str) -> str:
         """Return the part that reads ``key``, below ``model``, if the network lacks it; else nothing."""
-        # A plugin's network may read any key.
-        if plugin_network(self.name) is not None:
+        if self.is_plugins_network:
             return ""
         section = key.partition(".")[0]
         if section in POSITIONAL_ENCODINGS and section not in self.positional.split("+"):
             return f"the positional encoding {section}"
         if key == "edge_encoder" and not self.reads_edges:
             return "message passing with edge features (--model gine)"
-        if key == "ffn_activation" and not self.feed_forward:
-            return "the feed-forward block"
         return ""
 
     @property
@@ -391,7 +395,7 @@ class ModelConfig(StrictModel):
         problem = ""
         if budget is not None and dim != DEFAULT_HIDDEN_DIM:
             problem = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
-        elif self.attention.kind == local == "none" and plugin_network(self.name) is None:
+        elif self.attention.kind == local == "none" and not self.is_plugins_network:
             problem = "attention and local are both none: layers need one of them"
         elif any(e.adds_distances for e in encodings) and not self.local.reads_distances:
             problem = (

@@ -295,7 +295,7 @@ class PluginNetwork(nn.Module):
 
 
 def _instantiate_network(config: ModelConfig, **sizes: Any) -> nn.Module:
-    network_class = GPSNetwork if plugin_network(config.name) is None else PluginNetwork
+    network_class = PluginNetwork if config.is_plugins_network else GPSNetwork
     return network_class(config, **sizes)
 
 

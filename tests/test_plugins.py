@@ -390,7 +390,7 @@ def test_missing_plugins_are_reported(folder, package, monkeypatch):
 def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
     (folder / "own.py").write_text(OWN)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
-    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
+    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
     expect_success("encode", "graphs", "waves3", "--plugin", "own.py", "-q")
     with fresh():
         assert kmip_data.open("graphs", columns=["waves3"])[0].waves.shape[1] == 3
@@ -449,7 +449,7 @@ def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimizer(folder):
 
     (folder / "own.py").write_text(MINE)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
-    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
+    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
     run = ("train", "--dataset", "graphs", "--name", "own", *SMALL, "--epochs", 2)
     chosen = [f"--set={key}" for key in CHOSEN]
     for key in chosen:
@@ -519,7 +519,7 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
 
     (folder / "own.py").write_text(NETWORK)
     parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
-    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
+    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6, edge_dim=2), "graphs", split=parts)
     run = ("train", "--dataset", "graphs", *SMALL, "--name")
     chosen = [f"--set=model.{part}" for part in PARTS]
     for key in chosen:
@@ -527,7 +527,7 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
             name, value = key.removeprefix("--set=").split("=")
             assert f"{name} cannot be '{value}'" in expect_refusal(*run, "none", key)
     with fresh():
-        expect_success(*run, "parts", *chosen, "--plugin", "own.py")
+        expect_success(*run, "parts", "--model", "gine", *chosen, "--plugin", "own.py")
         assert "both none" in expect_refusal(
             *run, "none", "--set=model.attention.kind=none", "--set=model.local.kind=none"
         )

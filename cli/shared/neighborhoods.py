@@ -30,7 +30,7 @@ def drawable_dataset(dataset: ShardedDataset, part: str | None) -> ShardedDatase
 def is_drawn_by_neighborhoods(dataset: ShardedDataset | Records) -> bool:
     """True for a single large graph without positions."""
     schema = dataset.schema
-    attributes = {column.attribute for column in schema.columns}
+    attributes = {*schema.attributes}
     attributes |= {view.attribute for view in schema.views}
     return len(dataset) == 1 and int(dataset.nodes[0]) > MAX_NODES and "pos" not in attributes
 

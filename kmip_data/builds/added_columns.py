@@ -164,7 +164,7 @@ def facts_of_added_column(build: Build, card: AddedColumnCard) -> dict[str, Any]
     return {
         "name": card.name,
         "path": str(build.path / COLUMNS_FOLDER / card.name),
-        "attributes": [column.attribute for column in card.schema_.columns],
+        "attributes": card.schema_.attributes,
         "definition": card.definition,
         "key": card.key,
         "bytes": sum(entry.bytes for entry in card.files),

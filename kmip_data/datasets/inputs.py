@@ -87,7 +87,7 @@ def network_inputs(card: Card, features: str, coordinates: CoordinateMode) -> Ne
 
     # A view is read as a slice: the columns outside it are never gathered.
     views = feature_views(card.dataset, features, computed=[DEGREE_PROFILE])
-    names = next((column.fields for column in card.schema_.columns if column.attribute == "x"), ())
+    names = card.schema_.feature_names
     return NetworkInputs(
         ("x",), names[views[0].start : views[0].stop] if views else names, views=views
     )

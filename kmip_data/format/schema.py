@@ -152,6 +152,11 @@ class Schema:
         return next(column for column in self.columns if column.key == key)
 
     @property
+    def attributes(self) -> list[str]:
+        """Attributes of the stored columns, in order."""
+        return [column.attribute for column in self.columns]
+
+    @property
     def split_attributes(self) -> set[str]:
         """Attributes that define splits; items have them only if they are requested."""
         return {column.attribute for column in self.columns if column.doc in _SPLIT_DOCS}
@@ -336,8 +341,7 @@ def _check_schema(schema: Schema) -> None:
 
     # Keys and attributes must be unique.
     keys = [column.key for column in schema.columns]
-    attributes = [column.attribute for column in schema.columns]
-    attributes += [view.attribute for view in schema.views]
+    attributes = schema.attributes + [view.attribute for view in schema.views]
     for names in (keys, attributes):
         _require(len(set(names)) == len(names), f"a name occurs twice in {names}")
     # A view must be a slice of the first axis of a stored column.

@@ -79,7 +79,7 @@ def _missing_inputs(schema: Schema, *, needs_features: bool) -> tuple[list[str],
     """Return the missing inputs of a network, and the steps that add them."""
     missing = []
     steps = []
-    if needs_features and not any(column.attribute == "x" for column in schema.columns):
+    if needs_features and "x" not in schema.attributes:
         missing.append("node features x")
         steps.append("--set data.features=degree-profile computes some from the edges")
     if schema.edges == "none":

@@ -497,7 +497,7 @@ def _resolve_columns(
     names = [names] if isinstance(names, str) else names
     # A stored attribute takes precedence over an added column of the same name.
     schema = build.card.schema_
-    stored = {column.attribute for column in schema.columns}
+    stored = {*schema.attributes}
     stored.update(view.attribute for view in schema.views)
     if schema.edges != "none":
         stored.add("edge_index")

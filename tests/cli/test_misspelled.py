@@ -105,7 +105,6 @@ CASES = {
     "train s3dis --set model.signnet.hidden=9": "next: kmip-data train s3dis\n",
     "train s3dis --set schedule.patience=5": "is read by the schedule reduce_on_plateau, which this",
     "train cora --model sage --set model.edge_encoder=linear": "message passing with edge features (",
-    "train s3dis --set model.feed_forward=false --set model.ffn_activation=gelu": "the feed-forward block, which",
     "sweep --dataset cora --set schedule.min_lr=1,2": "next: kmip-data sweep --dataset cora\n",
     "train --dataset s3dis --batchsize 8": "--set training.batch_size=8\n",
     "train --dataset s3dis --split test": "no option --split. Did you mean --split-seed or --split-rule",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.input_checks import check_encoders
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME
+from kmip_data.models.training.run.summary import RunSummary
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--model", "gine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
@@ -180,3 +182,38 @@ def test_a_run_keeps_using_the_build_it_was_trained_on(home, tmp_path):
 
     expect_success("remove", other, "--yes")
     assert "has 2 builds" not in expect_success("info", "rings").err
+
+
+@pytest.mark.slow
+def test_commands_to_try_name_unread_edges_first_and_nothing_that_was_tried(
+    home, tmp_path, monkeypatch
+):
+    """Each command is typed as printed, and is not printed again."""
+    monkeypatch.setattr(RunSummary, "reference_sentence", "It is not better.")
+    (tmp_path / "own").mkdir()
+    nodes = [f"n{n},{n % 7},{'ab'[n % 2]}" for n in range(40)]
+    edges = [f"n{n},n{(n + 1) % 40},{n % 5}.5" for n in range(40)]
+    (tmp_path / "own/nodes.csv").write_text("\n".join(["id,size,kind", *nodes]))
+    (tmp_path / "own/edges.csv").write_text("\n".join(["source,target,weight", *edges]))
+    words = ["--archive", tmp_path / "own", "--set", "label=kind", "-q"]
+    expect_success("build", "graphs", "--name", "own", *words)
+
+    def commands_to_try(*line: object) -> list[list[str]]:
+        advised = re.search(r"Try: (kmip-data .+)\n", expect_success(*line).out)
+        return [shlex.split(text)[1:] for text in advised[1].split("; or ")] if advised else []
+
+    quick = ["--device", "cpu", "--set", "training.eval_every=100"]
+    network, build, longer, *_ = commands_to_try("train", "own", "--epochs", "3", *quick)
+    assert network == ["train", "own", "--model", "gine"]
+    assert build[-2:] == ["--set", "undirected=true"]
+    assert longer[-2:] == ["--epochs", "300"]
+    assert all(command[0] == "train" for command in commands_to_try(*network, "--epochs", "1")[2:])
+    expect_success(*build, "-q")
+
+    advised = [longer]
+    settings = []
+    while advised and "--config" in advised[0]:
+        settings.append(advised[0][-1])
+        advised = commands_to_try(*advised[0])
+    assert settings == ["300", "optimizer.lr=0.0006"]
+    assert all("--resume" in command for command in advised)

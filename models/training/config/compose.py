@@ -115,7 +115,6 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             config, messages = adapt_config_to_data(config, dataset, home=home)
     for line in messages:
         print_status(line, quiet=quiet)
-    file_keys = _typed_keys(file)
 
     # 2. Set the parameters of the data. Another split rule replaces the preset's split, whose seed
     #    and fractions it may not take.
@@ -133,11 +132,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
     )
 
     # 3. Apply the options, then the overrides.
-    set_options = {}
-    for name in KEYS_BY_OPTION:
-        value = options.get(name)
-        if value is not None and value is not False:
-            set_options[name] = value
+    set_options = {
+        name: value for name, value in options.items() if value is not None and value is not False
+    }
     settings = [f"{KEYS_BY_OPTION[name]}={value}" for name, value in set_options.items()]
     _refuse_conflicts(
         {**set_options, "epochs": epochs}, build_parameters, split_parameters, overrides
@@ -159,7 +156,7 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
         raise
-    refuse_unread_keys(config, file_keys, f"remove KEY from {file}")
+    refuse_unread_keys(config, _typed_keys(file), f"remove KEY from {file}")
     set_keys = [item.partition("=")[0].strip() for item in overrides]
     refuse_unread_keys(config, set_keys, "leave out --set KEY")
     if file is None and not config.preset:

@@ -54,7 +54,7 @@ def default_settings(card: Card, model: ModelConfig) -> list[str]:
     schema = card.schema_
     is_own = has_own_defaults(card)
     encoders = {}
-    if is_own and any(column.attribute == "edge_attr" for column in schema.columns):
+    if is_own and "edge_attr" in schema.attributes:
         encoders["model.edge_encoder"] = "linear"
     encoders |= molecule_encoders(schema)
     if not model.reads_edges:

@@ -208,7 +208,7 @@ class RunData(ABC):
 
     def _open_records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
         """Open a part, or all records, with only the columns that the network reads."""
-        stored = {column.attribute for column in self.build.card.schema_.columns}
+        stored = self.build.card.schema_.attributes
         names = [
             name for name in (*self.attributes_read(config), "y", LINK_ATTRIBUTE) if name in stored
         ]

@@ -2,62 +2,100 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.builds.home import Build
-from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.own_defaults import default_settings, has_own_defaults
+from kmip_data.builds.home import Build, list_builds
+from kmip_data.errors import KmipDataError
+from kmip_data.models.training.config.overrides import apply_overrides, read_config
+from kmip_data.models.training.config.own_defaults import (
+    default_settings,
+    has_own_defaults,
+    own_scale,
+)
 from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.models.training.run.find_runs import command_of_own_build, raw_folder_of_build
 from kmip_data.models.training.run.result import RunResult
-from kmip_data.models.training.run.run_folder import config_command, resume_command
+from kmip_data.models.training.run.run_folder import (
+    CONFIG_NAME,
+    config_command,
+    home_of_run,
+    home_option,
+    resume_command,
+)
 
 #: Divisor of the learning rate of a run that has the default settings already.
 LOWER_RATE = 5
 LATE_EPOCHS = 0.9  #: share of the epochs after which a best epoch is late
 
 
-def commands_to_try(
-    runs: Sequence[Path], results: Sequence[RunResult], build: Build | None
-) -> list[str]:
-    """Return commands that train with the default settings, or a lower rate, and for longer.
+def line_to_try(runs: Sequence[Path], results: Sequence[RunResult], build: Build | None) -> str:
+    """Return a line of commands that train what no run of this network on these data has tried; or nothing.
 
-    They keep the seeds and folds. ``build`` is the one that the runs were trained on, if it exists.
+    They read more of the edges, or train with the default settings, with a lower rate or for longer,
+    with the same seeds and folds. ``build`` is the one that the runs were trained on, if it exists.
     """
     first = results[0]
     run = runs[0]
     config = RunConfig.model_validate(first.config)
-
-    settings = _settings_to_try(config, build)
-    if config.data.scale == "none":
-        scale = "both" if first.targets.target_type == "regression" else "features"
-        settings.append(f"data.scale={scale}")
-    words = []
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        words += ["--epochs", value] if key == "training.epochs" else ["--set", setting]
+    options = ""
     for option, values in {
         "--seeds": [result.seed for result in results],
         "--folds": [result.split.parameters.get("fold", 0) for result in results],
     }.items():
         distinct = dict.fromkeys(values)
         if len(distinct) > 1:
-            words += [option, ",".join(map(str, distinct))]
+            options += f" {option} {','.join(map(str, distinct))}"
 
-    commands = [f"{config_command(run)} {shlex.join(words)}"]
+    defaults = [f"data.scale={own_scale(first.targets.target_type)}"]
+    commands = []
+    if build is not None and has_own_defaults(build.card):
+        defaults += default_settings(build.card, config.model)
+        has_features = "edge_attr" in build.card.schema_.attributes
+        is_tried = (run.parents[1] / "gine").exists()
+        if has_features and not (config.model.reads_edges or is_tried):
+            commands.append(
+                f"kmip-data train {shlex.quote(first.dataset)}"
+                f" --model gine{options}{home_option(run)}"
+            )
+        commands += _lines_that_add_reverse_edges(run, build)
+    words = []
+    for setting in _settings_to_try(run, config, defaults):
+        key, _, value = setting.partition("=")
+        words += ["--epochs", value] if key == "training.epochs" else ["--set", setting]
+    if words:
+        commands.append(f"{config_command(run)} {shlex.join(words)}{options}")
     if first.best_epoch + 1 >= LATE_EPOCHS * first.epochs:
         commands.append(f"{resume_command(run)} --epochs {2 * config.training.epochs}")
-    return commands
+    return f"\nTry: {'; or '.join(commands)}" if commands else ""
 
 
-def _settings_to_try(config: RunConfig, build: Build | None) -> list[str]:
-    """Return the defaults of your own data that ``config`` does not have; else a lower rate."""
-    if build is not None and has_own_defaults(build.card):
-        defaults = default_settings(build.card, config.model)
-        if config.training.metric != "accuracy":  # the default loss is for it
-            defaults = [value for value in defaults if not value.startswith("training.loss=")]
-        missing = [value for value in defaults if apply_overrides(config, value) != config]
-        if missing:
-            return missing
-    return [f"optimizer.lr={config.optimizer.lr / LOWER_RATE:g}"]
+def _lines_that_add_reverse_edges(run: Path, build: Build) -> list[str]:
+    """Return the command that builds data of one-way edges with their reverse, unless it was run."""
+    card = build.card
+    home = home_of_run(run)
+    name = f"{card.dataset}-undirected"
+    archive = raw_folder_of_build(build, home)
+    is_one_way = card.statistics.get("files", {}).get("directed", "").startswith("yes")
+    if not is_one_way or archive == "FILE" or list_builds(home, name):
+        return []
+    command = command_of_own_build(name, {**card.parameters, "undirected": True}, archive)
+    return [f"{command}{home_option(run)}"]
+
+
+def _settings_to_try(run: Path, config: RunConfig, defaults: Sequence[str]) -> list[str]:
+    """Return the defaults that ``config`` does not have, or else a lower rate.
+
+    Settings of other runs of the same network on these data were tried.
+    """
+    if config.training.metric != "accuracy":  # the default loss is for it
+        defaults = [value for value in defaults if not value.startswith("training.loss=")]
+    settings = [value for value in defaults if apply_overrides(config, value) != config]
+    settings = settings or [f"optimizer.lr={config.optimizer.lr / LOWER_RATE:g}"]
+    for folder in run.parent.iterdir():
+        with contextlib.suppress(KmipDataError):
+            other = read_config(folder / CONFIG_NAME)
+            settings = [value for value in settings if apply_overrides(other, value) != other]
+    return settings

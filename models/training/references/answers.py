@@ -8,8 +8,7 @@ from pathlib import Path
 
 import torch
 
-from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError
 from kmip_data.files.atomic_writes import make_folder, refuse_links_below, write_file
 from kmip_data.files.small_files import json_digest, read_model
 from kmip_data.models.training.config.own_defaults import is_own_data
@@ -23,6 +22,7 @@ from kmip_data.models.training.references.reference import (
     References,
 )
 from kmip_data.models.training.run.result import package_versions
+from kmip_data.models.training.run.run_folder import home_of_run
 from kmip_data.strict_model import StrictModel
 
 #: Largest number of node features, counted once for each node and twice for each edge.
@@ -43,8 +43,9 @@ class CachedAnswers(StrictModel):
 
     def is_possible(self, metric: str) -> bool:
         """True unless a fraction is not between 0 and 1."""
-        values = [value for item in self.references.values() for value in (item.val, item.test)]
-        return not is_percent(metric) or all(0 <= value <= 1 for value in values if value)
+        answers = self.references.values()
+        values = [value or 0 for answer in answers for value in (answer.val, answer.test)]
+        return not is_percent(metric) or all(0 <= value <= 1 for value in values)
 
 
 def reference_answers(
@@ -62,19 +63,14 @@ def reference_answers(
 
     # 1. Reuse the answers of an earlier run in this home, unless they were edited.
     path = None
-    if run is not None and (home := Home(Path(*run.parts[:-4]))).runs in run.parents:
+    if run is not None and (home := home_of_run(run)).runs in run.parents:
         path = home.cache / "references" / f"{_digest(data, config)}.json"
-        try:
+        with contextlib.suppress(OSError, KmipDataError):
             refuse_links_below(home.path, path)
             cached = read_model(path, CachedAnswers, "cannot be read", next="train again")
             sealed = CachedAnswers.seal(cached.references, path.stem)
             if cached == sealed and cached.is_possible(metric):
                 return references | cached.references
-        except UsageError as error:
-            log(f"warning: reference answers are not cached: {error.message}")
-            path = None
-        except (OSError, KmipDataError):
-            pass  # they are fitted
 
     # 2. Fit them.
     counts = data.build.card.counts
@@ -88,10 +84,12 @@ def reference_answers(
         log(f"warning: no reference answers: {type(error).__name__}: {error}")
         return references
     if path is not None:
-        with contextlib.suppress(OSError, KmipDataError):
+        sealed = CachedAnswers.seal(fitted, path.stem)
+        try:
             make_folder(path.parent, root=home.path)
-            sealed = CachedAnswers.seal(fitted, path.stem)
             write_file(path, sealed.model_dump_json().encode(), root=home.path)
+        except (OSError, KmipDataError) as error:
+            log(f"warning: reference answers are not cached: {error}")
     return references | fitted
 
 

@@ -112,7 +112,7 @@ def row_features(graphs: Data, x: F64, edge_attr: F64 | None, *, of_graphs: bool
 
 def read_parts(data: RunData) -> dict[str, PartFeatures]:
     """Return the labelled rows of each part."""
-    attributes = ["x", *(["edge_attr"] if _has_edge_attr(data) else [])]
+    attributes = ["x", *_edge_attributes(data)]
     columns: dict[str, ColumnValues] = {}
     for attribute in attributes:
         for rows in _train_rows(data, attribute):
@@ -160,8 +160,8 @@ def _rows(graphs: Data, attribute: str) -> Tensor:
     return rows.reshape(len(rows), -1)
 
 
-def _has_edge_attr(data: RunData) -> bool:
-    return any(column.attribute == "edge_attr" for column in data.build.card.schema_.columns)
+def _edge_attributes(data: RunData) -> list[str]:
+    return [name for name in data.build.card.schema_.attributes if name == "edge_attr"]
 
 
 def open_records(data: RunData, part: str, attributes: Sequence[str]) -> ShardedDataset:
@@ -177,7 +177,7 @@ def open_records(data: RunData, part: str, attributes: Sequence[str]) -> Sharded
 
 
 def _batches(data: RunData, part: str) -> Iterable[Data]:
-    attributes = [*data.inputs.attributes, *(["edge_attr"] if _has_edge_attr(data) else [])]
+    attributes = [*data.inputs.attributes, *_edge_attributes(data)]
     records = open_records(data, part, attributes)
     if data.part_members == "nodes":
         return [records[0]]

@@ -155,9 +155,8 @@ def evaluate(
     opened = open_run(
         run, dataset=dataset, sample=sample, home=home, device=device, command="evaluate"
     )
-    build = opened.data.build
-    *_, last_part = opened.parts
-    split = RunSplit(name=ALL_RECORDS, rule=ALL_RECORDS, parameters={}, digests={})
+    last_part = opened.parts[-1]
+    split = RunSplit(name=last_part, rule=last_part, parameters={}, digests={})
     if last_part != ALL_RECORDS:
         split = RunSplit.from_data(opened.data)
     with opened.load_module() as module:
@@ -171,7 +170,7 @@ def evaluate(
     return Evaluation(
         run=opened.folder,
         result=opened.result,
-        build=build,
+        build=opened.data.build,
         split=split,
         device=opened.device.name,
         metrics=metrics,

@@ -79,8 +79,8 @@ def newest_results(home: Home) -> Iterator[tuple[Path, RunResult]]:
 def find_compatible_run(build: Build, home: Home) -> Path | None:
     """Find the newest finished run that can predict a build without targets; ``None`` without one."""
     described = column_roles_on_card(build.card.statistics)
-    features = next((c for c in build.card.schema_.columns if c.attribute == "x"), None)
-    if described is None or features is None:
+    schema = build.card.schema_
+    if described is None or "x" not in schema.attributes:
         return None
     labels = [role.column for role in described.columns if role.use == "label"]
     for folder, result in newest_results(home):
@@ -89,7 +89,7 @@ def find_compatible_run(build: Build, home: Home) -> Path | None:
         # If the run's build inferred its label, the name is not recorded, and any matches.
         run_labels = result.build_parameters.get("label") or labels
         same_target = result.targets.target_type == described.task and [*run_labels] == labels
-        if result.columns == features.fields and same_classes and same_target:
+        if result.columns == schema.feature_names and same_classes and same_target:
             return folder
     return None
 

@@ -130,12 +130,11 @@ def open_run(
         self_check.check_gpu_before_run(config.model, selected.name)
 
     # 2. Data.
-    if dataset is None:
-        config = run_folder.restrict_foreign_config(config, folder, home)
-    else:
+    if dataset is not None:
         config = config.with_values("data", dataset=dataset, sample=sample, parameters={}, split={})
-    data_config = config
-    if dataset is None:
+        data_config = config
+    else:
+        config = run_folder.restrict_foreign_config(config, folder, home)
         try:
             data_config = config_with_build_folder(config, lambda: result.build_key, home)
         except UsageError as error:

@@ -8,7 +8,6 @@ import torch
 
 from kmip_data.builds.verify import feature_problems
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model
@@ -36,7 +35,7 @@ def check_features(config: RunConfig, data: RunData) -> None:
         "x": node_encoders()[config.model.node_encoder],
         "edge_attr": edge_encoders()[config.model.edge_encoder],
     }
-    stored = {column.attribute for column in data.build.card.schema_.columns}
+    stored = data.build.card.schema_.attributes
     for attribute, encoder in encoders.items():
         if encoder.integers is not None and attribute in stored:
             check_integers(encoder.integers, data.read_rows(attribute))
@@ -47,15 +46,13 @@ def check_features(config: RunConfig, data: RunData) -> None:
     scaled = set()
     if config.data.scale != "none":
         scaled = set(scaled_features(config.model, data))
-    for attribute in scaled & {column.attribute for column in _not_finite_columns(data)}:
+    columns = data.build.card.schema_.columns
+    not_finite = {column.attribute for column in columns if not column.finite}
+    for attribute in scaled & not_finite:
         if any(bool(rows.isinf().any()) for rows in data.read_rows(attribute)):
             raise _bad_values_error(data, f"{attribute} has infinite values")
     for problem in feature_problems(data.build, set(data.attributes_read(config)) - scaled):
         raise _bad_values_error(data, problem)
-
-
-def _not_finite_columns(data: RunData) -> list[Column]:
-    return [column for column in data.build.card.schema_.columns if not column.finite]
 
 
 def _bad_values_error(data: RunData, problem: str) -> UsageError:

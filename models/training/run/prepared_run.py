@@ -50,10 +50,10 @@ def announcement(
     parameters = count_parameters(module.model)
     yield f"data: {run.data.description}"
     line = f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
-    columns = {column.attribute for column in run.data.build.card.schema_.columns}
-    if "edge_attr" in columns and not module.model.reads_edges:
+    has_edge_attr = "edge_attr" in run.data.build.card.schema_.attributes
+    if has_edge_attr and not model.reads_edges:
         line += "; edge_attr is not read"
-    elif "edge_attr" in columns and model.edge_encoder in {"dummy", "none"}:
+    elif has_edge_attr and model.edge_encoder in {"dummy", "none"}:
         line += "; edge_attr is not read without --set model.edge_encoder=linear"
     yield line
     scaling = scaling_of(module.model)

@@ -83,7 +83,7 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
         if (folder / CONFIG_NAME).exists():
             raise UsageError(
                 f"A run called {folder.name!r} already exists: {folder}",
-                next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
+                next=f"{resume_command(folder)}, or another --name",
             )
         create_marked_folder(folder, RUN_MARKER)
         yield folder
@@ -100,17 +100,22 @@ def is_run_folder(folder: Path) -> bool:
     return any(os.path.lexists(folder / name) for name in names)
 
 
+def home_of_run(run: Path) -> Home:
+    """Return the home of a run, or the folder in its place if the run lies elsewhere."""
+    return Home(Path(*run.parts[:-4]))
+
+
 def home_option(run: Path) -> str:
     """Return the option `` --home DIR`` for a run outside the default home."""
     name = Path(*run.parts[-3:])  # dataset, model, run
-    home = Home(Path(*run.parts[:-4]))
+    home = home_of_run(run)
     return home.as_option if run == home.runs / name else ""
 
 
 def short_run_name(run: Path) -> str:
     """Return the RUN argument for a run: DATASET/MODEL/NAME if it lies in a home, else its path."""
     short = "/".join(run.parts[-3:])
-    return short if run == Home(Path(*run.parts[:-4])).runs / short else str(run)
+    return short if run == home_of_run(run).runs / short else str(run)
 
 
 def resume_command(run: Path) -> str:
