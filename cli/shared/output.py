@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from kmip_data.errors import ERROR_PREFIX, UsageError
-from kmip_data.files.path_errors import absolute_path
 from kmip_data.text import one_line, strip_logins
 
 if TYPE_CHECKING:

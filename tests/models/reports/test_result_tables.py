@@ -15,8 +15,6 @@ from support.runs.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import sealed_json
-from kmip_data.manifest import dataset_names
-from kmip_data.models.config import known_models
 from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.reports.sheets import results_sheet
 from kmip_data.models.sweeps.runs_by_name import select_runs

@@ -583,7 +583,7 @@ def test_missing_gpu_extras_print_their_cost(monkeypatch):
     config = load_preset("s3dis")
     device = SimpleNamespace(type="cuda", name="GPU", reason="PyTorch sees one")
     memory = SimpleNamespace(recompute=False)
-    card = SimpleNamespace(schema_=SimpleNamespace(columns=()))
+    card = SimpleNamespace(schema_=SimpleNamespace(attributes=[]))
     data = SimpleNamespace(description="", is_ragged=False, build=SimpleNamespace(card=card))
     run = SimpleNamespace(config=config, data=data, device=device, memory=memory, folder="run")
     module = SimpleNamespace(model=torch.nn.Linear(2, 2))
