@@ -21,7 +21,7 @@ from pydantic import Field, Json, NonNegativeInt
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import raise_damaged
-from kmip_data.files.small_files import RandomAccess, open_regular_file
+from kmip_data.files.small_files import MemoryFile, open_regular_file
 from kmip_data.format import crc_checks
 from kmip_data.format.schema import (
     EDGE_INDEX,
@@ -132,7 +132,9 @@ class Shard:
     def _read_structure(self) -> ShardStructure:
         from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
 
-        source = self._member_stream() if len(self.files) > 1 else None
+        source = None
+        if len(self.files) > 1:
+            source = MemoryFile(np.frombuffer(self._shared_map(), np.uint8).data)
         size = sum(path.stat().st_size for path in self.files if path.is_file())
         with open_untrusted_hdf5(
             self.path,
@@ -248,11 +250,6 @@ class Shard:
                 for path, file, member in zip(self.files, opened, members, strict=True):
                     crc_checks.check_size_and_crc(path, file, member, self._stamps)
             yield opened
-
-    def _member_stream(self) -> RandomAccess:
-        """Return the members as one file, read from the map."""
-        data = np.frombuffer(self._shared_map(), np.uint8).data
-        return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
 
 def _checked_structure(

@@ -30,7 +30,7 @@ PACKAGES = {
     "distributed": "dask distributed",
     "cuda": "cuda-core cuda-bindings",
     "lightning": "lightning",
-    "hub": "fsspec huggingface_hub",
+    "hub": "huggingface_hub",
     "slurm": "submitit",
     "gpu": "triton",
     "parquet": "pyarrow",

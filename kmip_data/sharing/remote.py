@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import urllib.parse
 from collections.abc import Collection, Generator, Iterator
 from http import HTTPStatus
@@ -171,17 +170,13 @@ class Remote:
 
     def list_files(self) -> Iterator[tuple[str, int]]:
         """Yield name and size of each file, except hidden ones at the top level."""
-        with self._convert_errors(""):
-            if self.folder is not None:
-                yield from _files_below(self.folder)
-                return
+        with self._convert_errors(""), contextlib.suppress(FileNotFoundError):
             self._system.invalidate_cache()
-            with contextlib.suppress(FileNotFoundError):
-                for path, status in self._system.find(self._root, detail=True).items():
-                    name = path.removeprefix(self._root).lstrip("/")
-                    is_folder_marker = name.endswith("/")
-                    if name and not name.startswith(".") and not is_folder_marker:
-                        yield name, int(status.get("size") or 0)
+            for path, status in self._system.find(self._root, detail=True).items():
+                name = path.removeprefix(self._root).lstrip("/")
+                is_folder_marker = name.endswith("/")
+                if name and not name.startswith(".") and not is_folder_marker:
+                    yield name, int(status.get("size") or 0)
 
     def write_file(self, name: str, content: Path | bytes) -> None:
         """Write a file from a path or from bytes."""
@@ -219,21 +214,10 @@ class Remote:
 
 def _is_missing(error: BaseException | None) -> bool:
     """True if the error means that the file does not exist; for the hub, a 404 response."""
-    for cause in (error, getattr(error, "__cause__", None)):
-        response = getattr(cause, "response", None)
-        status = getattr(response, "status_code", None)
-        if status is not None:
-            return bool(status == HTTPStatus.NOT_FOUND)
+    response = getattr(getattr(error, "__cause__", None) or error, "response", None)
+    if response is not None:
+        return bool(response.status_code == HTTPStatus.NOT_FOUND)
     return isinstance(error, FileNotFoundError | NotADirectoryError)
-
-
-def _files_below(folder: Path) -> Iterator[tuple[str, int]]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            file = path.relative_to(folder).as_posix()
-            if not file.startswith("."):
-                yield file, path.lstat().st_size
 
 
 def make_parent_folder(file: str, root: Path) -> None:

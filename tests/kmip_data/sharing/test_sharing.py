@@ -290,7 +290,7 @@ def test_invalid_names_and_addresses_are_refused(build, home, tmp_path) -> None:
     for address in ("nope://x/y", "", "reference://x"):
         with pytest.raises(UsageError, match=address or "empty") as error:
             push_build(build, address)
-        assert "pip install fsspec huggingface_hub" in str(error.value)
+        assert "pip install huggingface_hub" in str(error.value)
     for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
         with pytest.raises(UsageError, match=re.escape(repr(name))):
             push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
@@ -389,7 +389,7 @@ def test_a_server_that_lies_about_a_file_leaves_none(build, tmp_path, home, subt
                 DamagedInput, match=r"shards/00000\.h5 differs from what was pushed"
             ):
                 pull(server.url(""), home, quiet=True)
-            assert server.sent < 2 * sum(len(part) for part in read_contents(share).values())
+            assert server.sent < 2**26
             copied = read_contents(home.built / "rings").keys()
             assert not {"card.json", "shards/00000.h5"} & copied
             assert not any(file.endswith(".partial") for file in copied)
