@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.format import writer
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.find_builds import ensure_columns
