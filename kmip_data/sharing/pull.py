@@ -145,9 +145,8 @@ class RemotePush:
         if output is None:
             parent = Path.cwd() if self.card is None else home.built
             folder = parent / self.index.name
-            if not (
-                folder / CARD_NAME
-            ).is_file():  # do not follow a link that the user did not name
+            # Do not follow a link that the user did not name.
+            if not (folder / CARD_NAME).is_file():
                 refuse_link(folder)
         else:
             folder = absolute_path(output, "folder")
@@ -160,14 +159,12 @@ class RemotePush:
 
     def _pull_build(self, folder: Path, card: Card, *, verify: bool, quiet: bool) -> PullResult:
         # 1. List the files of the added columns, with their cards last.
-        folders = {entry.file: PurePosixPath(entry.file).parent for entry in self.index.files}
-        cards = [
-            file for file in folders if PurePosixPath(file).match(f"{COLUMNS_FOLDER}/*/{CARD_NAME}")
-        ]
-        column_folders = {folders[file] for file in cards}
-        column_files = [
-            file for file in folders if folders[file] in column_folders and file not in cards
-        ]
+        paths = {entry.file: PurePosixPath(entry.file) for entry in self.index.files}
+        column_folders = {
+            path.parent for path in paths.values() if path.match(f"{COLUMNS_FOLDER}/*/{CARD_NAME}")
+        }
+        columns = [file for file, path in paths.items() if path.parent in column_folders]
+        columns.sort(key=lambda file: paths[file].name == CARD_NAME)
 
         # 2. Copy the files. An existing copy may have other splits by now: keep them.
         create_marked_folder(folder, build_marker_content(card.key))
@@ -176,7 +173,7 @@ class RemotePush:
         if existing_card is not None:
             digests = existing_card.digests
             files = [entry for entry in files if digests.get(entry.file) == entry.sha256]
-        files += [self.entries[file] for file in column_files + cards]
+        files += [self.entries[file] for file in columns]
         copied_files = self._copy_files(files, folder, verify=verify, quiet=quiet)
 
         # 3. Write the card last.
