@@ -163,7 +163,7 @@ def _folder_sizes(home: Home) -> list[tuple[str, str, int]]:
 
     folders = [(item.name, str(item.kind), item.path) for item in removable_folders(home)]
     folders.append(("sweeps", "logs of sweeps", home.path / "sweeps"))
-    folders.append(("cache", "blocks of remote builds, reference answers", home.cache))
+    folders.append(("cache", "stamps of checked files, reference answers", home.cache))
     sizes = [(name, kind, folder_bytes(path)) for name, kind, path in folders]
 
     # A folder of the home may be a link to another disk. Count its files, too.

@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Download and verify a pushed build or run.
 
-    Stores a build in the home, and a run in the current folder. Every block is verified as it
+    Stores a build in the home, and a run in the current folder. Every file is verified as it
     arrives. The same command resumes a pull that was stopped and repairs a damaged copy. Nothing in
     a push is executed.
     """

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Unpack
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
@@ -39,6 +40,7 @@ from kmip_data.builds.home import (
 )
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.files.path_errors import path_instead_of_name_error
+from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
@@ -68,7 +70,7 @@ def find_build(
     build = build_of_folder(name, home)
     if build is None:
         return _find_named(os.fspath(name), parameters or {}, home, sample=sample)
-    _check_build(build, parameters or {}, sample=sample, dataset=dataset)
+    check_card(build.card, build.path, parameters or {}, sample=sample, dataset=dataset)
     return build
 
 
@@ -229,15 +231,18 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     )
 
 
-def _check_build(
-    build: Build,
+def check_card(
+    card: Card,
+    location: str | Path,
     parameters: Mapping[str, object],
     *,
     sample: bool,
-    dataset: str | None,
+    dataset: str | None = None,
 ) -> None:
-    """Raise ``UsageError`` for a build that contradicts the arguments, for example with another k."""
-    card = build.card
+    """Raise ``UsageError`` for a build that contradicts the arguments, for example with another k.
+
+    ``location`` is its folder or address.
+    """
     wanted: dict[str, object] = {}
     if dataset is not None:
         wanted["dataset"] = dataset
@@ -255,15 +260,15 @@ def _check_build(
     unknown = [name for name in differing if name not in recorded]
     if unknown and "dataset" not in differing:
         raise UsageError(
-            f"{build.path} has no parameter {unknown[0]!r}.",
+            f"{location} has no parameter {unknown[0]!r}.",
             expected=", ".join(card.parameters) or "no parameter",
             next=f"leave out {unknown[0]}",
         )
     if differing == ["sample"] and sample:
-        raise UsageError(f"{build.path} is not a sample.", next="leave out --sample")
+        raise UsageError(f"{location} is not a sample.", next="leave out --sample")
     if differing:
         raise UsageError(
-            f"{build.path} is another build.",
+            f"{location} is another build.",
             expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
             found=", ".join(f"{name} = {recorded.get(name)!r}" for name in differing),
             next="give the values that were found, or the name of the dataset instead of the folder",

@@ -34,12 +34,11 @@ SEAMS = {
     "tensorboardX",
 }  #: installed if wanted
 COME_WITH = {
-    "fsspec",
     "lazrs",
     "llvmlite",
     "mpl_toolkits",
     "pydantic_core",
-}  #: torch, laspy, numba, matplotlib, pydantic
+}  #: laspy, numba, matplotlib, pydantic
 #: Asked for where they are missing.
 OF_EXTRAS = {
     "lightning",

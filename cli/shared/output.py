@@ -20,7 +20,7 @@ from kmip_data.text import one_line, strip_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
-    from kmip_data.sharing.push_metadata import PushedFile, PushIndex
+    from kmip_data.sharing.push_index import PushedFile, PushIndex
 
 Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
 WANTS_JSON_META_KEY = "kmip_data.wants_json"  #: True if ``--json`` was given

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.path_errors import absolute_path
@@ -100,7 +100,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """Remote builds, stamps of checked files, reference answers; can be removed while no process reads."""
+        """Stamps of checked files, reference answers; can be removed while no process reads."""
         return self.path / "cache"
 
 
@@ -122,16 +122,9 @@ class Build:
 
     path: Path
     card: Card
-    #: True if rows are read over a network, so that several batches are fetched in parallel
-    is_remote: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"Build({self.card.dataset!r}, path={str(self.path)!r})"
-
-    @property
-    def location(self) -> str:
-        """Folder or address, for messages."""
-        return str(self.path)
 
     @property
     def name_or_path(self) -> str:
@@ -159,9 +152,6 @@ class Build:
         if folder.name == "built":
             stamps = Home(folder.parent).cache / "checked"
         return Shard(self.path / file, entry=entry, stamps=stamps)
-
-    def prefetch_rows(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
-        """Prefetch rows (shard, key, start, stop) of a remote build; nothing to do on disk."""
 
     def reread_card(self) -> Card:
         """Return the card as it is now; call it after waiting for the lock of the folder.

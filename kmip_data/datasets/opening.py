@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.base import Folder, Transform
 from kmip_data.errors import UsageError, answer_unknown_keywords
+from kmip_data.format.card import read_card
 from kmip_data.manifest import dataset_names
-from kmip_data.pipelines.find_builds import find_build
+from kmip_data.pipelines.find_builds import check_card, find_build
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -34,16 +36,16 @@ def open(  # noqa: A001 -- its public name
     transform: Transform | None = None,
     **parameters: Any,
 ) -> ShardedDataset:
-    """Open a finished build, without building it or downloading complete files.
+    """Open a finished build, without building it; a build at an address is pulled into the home.
 
     Parameters
     ----------
     path_or_name
         The path of a build folder (``./mine``), a name in the home, or the address of a push
-        (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
+        (``https://…``, ``s3://…``, ``hf://…``), of which the missing files are pulled.
     home, root
-        Home folder with the builds and the cache of remote builds, under either name. Default:
-        ``$KMIP_DATA_HOME``, else the user's data folder.
+        Home folder with the builds, under either name. Default: ``$KMIP_DATA_HOME``, else the
+        user's data folder.
     sample
         Look for a sample build.
     split, split_name, columns, transform
@@ -57,18 +59,24 @@ def open(  # noqa: A001 -- its public name
     ------
     UsageError
         No build or several builds of a published dataset match, a name is unknown, or the folder
-        holds a build with other values.
+        or address holds a build with other values.
     DamagedInput, SourceUnavailable
         The build is damaged; an address does not answer.
     """
     # An address, such as s3://bucket/name, not a folder or a name.
     if re.match("[a-z][a-z0-9+.-]+://", os.fspath(path_or_name)):
-        from kmip_data.sharing.remote_build import open_remote_build
+        from kmip_data.sharing.pull import RemotePush
 
-        # This fetches only the card; rows are fetched when they are read.
-        build: Build = open_remote_build(os.fspath(path_or_name), Home.locate(home, root))
-        # Raise if the build has other parameters.
-        find_build(build.path, parameters, sample=sample)
+        push = RemotePush(os.fspath(path_or_name))
+        address = push.remote.address
+        if push.card is None:
+            raise UsageError(
+                f"{address} is not a build but a run.",
+                next=f"kmip-data pull {shlex.quote(address)}",
+            )
+        check_card(push.card, address, parameters, sample=sample)  # before anything is pulled
+        folder = push.pull(Home.locate(home, root), verify=False).path
+        build = Build(folder, read_card(folder))
     else:
         if path_or_name not in dataset_names():
             import_installed_plugin("datasets", os.fspath(path_or_name))

@@ -119,21 +119,15 @@ def read_city_map(build: Build) -> CityMap:
     check_values(shard)
     shard.release_pages()
 
-    def node_rows(key: str) -> Array:
-        mapped = shard.mapped_view(key)
-        if mapped is None:
-            return shard.read(key, 0, shard.nodes)
-        return mapped
-
     # Keep every street once: edges are stored in both directions.
-    features = node_rows("node/x")
+    features = shard.mapped_view("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = field_names(card, schema.column("node/x"))
     columns = dict(zip(names, features.T, strict=False))
     used_keys = {"node/x", "node/y", "node/eccentricity", COORDINATE_ENCODING}
     for column in schema.columns:
         if column.level == "node" and column.key not in used_keys and not column.shape:
-            columns[column.attribute] = node_rows(column.key)
+            columns[column.attribute] = shard.mapped_view(column.key)
     hops = card.parameters.get("hops")
     facts = card.statistics.get("city", {})
     lon_lat = features[:, :2]
@@ -147,10 +141,10 @@ def read_city_map(build: Build) -> CityMap:
         streets=streets,
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
         hops=hops if isinstance(hops, int) else None,
-        classes=node_rows("node/y").astype(np.int64),
+        classes=shard.mapped_view("node/y").astype(np.int64),
         num_classes=int(schema.column("node/y").num_classes or 0),
         class_names=card.class_names,
-        eccentricity=node_rows("node/eccentricity"),
+        eccentricity=shard.mapped_view("node/eccentricity"),
         unit=schema.column("node/eccentricity").unit,
         splits={name: _read_part_codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,

@@ -77,16 +77,11 @@ def obstacle_problem(folder: Path, name: str) -> str:
     return "is not a regular file" if os.path.lexists(path) and not path.is_file() else ""
 
 
-class RandomAccess(io.RawIOBase):
-    """Read-only file of ``size`` bytes whose content comes from ``fetch(start, stop)``."""
+class MemoryFile(io.RawIOBase):
+    """Read-only file of the bytes in ``data``, which are not copied."""
 
-    def __init__(
-        self,
-        size: int,
-        fetch: Callable[[int, int], bytes | memoryview],
-    ) -> None:
-        self._size = size
-        self._fetch = fetch
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
         self._position = 0
 
     def tell(self) -> int:
@@ -98,7 +93,7 @@ class RandomAccess(io.RawIOBase):
         origin = {
             os.SEEK_SET: 0,
             os.SEEK_CUR: self._position,
-            os.SEEK_END: self._size,
+            os.SEEK_END: len(self._data),
         }
         self._position = offset + origin[whence]
         return self._position
@@ -106,11 +101,10 @@ class RandomAccess(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         """Fill ``buffer`` from the position."""
         view = memoryview(buffer).cast("B")
-        start = self._position
-        stop = max(start, min(start + len(view), self._size))
-        view[: stop - start] = self._fetch(start, stop)
-        self._position = stop
-        return stop - start
+        data = self._data[self._position :][: len(view)]
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
 
 def read_small_file(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:

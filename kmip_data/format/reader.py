@@ -21,7 +21,7 @@ from pydantic import Field, Json, NonNegativeInt
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import raise_damaged
-from kmip_data.files.small_files import RandomAccess, open_regular_file
+from kmip_data.files.small_files import MemoryFile, open_regular_file
 from kmip_data.format import crc_checks
 from kmip_data.format.schema import (
     EDGE_INDEX,
@@ -79,8 +79,8 @@ class Shard:
     written by a newer version of this package, and ``OutOfResources`` if this process lacks memory or
     file descriptors.
 
-    ``source`` supplies the bytes if the file is not at ``path``; such a shard is not mapped. With its
-    ``entry`` on a card, the files are compared with their CRC-32 before anything in them is used.
+    With its ``entry`` on a card, the files are compared with their CRC-32 before anything in them is
+    used.
     ``stamps`` is the folder for stamp files of large checked files (:func:`.crc_checks.check_size_and_crc`).
     With the ``structure`` that :func:`.writer.write_shard` has returned, the file's headers are not read.
 
@@ -97,7 +97,6 @@ class Shard:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        source: io.RawIOBase | None = None,
         *,
         entry: FileEntry | None = None,
         stamps: Path | None = None,
@@ -107,7 +106,7 @@ class Shard:
         self.files: list[Path] = []
         if entry is not None:
             self.files = [self.path.with_name(Path(name).name) for name in entry.files]
-        elif source is None:
+        else:
             self.files = shard_member_paths(self.path)
         self._entry_on_card = entry
         self._stamps = stamps
@@ -116,7 +115,7 @@ class Shard:
         if entry is not None:
             with self._open_checked_files():  # compare them with the card
                 pass
-        structure = structure or self._read_structure(source)
+        structure = structure or self._read_structure()
         self.dataset = structure.dataset
         self.build_key = structure.build_key
         self.schema = structure.schema
@@ -130,11 +129,12 @@ class Shard:
         self._sizes = self._sizes or [path.stat().st_size for path in self.files]
         self._views: dict[str, Array] = {}
 
-    def _read_structure(self, source: io.RawIOBase | None) -> ShardStructure:
+    def _read_structure(self) -> ShardStructure:
         from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
 
+        source = None
         if len(self.files) > 1:
-            source = self._member_stream()
+            source = MemoryFile(np.frombuffer(self._shared_map(), np.uint8).data)
         size = sum(path.stat().st_size for path in self.files if path.is_file())
         with open_untrusted_hdf5(
             self.path,
@@ -167,8 +167,8 @@ class Shard:
         except UnicodeDecodeError as error:
             raise_damaged(self.path, "has a key that is not ASCII", error)
 
-    def mapped_view(self, key: str) -> Array | None:
-        """Return a read-only view of a whole dataset in the map; ``None`` if it is not mapped.
+    def mapped_view(self, key: str) -> Array:
+        """Return a read-only view of a whole dataset in the map.
 
         It cannot be made writable: copy it before changing values.
         """
@@ -194,7 +194,6 @@ class Shard:
         """Return a writable copy of rows ``start:stop`` of a dataset; of ``edge/index``, columns."""
         entry = self._expected_array(key)
         view = self.mapped_view(key)
-        assert view is not None, "a shard on disk is mapped"
         rows = view[:, start:stop] if entry.row_axis else view[start:stop]
         return rows.copy()
 
@@ -251,11 +250,6 @@ class Shard:
                 for path, file, member in zip(self.files, opened, members, strict=True):
                     crc_checks.check_size_and_crc(path, file, member, self._stamps)
             yield opened
-
-    def _member_stream(self) -> RandomAccess:
-        """Return the members as one file, read from the map."""
-        data = np.frombuffer(self._shared_map(), np.uint8).data
-        return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
 
 def _checked_structure(

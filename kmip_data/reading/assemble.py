@@ -234,7 +234,9 @@ class BatchAssembler:
         # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
 
         # 1. Look up the address of each graph's rows: one table lookup per field, no Python slicing.
-        address, counts, unmapped = self.store.row_addresses(self._row_sources, graphs)
+        # C order also for one graph, so that the kernels compile once.
+        address = self.store.address_table(self._row_sources).take(graphs, axis=1)
+        counts = self.store.row_count.take(graphs, axis=1)
         edge_address = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
         np.cumsum(counts, axis=1, out=pointers[:, 1:])
@@ -282,7 +284,6 @@ class BatchAssembler:
             index,
             pin=pin,
         )
-        del unmapped  # decompressed rows had to stay alive until here
         return values, pointers
 
     def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
@@ -298,11 +299,7 @@ class BatchAssembler:
             if large:
                 return self._gather_mapped(graph, large), totals[gather.NODE]
 
-        table, is_mapped = self.store.address_table(self._row_sources)
-        if not is_mapped:
-            values, pointers = self.gather(np.array([graph], np.int64))
-            return values, int(pointers[gather.NODE, 1])
-
+        table = self.store.address_table(self._row_sources)
         values, destinations, conversions = _allocate_outputs(self._outputs, totals)
         k = -1  # for the kernels: no edges; 0: pairs; else the width of the neighbour table
         index = _NO_EDGES
@@ -330,13 +327,11 @@ class BatchAssembler:
 
     def _mapped_fields(self, graph: int) -> list[ItemField]:
         """Return the fields of a graph that are large enough to map rather than copy."""
-        table, _ = self.store.address_table(self._row_sources)
         large = []
-        for position, field in enumerate(self.fields):
+        for field in self.fields:
             is_unchanged = field.stored == field.presented and field.width == field.row_bytes
             rows = int(self.store.row_count[gather.LEVELS[field.level], graph])
-            is_mapped = table[position, graph] != 0
-            if is_unchanged and is_mapped and rows * field.row_bytes >= memory.MIN_MAPPED_BYTES:
+            if is_unchanged and rows * field.row_bytes >= memory.MIN_MAPPED_BYTES:
                 large.append(field)
         return large
 
@@ -351,22 +346,20 @@ class BatchAssembler:
     def mapped_edges(self, graph: int) -> Array | None:
         """Return the checked edge index (2, E) of a graph, a view of the mapped file.
 
-        Returns ``None`` if :meth:`select_rows` cannot read the graph: it supports only mapped (not
-        remote) columns of nodes and edges, and edges stored as pairs.
+        Returns ``None`` if :meth:`select_rows` cannot read the graph: it supports only columns of
+        nodes and edges, and edges stored as pairs.
         """
-        table, is_mapped = self.store.address_table(self._row_sources)
         has_pairs = self.edges and self._k is None
         has_graph_column = any(field.level == "graph" for field in self.fields)
-        if not is_mapped or not has_pairs or has_graph_column or self.lengths:
+        if not has_pairs or has_graph_column or self.lengths:
             return None
 
         graphs = np.array([graph])
+        table = self.store.address_table(self._row_sources)
         edge_address = table[len(self._outputs) :].take(graphs, axis=1)
         self._check_record_edges(edge_address, self.store.row_count.take(graphs, axis=1), graphs)
 
         view = self.store.shards[self.store.shard_of_graph[graph]].mapped_view(EDGE_INDEX)
-        if view is None:
-            return None
         first = self.store.first_row[gather.EDGE, graph]
         count = self.store.row_count[gather.EDGE, graph]
         edges_of_graph: Array = view[:, first : first + count]
@@ -374,7 +367,7 @@ class BatchAssembler:
 
     def select_rows(self, graph: int, nodes: I64, edges: I64) -> dict[str, torch.Tensor]:
         """Copy the rows of selected nodes and edges of a graph that has :meth:`mapped_edges`."""
-        table, _ = self.store.address_table(self._row_sources)
+        table = self.store.address_table(self._row_sources)
         totals = (1, len(nodes), len(edges))
         values, destinations, conversions = _allocate_outputs(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):

@@ -32,8 +32,6 @@ from kmip_data.runtime.parallel import close_at_exit, prepare_ahead
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
-REMOTE_THREADS = 4  #: batches fetched in parallel from a remote build
-
 
 class LoaderState(TypedDict):
     """Position of a loader in its epochs."""
@@ -356,10 +354,7 @@ class GraphLoader(DataLoader[Data]):
 
         batches: Iterable[DataBatch] = map(self._make_batch, positions)
         if self.prefetch:
-            is_remote = self._assembler is not None and self.dataset.build.is_remote
-            threads = REMOTE_THREADS if is_remote else 1
-            depth = max(self.prefetch, threads)
-            batches = prepare_ahead(positions, self._make_batch, threads=threads, depth=depth)
+            batches = prepare_ahead(positions, self._make_batch, threads=1, depth=self.prefetch)
         for batch in batches:
             progress[1] += 1
             yield batch

@@ -56,8 +56,8 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
     Raises
     ------
     UsageError
-        The data is heterogeneous or remote; an argument is unsupported (``disjoint``,
-        ``time_attr``, ``input_time``, ``weight_attr``, ``neighbor_sampler``) or out of range.
+        The data is heterogeneous; an argument is unsupported (``disjoint``, ``time_attr``,
+        ``input_time``, ``weight_attr``, ``neighbor_sampler``) or out of range.
     """
 
     def __init__(  # noqa: PLR0913 -- PyTorch Geometric's arguments, and ours

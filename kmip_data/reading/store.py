@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.card import FileEntry, SplitEntry
 from kmip_data.format.crc_checks import file_identity
 from kmip_data.format.reader import Shard
-from kmip_data.format.schema import EDGE_INDEX, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.format.split_files import SplitFile, read_split
 
 NODE = 1  #: row of the node level in ``first_row`` and ``row_count``
@@ -33,7 +33,7 @@ class RowSource(NamedTuple):
 
 def shared_store(build: Build, added: Sequence[AddedColumnCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, shared by all open datasets over them."""
-    key: list[object] = [build.path, build.location]
+    key: list[object] = [build.path]
     for card in added:
         digests = [entry.sha256 for entry in card.files]
         key.append((card.name, *digests))
@@ -42,7 +42,7 @@ def shared_store(build: Build, added: Sequence[AddedColumnCard] = ()) -> ShardSt
         key.append(entry.sha256)
         path = build.path / entry.file
         # The digests of a card are not verified here: file identities reveal a replaced folder.
-        if not build.is_remote and path.exists():
+        if path.exists():
             key.append(file_identity(path.stat()))
 
     store = _open_stores.get(tuple(key))
@@ -92,7 +92,7 @@ class ShardStore:
                 matches &= np.array_equal(file.edge_ptr, shard.edge_ptr)
         if not matches:
             raise self._damaged_error(
-                f"{self.build.location}/{folder} does not match the shards.",
+                f"{self.build.path}/{folder} does not match the shards.",
                 "graphs with the shards' numbers of nodes and edges",
                 "other graphs",
             )
@@ -102,7 +102,7 @@ class ShardStore:
         for column in schema.columns:
             if column.key in existing_keys:
                 raise self._damaged_error(
-                    f"{self.build.location}/{folder} has the key of another column.",
+                    f"{self.build.path}/{folder} has the key of another column.",
                     "unique keys",
                     column.key,
                 )
@@ -120,7 +120,7 @@ class ShardStore:
         if shard.schema != schema:
             contents += ", with other columns"
         raise self._damaged_error(
-            f"{self.build.location}/{file} is not a shard of this build.",
+            f"{self.build.path}/{file} is not a shard of this build.",
             f"{graphs} graphs of build {key}",
             contents,
         )
@@ -137,7 +137,7 @@ class ShardStore:
         self.row_count: I64 = np.concatenate(list(map(np.diff, pointers)), axis=1)
 
         # Addresses are valid only in this process and its forks; a pickled copy remaps the files.
-        self._address_tables: dict[tuple[RowSource, ...], tuple[I64, bool]] = {}
+        self._address_tables: dict[tuple[RowSource, ...], I64] = {}
 
     def __len__(self) -> int:
         return int(self.shard_of_graph.size)
@@ -186,52 +186,9 @@ class ShardStore:
         """Return the error for a record whose values violate the schema."""
         shard = self.build.card.shards[self.shard_of_graph[graph]]
         return DamagedInput(
-            f"{self.build.location}/{shard.file} is damaged: {problem} (record {graph}).",
+            f"{self.build.path}/{shard.file} is damaged: {problem} (record {graph}).",
             next=self.build.remedy,
         )
-
-    def row_addresses(
-        self,
-        sources: tuple[RowSource, ...],
-        graphs: I64,
-    ) -> tuple[I64, I64, list[Array]]:
-        """Return the addresses of the rows of B graphs in F sources, reading unmapped rows.
-
-        Returns int64 (F, B), the address of each graph's first row; int64 (3, B), its number of
-        rows on each level; and the arrays of unmapped rows, to keep alive until they are copied.
-        """
-        table, is_mapped = self.address_table(sources)
-        address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
-        counts = self.row_count.take(graphs, axis=1)
-        if is_mapped:
-            return address, counts, []
-
-        # 1. Fetch all unmapped (remote) blocks together.
-        positions = np.argwhere(address == 0).tolist()
-        blocks = []
-        for field, position in positions:
-            source = sources[field]
-            graph = graphs[position]
-            start = int(self.first_row[source.level, graph])
-            stop = start + int(self.row_count[source.level, graph])
-            files = self._added.get(source.key, self.shards)
-            blocks.append((files[self.shard_of_graph[graph]], source.key, start, stop))
-        self.build.prefetch_rows(blocks)
-
-        # 2. Read each block into an array and use its address.
-        unmapped = []
-        for (field, position), (shard, key, start, stop) in zip(
-            positions,
-            blocks,
-            strict=True,
-        ):
-            rows = shard.read(key, start, stop)
-            if key == EDGE_INDEX:
-                rows = rows[sources[field].plane]
-            rows = np.ascontiguousarray(rows)
-            unmapped.append(rows)
-            address[field, position] = rows.ctypes.data
-        return address, counts, unmapped
 
     def writable_rows(self, key: str, level: int, graph: int) -> Array:
         """Map the rows of a graph's column privately, so that they may be written to."""
@@ -241,39 +198,26 @@ class ShardStore:
         rows: Array = column[start : start + self.row_count[level, graph]]
         return rows
 
-    def address_table(self, sources: tuple[RowSource, ...]) -> tuple[I64, bool]:
-        """Return the address of every graph's rows, int64 (F, G), and True if all are mapped.
-
-        The address of an unmapped row is 0.
-        """
-        cached = self._address_tables.get(sources)
-        if cached is not None:
-            return cached
-
-        table = np.zeros((len(sources), len(self)), np.int64)
-        for field, source in enumerate(sources):
-            files = self._added.get(source.key, self.shards)
-            file_addresses = np.array(
-                [_first_row_address(source, file) for file in files], np.int64
-            )
-            address = file_addresses[self.shard_of_graph]
-            table[field] = np.where(
-                address == 0, 0, address + self.first_row[source.level] * source.row_bytes
-            )
-        self._address_tables[sources] = table, bool(table.all())
-        return self._address_tables[sources]
+    def address_table(self, sources: tuple[RowSource, ...]) -> I64:
+        """Return the address of every graph's rows, int64 (F, G)."""
+        table = self._address_tables.get(sources)
+        if table is None:
+            table = np.zeros((len(sources), len(self)), np.int64)
+            for field, source in enumerate(sources):
+                files = self._added.get(source.key, self.shards)
+                first_rows = [_first_row_address(source, file) for file in files]
+                address = np.array(first_rows, np.int64)[self.shard_of_graph]
+                table[field] = address + self.first_row[source.level] * source.row_bytes
+            self._address_tables[sources] = table
+        return table
 
 
 def _first_row_address(source: RowSource, shard: Shard) -> int:
-    """Return the address of the first row in a mapped file; 0 if it is not mapped."""
+    """Return the address of the first row in a mapped file."""
     rows = (shard.graphs, shard.nodes, shard.edges)[source.level]
     if source.row_bytes * rows == 0:
-        return 1  # any address except 0: no byte is copied from it
-
-    view = shard.mapped_view(source.key)
-    if view is None:
-        return 0
-    address: int = view.__array_interface__["data"][0]
+        return 0  # no byte is copied from it
+    address: int = shard.mapped_view(source.key).__array_interface__["data"][0]
     return address + source.plane * source.row_bytes * shard.edges
 
 

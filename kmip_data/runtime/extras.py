@@ -29,7 +29,7 @@ PACKAGES = {
     "distributed": "dask distributed",
     "cuda": "cuda-core cuda-bindings",
     "lightning": "lightning",
-    "hub": "fsspec huggingface_hub",
+    "hub": "huggingface_hub",
     "gpu": "triton",
     "parquet": "pyarrow",
     "lidar": "'laspy[lazrs]'",

@@ -1,1 +1,1 @@
-"""Push builds and runs to an address, pull them from it, and read remote builds."""
+"""Push builds and runs to an address, and pull them from it."""

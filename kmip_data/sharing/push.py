@@ -1,4 +1,4 @@
-"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last.
+"""Push a build or a run to an address, with its index last.
 
 The page of a push has the YAML header that the Hugging Face hub reads. Because people edit pages
 there, ``share.json`` does not list the page, and an existing page is kept.
@@ -11,30 +11,21 @@ import hashlib
 import json
 import shlex
 import tempfile
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from kmip_data.builds.added_columns import find_encoding, read_added_column_card
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
-from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.atomic_writes import final_name, folder_lock, remove_partials
+from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, UsageError
+from kmip_data.files.atomic_writes import final_name, folder_lock
 from kmip_data.files.folder_marker import PICTURE_NAME
-from kmip_data.files.small_files import readable_json
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
 from kmip_data.format.card import CARD_NAME, NAME_RULE, Card, is_path_component
 from kmip_data.format.card_page import render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, print_status
-from kmip_data.sharing.push_metadata import (
-    BLOCKS_NAME,
-    MAX_FILES,
-    PUSH_NAME,
-    SHARE_NAME,
-    PushedFile,
-    PushIndex,
-    PushMark,
-)
+from kmip_data.sharing.push_index import MAX_FILES, SHARE_NAME, PushedFile, PushIndex
 from kmip_data.sharing.remote import Remote, read_blocks
 
 #: Identifiers of licenses on the hub. Other licenses are described by name and link.
@@ -82,7 +73,8 @@ def push_build(
             raise
         for file, digest in columns.digests.items():
             expected_digests[f"{folder}/{file}"] = digest
-        expected_digests[f"{folder}/{CARD_NAME}"] = _sha256(columns.to_json().encode())
+        card_text = columns.to_json().encode()
+        expected_digests[f"{folder}/{CARD_NAME}"] = hashlib.sha256(card_text).hexdigest()
 
     content: dict[str, Path | bytes] = {file: path / file for file in expected_digests}
     content.update(metadata_files(card))
@@ -102,10 +94,6 @@ def push_build(
             expected_digests=expected_digests,
             quiet=quiet,
         )
-
-
-def _sha256(data: bytes | bytearray) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _check_license(card: Card) -> None:
@@ -134,11 +122,11 @@ def push_files(
 ) -> PushIndex:
     """Write the files of a build or run to an address, with the index last.
 
-    1. Write ``push.json`` with ``key``. An address without it must be empty except for a page; an
-       address of another build or run is refused. Other existing files are kept.
-    2. Write files that are missing or have another digest. Meanwhile there is no ``share.json``, so
-       nobody can pull an incomplete push.
-    3. Write ``blocks.sha256`` and ``share.json``.
+    1. Write ``share.json`` without files, which marks the address. An address without an index must
+       be empty except for a page; an address of another build or run is refused.
+    2. Write files that are missing or have another digest; other existing files are kept. The digests
+       come from the earlier index. If it is unfinished or equal, the existing files are read instead.
+    3. Write ``share.json`` with all files. Without it, nobody can pull an incomplete push.
 
     The same call therefore resumes an interrupted push and repairs a damaged one. ``source`` is the
     pushed folder; ``content`` maps each file to its bytes or path, ``expected_digests`` to the
@@ -148,15 +136,12 @@ def push_files(
     if the address holds something else or is not writable; ``SourceUnavailable`` if writing fails.
     """
     remote = _open_push_address(address, kind, source)
-    index, blocks = _describe_files(kind, source, content, expected_digests or {})
+    files = _describe_files(kind, source, content, expected_digests or {})
+    index = PushIndex(kind=kind, name=source.name, key=key, files=files)
     with contextlib.ExitStack() as stack:
         if remote.folder is not None:
             stack.enter_context(folder_lock(remote.folder, quiet=quiet))
-        mark = PushMark(kind=kind, key=key)
-        files = {PUSH_NAME: readable_json(mark.model_dump(mode="json")).encode(), **content}
-        files[BLOCKS_NAME] = blocks
-        files[SHARE_NAME] = index.to_json().encode()
-        _write_missing_files(remote, index, mark, files, quiet=quiet)
+        _write_changed_files(remote, index, content, quiet=quiet)
     return index
 
 
@@ -179,97 +164,88 @@ def _open_push_address(address: str, kind: str, source: Path) -> Remote:
     return remote
 
 
-def _write_missing_files(
+def _write_changed_files(
     remote: Remote,
     index: PushIndex,
-    mark: PushMark,
     content: Mapping[str, Path | bytes],
     *,
     quiet: bool,
 ) -> None:
-    """Write the files of ``content`` that are missing or differ, in order."""
-    existing = _existing_files(remote, index, mark, content)
+    """Write the files of ``content`` that are missing or differ, in order, and the index."""
+    existing = dict(remote.list_files())
+    earlier = _earlier_index(remote, index, existing)
+    is_same = earlier is not None and earlier.computed_digest == index.computed_digest
+    known_digests = {}
+    if earlier is not None and not is_same:
+        known_digests = {entry.file: entry.sha256 for entry in earlier.files}
 
-    # 1. Collect the digest and size of each file.
-    entries = {entry.file: entry for entry in index.files}
-    for name, data in content.items():
-        if name not in entries and isinstance(data, bytes):
-            entries[name] = PushedFile(file=name, sha256=_sha256(data), bytes=len(data))
-
-    # 2. Select files that are missing or differ.
-    to_write = set()
-    for name, entry in entries.items():
-        if name not in existing or _remote_digest(remote, name, existing[name]) != entry.sha256:
-            to_write.add(name)
-    if PAGE_NAME in to_write and PAGE_NAME in existing:
+    # 1. Select files that are missing or differ.
+    changed = []
+    for entry in index.files:
+        digest = None
+        if existing.get(entry.file) == entry.bytes:
+            digest = known_digests.get(entry.file) or _remote_digest(remote, entry)
+        if digest != entry.sha256:
+            changed.append(entry.file)
+    if PAGE_NAME not in existing:
+        changed.append(PAGE_NAME)
+    elif changed:
         print_status(f"{remote.address}/{PAGE_NAME} exists and is kept.")
-        to_write.remove(PAGE_NAME)
-    if not to_write:
+    if is_same and not changed:
         return
 
-    # 3. Remove the index while files change, so that nobody pulls an incomplete push.
-    total = sum(entries[name].bytes for name in to_write)
+    # 2. Write them after an index without files and before the complete one, so that nobody pulls an
+    # incomplete push.
+    sizes = {entry.file: entry.bytes for entry in index.files}
+    total = sum(sizes.get(name, 0) for name in changed)
     with (
         remote.batch_writes(f"Push {index.name} with kmip-data") as is_one_commit,
-        Progress(
-            f"push {index.name}",
-            total,
-            unit="B",
-            quiet=quiet,
-        ) as progress,
+        Progress(f"push {index.name}", total, unit="B", quiet=quiet) as progress,
     ):
-        if SHARE_NAME in existing and not is_one_commit:
-            remote.remove_file(SHARE_NAME)
-        for name, data in content.items():
-            if name in to_write or name == SHARE_NAME:
-                remote.write_file(name, data)
-                progress.update(entries[name].bytes)
+        if not is_one_commit:
+            unfinished = index.model_copy(update={"files": []})
+            remote.write_file(SHARE_NAME, unfinished.to_json().encode())
+        for name in changed:
+            remote.write_file(name, content[name])
+            progress.update(sizes.get(name, 0))
+        remote.write_file(SHARE_NAME, index.to_json().encode())
 
 
-def _existing_files(
-    remote: Remote,
-    index: PushIndex,
-    mark: PushMark,
-    content: Container[str],
-) -> dict[str, int]:
-    """Return the existing files of this push at an address, with their sizes.
+def _earlier_index(remote: Remote, index: PushIndex, existing: Iterable[str]) -> PushIndex | None:
+    """Return the index of an earlier push of the same build or run, or ``None`` without one.
 
     Raises ``UsageError`` if the address holds something else.
     """
-    mark_data = remote.read(PUSH_NAME)
-    if mark_data is not None:
-        try:
-            existing_mark = PushMark.model_validate_json(mark_data)
-        except (ValueError, RecursionError) as error:
-            raise _occupied_address_error(remote, index, f"a damaged {PUSH_NAME}") from error
-        if existing_mark != mark:
-            contents = f"{PUSH_NAME} of the {existing_mark.kind} with key {existing_mark.key}"
-            raise _occupied_address_error(remote, index, contents)
-
-    sizes = {}
-    other_files = []
-    for name, size in remote.list_files():
-        if name in content:
-            sizes[name] = size
-        elif remote.folder is None or final_name(name) is None:
-            other_files.append(name)
-        else:
-            remove_partials((remote.folder / name).parent, root=remote.folder)
-    if mark_data is None and (other_files or sizes.keys() - {PAGE_NAME}):
-        contents = ", ".join(sorted([*other_files, *sizes])[:5])
+    try:
+        earlier = remote.read_index()
+    except DamagedInput as error:
+        raise _occupied_address_error(remote, index, f"a damaged {SHARE_NAME}") from error
+    if earlier is not None and (earlier.kind, earlier.key) != (index.kind, index.key):
+        contents = f"{SHARE_NAME} of the {earlier.kind} with key {earlier.key}"
         raise _occupied_address_error(remote, index, contents)
-    if other_files:
-        names = ", ".join(sorted(other_files)[:5])
+
+    pushed = {SHARE_NAME, PAGE_NAME, *(entry.file for entry in index.files)}
+    others = []
+    for name in sorted(existing):
+        is_half_written = remote.folder is not None and final_name(name) is not None
+        if not is_half_written and (name not in pushed or earlier is None):
+            others.append(name)
+    names = ", ".join(others[:5])
+    if earlier is None and set(others) - {PAGE_NAME}:
+        raise _occupied_address_error(remote, index, names)
+    if earlier is not None and others:
         print_status(f"{remote.address} also holds other files, which are kept: {names}")
-    return sizes
+    return earlier
 
 
-def _remote_digest(remote: Remote, name: str, size: int) -> str:
-    """Download an existing file completely and return its SHA-256 (hex)."""
+def _remote_digest(remote: Remote, entry: PushedFile) -> str | None:
+    """Read an existing file completely and return its SHA-256 (hex)."""
     digest = hashlib.sha256()
-    with contextlib.suppress(SourceUnavailable):
-        for piece in remote.read_pieces(name, 0, size):
-            digest.update(piece)
+    try:
+        for block in remote.stream(entry.file, entry.bytes):
+            digest.update(block)
+    except KmipDataError:
+        return None
     return digest.hexdigest()
 
 
@@ -287,13 +263,12 @@ def _describe_files(
     folder: Path,
     content: Mapping[str, Path | bytes],
     expected_digests: Mapping[str, str],
-) -> tuple[PushIndex, bytes]:
-    """Read every file once; return the index and the content of ``blocks.sha256``."""
+) -> list[PushedFile]:
+    """Read every file once and return its entry of the index, which does not list the page."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
     remedy = _REMEDIES[kind].format(quoted_folder=shlex.quote(str(folder)))
     files = []
-    blocks = bytearray()
     for file, source in content.items():
         if file == PAGE_NAME:
             continue
@@ -303,7 +278,6 @@ def _describe_files(
             for block in read_blocks(source):
                 hasher.update(block)
                 size += len(block)
-                blocks += hashlib.sha256(block).digest()
         except OSError as error:
             raise DamagedInput(f"{folder / file} cannot be read: {error}", next=remedy) from error
         digest = hasher.hexdigest()
@@ -315,8 +289,7 @@ def _describe_files(
                 next=remedy,
             )
         files.append(PushedFile(file=file, sha256=digest, bytes=size))
-    index = PushIndex(kind=kind, name=folder.name, files=files, blocks=_sha256(blocks))
-    return index, bytes(blocks)
+    return files
 
 
 def yaml_header(fields: Mapping[str, object]) -> str:

@@ -17,7 +17,7 @@ from kmip_data.models.training.run.checkpoint import read_weights
 from kmip_data.models.training.run.result import RunResult, read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.sharing.push import push_files, yaml_header
-from kmip_data.sharing.push_metadata import RUN_FILES, PushIndex
+from kmip_data.sharing.push_index import RUN_FILES, PushIndex
 
 
 def push_run(run: Path, address: str, *, quiet: bool = False) -> PushIndex:

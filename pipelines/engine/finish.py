@@ -76,9 +76,7 @@ def read_record_table(
 
     def read_column(key: str) -> Array:
         if len(shards) == 1:
-            rows = shards[0].mapped_view(key)  # a column of a country takes 1.5 GB
-            if rows is not None:
-                return rows
+            return shards[0].mapped_view(key)  # a column of a country takes 1.5 GB
         level = key.partition("/")[0]
         return np.concatenate([shard.read(key, 0, getattr(shard, f"{level}s")) for shard in shards])
 

@@ -56,13 +56,13 @@ def digest_items(shards: Sequence[Shard], schema: Schema, *, of_nodes: bool) -> 
             return None
         return ItemDigests(
             _digest_nodes(shard, inputs),
-            _row_digests(_view(shard, target.key), target.key),
+            _row_digests(shard.mapped_view(target.key), target.key),
         )
     molecule = next((column for column in schema.columns if column.doc == MOLECULE_DOC), None)
     items = []
     for shard in shards:
         if molecule is not None:
-            items.append(_view(shard, molecule.key).view(np.uint64))
+            items.append(shard.mapped_view(molecule.key).view(np.uint64))
             continue
         sizes = np.diff(shard.node_ptr).astype(np.uint64)
         items.append(
@@ -130,7 +130,7 @@ def _digest_graphs(shard: Shard, columns: Sequence[Column], *, has_edges: bool) 
     """Return the digest of each graph of a shard: its arrays, with the position of each row."""
     digests: U64 = np.zeros(shard.graphs, np.uint64)
     for column in columns:
-        rows = _row_digests(_view(shard, column.key), column.key)
+        rows = _row_digests(shard.mapped_view(column.key), column.key)
         if column.level == "graph":
             digests += rows
         else:
@@ -139,7 +139,7 @@ def _digest_graphs(shard: Shard, columns: Sequence[Column], *, has_edges: bool) 
             )
     if has_edges:
         digests += _sums_in_order(
-            _row_digests(_view(shard, EDGE_INDEX).T, EDGE_INDEX), shard.edge_ptr
+            _row_digests(shard.mapped_view(EDGE_INDEX).T, EDGE_INDEX), shard.edge_ptr
         )
     return digests
 
@@ -149,16 +149,16 @@ def _digest_nodes(shard: Shard, columns: Sequence[Column]) -> U64:
     digests: U64 = np.zeros(shard.nodes, np.uint64)
     for column in columns:
         if column.level == "node":
-            digests += _row_digests(_view(shard, column.key), column.key)
+            digests += _row_digests(shard.mapped_view(column.key), column.key)
     if shard.schema.edges != "index":  # the neighbours of points follow from their positions
         return digests
     numbers = _mixed(np.arange(shard.nodes, dtype=np.uint64))
     edge_columns = [column for column in columns if column.level == "edge"]
     for start, stop in _blocks(shard.edges, 1):
-        source, target = _view(shard, EDGE_INDEX)[:, start:stop].astype(np.int64)
+        source, target = shard.mapped_view(EDGE_INDEX)[:, start:stop].astype(np.int64)
         edges = np.zeros(len(source), np.uint64)
         for column in edge_columns:
-            edges += _row_digests(_view(shard, column.key)[start:stop], column.key)
+            edges += _row_digests(shard.mapped_view(column.key)[start:stop], column.key)
         np.add.at(digests, target, _mixed(numbers[source] + edges))
         np.add.at(digests, source, _mixed(numbers[target] + edges + _ODD))
     return digests
@@ -201,9 +201,3 @@ def _blocks(rows: int, width: int) -> Iterator[tuple[int, int]]:
     size = max(1, _BLOCK_VALUES // max(width, 1))
     for start in range(0, rows, size):
         yield start, min(start + size, rows)
-
-
-def _view(shard: Shard, key: str) -> Array:
-    view = shard.mapped_view(key)
-    assert view is not None, "a shard on disk is mapped"
-    return view

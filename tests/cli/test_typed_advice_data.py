@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shapely
-from support.attacks.http_server import File, Server, serving, serving_folder
+from support.attacks.http_server import File, Server, serving
 from support.builds.raw_graphs import write_sample
 from support.cli import expect_success, kmip
 from support.maps.osm_servers import osm_servers
@@ -198,13 +198,7 @@ def test_an_unknown_column_is_listed_as_advised(user):
     assert type_commands(advice, NAME="assay") == ["info assay"]
 
 
-def test_shares_are_pulled_or_built_as_advised(user):
-    expect_success("push", "assay", "shared", "-q")
-    with serving_folder(user / "shared") as server:
-        server.ranges = False
-        advice = refuse_call(lambda: kmip_data.open(server.address))
-        assert type_commands(advice) == [f"pull {server.address}"]
-
+def test_shares_are_built_as_advised(user):
     expect_success("build", "shapenet-part", "--sample", "--limit", "3", "-q")
     (command,) = type_commands(refuse("push shapenet-part --sample --limit 3 elsewhere"))
     assert "shapenet-part" in command

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from support.cli import expect_refusal, expect_success
 from support.hub import replace_hub
-from support.type_advice import TINY, VALUES, type_advice
+from support.type_advice import TINY, VALUES, type_advice, type_commands
 from support.typed_advice import commands_in, typed_advice
 
+import kmip_data
 from kmip_data.cli import train as train_command
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.config import ModelConfig
@@ -174,6 +175,11 @@ def test_the_page_of_a_pushed_run_has_commands_that_use_it(user, monkeypatch):
         words = [VALUES.get(word, word) for word in shlex.split(command)[1:]]
         expect_success(*words)
     assert {path.name for path in (user / "one").iterdir()} > {"config.toml", "result.json"}
+
+    address = (user / "shared").as_uri()
+    with pytest.raises(UsageError) as refusal:
+        kmip_data.open(address)
+    assert type_commands(refusal.value.next) == [f"pull {address}"]
 
 
 def test_fetched_files_are_built_offline(user):

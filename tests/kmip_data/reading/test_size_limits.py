@@ -18,7 +18,6 @@ from kmip_data.errors import KmipDataError
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.split_files import read_split
 from kmip_data.format.untrusted_hdf5 import open_untrusted_hdf5
-from kmip_data.sharing import remote
 
 GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk
 MAX_BYTES = 300_000_000  #: bytes of memory that refusing a file may take
@@ -149,7 +148,6 @@ def strange_names(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callab
 
 
 def test_strange_names_of_files_are_refused(originals, tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
     assert not failures(strange_names(originals, tmp_path))

@@ -17,7 +17,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
-from support.attacks.http_server import File, Handler, redirect, serving, status
+from support.attacks.http_server import File, Handler, Server, redirect, serving, status
 from support.cases import damage_file, read_contents
 from support.hub import replace_hub
 from torch_geometric.data import Data
@@ -41,7 +41,7 @@ from kmip_data.runtime import http_client
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import dataset_page, license_fields, push_build
-from kmip_data.sharing.push_metadata import BLOCK_BYTES, BLOCKS_NAME, SHARE_NAME
+from kmip_data.sharing.push_index import SHARE_NAME
 
 PLACES = ["folder", "memory", "s3"]
 
@@ -95,58 +95,65 @@ def test_a_push_and_a_pull_give_the_same_build(build, address, home) -> None:
     )
 
 
-def test_manifest_and_side_file_follow_the_documentation(build, tmp_path) -> None:
+def test_the_index_follows_the_documentation(build, tmp_path) -> None:
     push_build(build, str(tmp_path / "share"), quiet=True)
     share = json.loads((tmp_path / "share" / SHARE_NAME).read_text())
-    assert set(share) == {"version", "kind", "name", "files", "blocks", "digest"}
-    blocks = b""
+    assert set(share) == {"version", "kind", "name", "key", "files", "digest"}
     for entry in share["files"]:
         data = (tmp_path / "share" / entry["file"]).read_bytes()
         assert (entry["sha256"], entry["bytes"]) == (hashlib.sha256(data).hexdigest(), len(data))
-        for start in range(0, len(data), 1_048_576):
-            blocks += hashlib.sha256(data[start : start + 1_048_576]).digest()
-    assert (tmp_path / "share" / BLOCKS_NAME).read_bytes() == blocks
-    assert hashlib.sha256(blocks).hexdigest() == share["blocks"]
     there = read_contents(tmp_path / "share").keys()
     assert there == {entry["file"] for entry in share["files"]} | {
         SHARE_NAME,
-        BLOCKS_NAME,
-        "README.md",  # people edit it: its digest is in push.json alone
-        "push.json",
+        "README.md",  # people edit it
     }
     digest = share.pop("digest")
     text = json.dumps(share, sort_keys=True, separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == digest
 
 
-def test_the_manifest_is_written_last_and_removed_first(build, monkeypatch, tmp_path) -> None:
+def test_the_index_is_written_first_without_files_and_last(build, monkeypatch, tmp_path) -> None:
     address, order = str(tmp_path / "share"), []
     write_file = remote.Remote.write_file
-    remove_file = remote.Remote.remove_file
-    recorded = lambda at, name, content: order.append(name) or write_file(at, name, content)
+
+    def recorded(at: remote.Remote, name: str, content: Path | bytes) -> None:
+        order.append(name)
+        if order.count(SHARE_NAME) == 1 and name != SHARE_NAME:
+            with pytest.raises(UsageError, match="unfinished push of the build rings"):
+                pull(address, Home(tmp_path / "home"))
+        write_file(at, name, content)
+
     monkeypatch.setattr(remote.Remote, "write_file", recorded)
-    monkeypatch.setattr(
-        remote.Remote,
-        "remove_file",
-        lambda at, name: order.append(f"-{name}") or remove_file(at, name),
-    )
     push_build(build, address, quiet=True)
-    assert order[-1] == SHARE_NAME
+    assert (order[0], order[-1]) == (SHARE_NAME, SHARE_NAME)
+    assert len(order) > 2
     order.clear()
     push_build(build, address, quiet=True)
     assert order == [], "the same again is nothing to do"
+
+
+def test_a_push_with_a_change_reads_and_writes_no_other_file(build, monkeypatch, tmp_path) -> None:
+    address, order = str(tmp_path / "share"), []
+    push_build(build, address, quiet=True)
     changed = build.card.model_copy(update={"notes": ["changed"]})
     copy = Build(Path(shutil.copytree(build.path, tmp_path / "copy" / build.path.name)), changed)
     (copy.path / "card.json").write_text(changed.to_json())
+    for method in ("write_file", "stream"):
+        original = getattr(remote.Remote, method)
+
+        def recorded(at: remote.Remote, name: str, content: object, original=original) -> object:
+            order.append(name)
+            return original(at, name, content)
+
+        monkeypatch.setattr(remote.Remote, method, recorded)
     push_build(copy, address, quiet=True)
-    assert (order[0], order[-1]) == (f"-{SHARE_NAME}", SHARE_NAME)
-    assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
+    assert order == [SHARE_NAME, SHARE_NAME, "card.json", SHARE_NAME]
 
 
 def test_a_damaged_push_is_refused(build, tmp_path, home, subtests) -> None:
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
-    for file in ("shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME):
+    for file in ("shards/00000.h5", "splits/given.h5", "card.json", SHARE_NAME):
         for way, error in (
             ("flipped", DamagedInput),
             ("cut", KmipDataError),
@@ -178,21 +185,19 @@ NAMES = (
     "../evil", "/etc/evil", "shards/../../evil", ".bashrc", "a/b/c/d", "a\\..\\b/../c", "shards/x.h5",
 )  # fmt: skip
 HOSTILE: dict[str, Callable[[dict], None]] = {
-    **{f"a file called {name}": rename(name) for name in (*NAMES, SHARE_NAME, "push.json")},
+    **{f"a file called {name}": rename(name) for name in (*NAMES, SHARE_NAME)},
     "climbing": lambda content: content.update(name="../evil"),
     "another kind": lambda content: content.update(kind="script"),
     "a file twice": lambda content: content["files"].append(content["files"][0]),
-    "too large": lambda content: content["files"][0].update(bytes=2**60),
+    "another size": lambda content: [entry.update(bytes=9) for entry in content["files"]],
     "another digest": lambda content: content["files"][0].update(sha256="0" * 64),
-    "no files": lambda content: content.update(files=[]),
     "more": lambda content: content.update(more=1),
-    "a newer version": lambda content: content.update(version=2),
+    "a newer version": lambda content: content.update(version=3),
     "a run": lambda content: content.update(kind="run"),
 }
 
 
-def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch, subtests) -> None:
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+def test_a_hostile_index_writes_nothing(build, tmp_path, home, subtests) -> None:
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
     sound, odd = (share / SHARE_NAME).read_bytes(), (b"", b"[]", b"\xff", b"[" * 100_000, b"{}")
@@ -218,14 +223,13 @@ def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch, s
 def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     share, folder, victim = tmp_path / "share", home.built / "rings", tmp_path / "victim"
     push_build(build, str(share), quiet=True)
-    partial = folder / f"shards/.{build.card.shards[0].sha256}.partial"
     victim.mkdir()
-    for link in (folder / "shards", partial, folder):
+    for link in (folder / "shards", folder / "shards/00000.h5", folder):
         shutil.rmtree(folder, ignore_errors=True)
         if link != folder:
             create_marked_folder(folder, f"build {build.card.key}")
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.hardlink_to(share / "README.md") if link == partial else link.symlink_to(victim)
+        link.symlink_to(victim)
         with pytest.raises(UsageError, match=re.escape(str(link))):
             pull(str(share), home, quiet=True)
         assert not any(victim.iterdir())
@@ -286,7 +290,7 @@ def test_invalid_names_and_addresses_are_refused(build, home, tmp_path) -> None:
     for address in ("nope://x/y", "", "reference://x"):
         with pytest.raises(UsageError, match=address or "empty") as error:
             push_build(build, address)
-        assert "pip install fsspec huggingface_hub" in str(error.value)
+        assert "pip install huggingface_hub" in str(error.value)
     for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
         with pytest.raises(UsageError, match=re.escape(repr(name))):
             push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
@@ -309,12 +313,10 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
 ) -> None:
     """A bad answer for share.json is an error that names it; the address never counts as not pushed."""
     monkeypatch.setattr(http_client, "STALL_SECONDS", 1.0)
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     card = (build.path / "card.json").read_bytes()
     answers = {
         "file": (redirect("file:///etc/passwd"), "InvalidSchema"),
         "circle": (redirect("share.json"), "TooManyRedirects"),
-        "moved": (redirect("/nowhere"), "redirects to an address without this file"),
         "forbidden": (status(403), "403"),
         "silent": (lambda handler: handler.server.held.wait(60), "TimeoutError"),
         "body": (trickle, "sent"),
@@ -335,47 +337,62 @@ def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
                     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("knows", [True, False])
-def test_a_pull_over_http_resumes_within_a_file(build, knows, tmp_path, home, monkeypatch) -> None:
-    """After an earlier pull that left a block and a damaged one, and after a cut connection."""
-    monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)
-    push_build(build, str(tmp_path / "share"), quiet=True)
-    shard = home.built / "rings/shards/00000.h5"
-    create_marked_folder(home.built / "rings", f"build {build.card.key}")
-    shard.parent.mkdir()
-    whole = (build.path / "shards/00000.h5").read_bytes()
-    shard.with_name(f".{build.card.shards[0].sha256}.partial").write_bytes(
-        whole[: BLOCK_BYTES + 5] + b"?" * BLOCK_BYTES
-    )
-    with serving() as server:
-        for file in read_contents(tmp_path / "share"):
-            data = (tmp_path / "share" / file).read_bytes()
-            cut = (
-                [File(data, ranges=knows, cut=2 * BLOCK_BYTES + 7)]
-                if file == "shards/00000.h5"
-                else []
-            )
-            server.route(f"/{file}", *cut, File(data, ranges=knows))
-        pulled = pull(server.url(""), home, quiet=True)
-        asked = [
-            headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"
-        ]
-    assert read_contents(pulled.path) == read_contents(build.path)
-    assert asked[:2] == [f"bytes={BLOCK_BYTES}-", f"bytes={2 * BLOCK_BYTES}-"] or not knows
+def serve_push(server: Server, share: Path, odd: list[File]) -> None:
+    """Serve a folder, with ``odd`` as the first answers for its first shard."""
+    for file in read_contents(share):
+        data = (share / file).read_bytes()
+        server.route(f"/{file}", *(odd if file == "shards/00000.h5" else []), File(data))
 
 
-def test_a_pull_retries_before_the_first_bytes_of_a_file(
+def test_a_cut_pull_over_http_retries_and_resumes_with_the_first_missing_file(
     build, tmp_path, home, monkeypatch
 ) -> None:
-    monkeypatch.setattr(remote, "PIECE_BYTES", BLOCK_BYTES)
-    push_build(build, str(tmp_path / "share"), quiet=True)
+    monkeypatch.setattr(http_client, "RETRY_DELAY_SECONDS", 0.0)
+    share = tmp_path / "share"
+    push_build(build, str(share), quiet=True)
+    shard = "shards/00000.h5"
+    data = (share / shard).read_bytes()
+    cut = [File(data, cut=at) for at in (0, 2**20, len(data) - 1)]
     with serving() as server:
-        for file in read_contents(tmp_path / "share"):
-            data = (tmp_path / "share" / file).read_bytes()
-            cut = [File(data, cut=0)] * 3 if file == "shards/00000.h5" else []
-            server.route(f"/{file}", *cut, File(data))
-        pulled = pull(server.url(""), home, quiet=True)
-    assert read_contents(pulled.path) == read_contents(build.path)
+        serve_push(server, share, cut * 2)
+        with pytest.raises(SourceUnavailable, match="cut the connection"):
+            pull(server.url(""), home, quiet=True)
+        assert sum(path == f"/{shard}" for path, _ in server.requests) == 5
+        assert not (home.built / "rings" / shard).exists()
+        serve_push(server, share, cut)
+        push = pull(server.url(""), home, quiet=True)
+        assert read_contents(push.path) == read_contents(build.path)
+
+        # Only the missing file is asked for.
+        (push.path / shard).unlink()
+        server.requests.clear()
+        pull(server.url(""), home, quiet=True)
+        asked = {path for path, _ in server.requests}
+        assert asked == {"/share.json", "/card.json", f"/{shard}"}
+
+
+def test_a_server_that_lies_about_a_file_leaves_none(build, tmp_path, home, subtests) -> None:
+    share = tmp_path / "share"
+    push_build(build, str(share), quiet=True)
+    data = (share / "shards/00000.h5").read_bytes()
+    flipped = bytes([*data[:-1], data[-1] ^ 1])
+    lies = {
+        "another byte": File(flipped),
+        "fewer bytes": File(data[:-1]),
+        "one byte more": File(data, more=1),
+        "endless": File(data, more=2**30, chunked=False),
+    }
+    for name, lie in lies.items():
+        with subtests.test(name), serving() as server:
+            serve_push(server, share, [lie])
+            with pytest.raises(
+                DamagedInput, match=r"shards/00000\.h5 differs from what was pushed"
+            ):
+                pull(server.url(""), home, quiet=True)
+            assert server.sent < 2**26
+            copied = read_contents(home.built / "rings").keys()
+            assert not {"card.json", "shards/00000.h5"} & copied
+            assert not any(file.endswith(".partial") for file in copied)
 
 
 def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:

@@ -48,7 +48,7 @@ from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.sharing.push_metadata import PUSH_NAME
+from kmip_data.sharing.push_index import SHARE_NAME
 
 NAMES = ("a", "b", "c", "d")
 #: Names of the user's files, many of them like ours.
@@ -730,7 +730,7 @@ class HomeMachine(RuleBasedStateMachine):
 
     @step("files", lambda self: self.new_files(
         # Before its first file is there, a folder is anybody's.
-        [self.pushed / name for name in sorted(self.shares) if (self.pushed / name / PUSH_NAME).exists()]
+        [self.pushed / name for name in sorted(self.shares) if (self.pushed / name / SHARE_NAME).exists()]
     ))  # fmt: skip
     def add_a_file_to_a_push(self, data: st.DataObject, path: Path) -> None:
         self.add(path)

@@ -90,37 +90,17 @@ class Server(ThreadingHTTPServer):
 
 
 class FolderServer(Server):
-    """Serves a folder, with ranges."""
+    """Serves a folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder.resolve()
-        self.asked: list[tuple[str, int, int]] = []  #: file, first byte and end of each answer
-        self.resets = 0  #: requests that are hung up on from now on
-        self.wrong_file, self.wrong_byte = "", 0  #: a byte that is sent with another last bit
-        self.ranges, self.more = (
-            True,
-            0,
-        )  #: ``Range`` is understood; bytes sent beyond what was asked for
-        self.lock = threading.Lock()
         self.address = self.url("")
 
     def answer(self, handler: Handler) -> None:
+        self.requests.append((handler.path, dict(handler.headers)))
         path = self.folder / urllib.parse.unquote(handler.path.partition("?")[0]).lstrip("/")
-        if not path.is_file():
-            status(404)(handler)
-        elif self.resets > 0:
-            self.resets -= 1
-            handler.hang_up()
-        else:
-            name, data = path.relative_to(self.folder).as_posix(), bytearray(path.read_bytes())
-            if name == self.wrong_file:
-                data[self.wrong_byte] ^= 1
-            file = File(bytes(data), etag=None, ranges=self.ranges, more=self.more)
-            start, stop, _ = file.span(handler)
-            with self.lock:
-                self.asked.append((name, start, stop))
-            file(handler)
+        (File(path.read_bytes()) if path.is_file() else status(404))(handler)
 
 
 def serving(certificate: Any = None) -> contextlib.AbstractContextManager[Any]:
