@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 #: Section of the help -> options.
 OPTION_SECTIONS = {
     "Data": (
-        "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area", "--neighbor-sampling",
-        "--offline",
+        "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
+        "--neighbor-sampling", "--offline",
     ),
     "Model": ("--model", "--variant", "--preset", "--set", "--config", "--init-from"),
     "Run": ("--epochs", "--stop-after", "--seeds", "--folds", "--name", "--resume", "--reproduce"),
@@ -55,7 +55,8 @@ OPTION_SECTIONS = {
 @click.command(
     cls=DatasetCommand, parameter_groups=("records", "split"), option_sections=OPTION_SECTIONS
 )
-@click.argument("dataset", metavar="[NAME]", required=False, type=BUILD)
+@click.argument("positional", metavar="[NAME]", required=False, type=BUILD)
+@click.option("--dataset", metavar="NAME", type=BUILD, help="Same as the argument NAME.")
 @click.option(
     "--model",
     metavar="NAME",
@@ -126,6 +127,7 @@ OPTION_SECTIONS = {
 @sample_option
 @long_running_options
 def command(
+    positional: str | None,
     dataset: str | None,
     file: Path | None,
     resume: str | None,
@@ -145,6 +147,12 @@ def command(
     metrics, checkpoints, weights and result. Options such as --k and --split-rule select a build and a
     split; --set takes configuration keys, such as data.split.val_fraction=0.2.
     """
+    if positional is not None and dataset is not None:
+        raise UsageError(
+            f"Two datasets are named: {positional} and {dataset}.",
+            next=f"kmip-data train {positional}; or kmip-data train {dataset}",
+        )
+    dataset = dataset or positional
     _require_one_source(dataset or file, resume, reproduce)
 
     # 1. Resume a run, with its own configuration.
@@ -220,7 +228,7 @@ def _require_one_source(data: str | Path | None, resume: str | None, reproduce: 
         step = _command_with_only("--reproduce", reproduce)
     raise UsageError(
         "A dataset, a configuration or a run must be named.",
-        expected="NAME, --config FILE, --resume RUN or --reproduce ROW",
+        expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
         found="several of them" if any(sources) else "none of them",
         next=step,
     )
@@ -440,7 +448,7 @@ def _refuse_other_options(option: str, value: str, typed: set[str]) -> None:
     if refused:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(refused))}.",
-            next=f"{_command_with_only(option, value)}; with other settings, a new run",
+            next=f"{_command_with_only(option, value)}; with other settings, another run with --dataset",
         )
 
 

@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
     build = learnable_build(home / "built" / "clouds")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KMIP_DATA_HOME", str(home))
-        yield expect_success("train", build.path, *QUICK, "--json").json
+        yield expect_success("train", "--dataset", build.path, *QUICK, "--json").json
 
 
 def test_evaluate_reproduces_the_result_of_training(trained):
@@ -139,7 +139,7 @@ def test_sample_results_are_labelled_and_seeds_give_mean_and_deviation(make_buil
         assert run.name.startswith("mine")
         assert json.loads((run / "result.json").read_text())["sample"] is True
     for args, word in {
-        (): "NAME",
+        (): "--dataset",
         ("s3dis", "--name", " "): "' ' is not a name",
     }.items():
         assert word in expect_refusal("train", *args)
