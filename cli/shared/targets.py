@@ -56,7 +56,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         Raises ``UsageError``, with the nearest name, if it names nothing.
         """
-        from kmip_data.builds.home import Home
+        from kmip_data.builds.home import Home, refuse_unreadable_cards
 
         name = str(value)
         params = {} if ctx is None else ctx.params
@@ -69,6 +69,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             _refuse_preset_or_run(name, home, ctx)
         if name in self._published_names() or self._exists(name, home):
             return name
+        if "build" in self.kinds and os.sep not in name:
+            refuse_unreadable_cards(name, home)
 
         runs = []
         if "run" in self.kinds:

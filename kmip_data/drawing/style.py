@@ -176,10 +176,8 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         "ytick.color": style.text_color,
         "figure.facecolor": style.background_color,
         "axes.facecolor": style.background_color,
-        "savefig.facecolor": style.background_color,
         "legend.facecolor": style.background_color,
         "legend.edgecolor": "none",
-        "legend.framealpha": 0.8,
         "axes.prop_cycle": cycler(color=style.palette[:CURVE_HUES]),
         "grid.alpha": 0.3,
         # Letters and lines.
@@ -187,7 +185,6 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         "font.size": style.body_points,
         "figure.titlesize": "x-large",
         "axes.titlesize": "medium",
-        "axes.labelsize": "medium",
         "legend.fontsize": NOTE_FONT_SIZE,
         "xtick.labelsize": NOTE_FONT_SIZE,
         "ytick.labelsize": NOTE_FONT_SIZE,
