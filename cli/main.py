@@ -27,7 +27,7 @@ from kmip_data.cli.shared.corrected_command import add_options, complete_next_li
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
 from kmip_data.runtime import compiling
-from kmip_data.runtime.current_folder import ignore_settings
+from kmip_data.runtime.current_folder import ignore_current_folder
 from kmip_data.runtime.progress import print_status
 from kmip_data.runtime.signals import (
     TERMINATION_SIGNALS,
@@ -137,24 +137,25 @@ def main() -> NoReturn:
         if not is_ignored:
             signal.signal(number, unwind_on_signal)
     sys.unraisablehook = resend_swallowed_signals(sys.unraisablehook)
-    # The current folder may be a stranger's.
-    os.environ["PYTHONSAFEPATH"] = "1"
-    ignore_settings()
+    ignore_current_folder()
     # Commands print the state of a build themselves.
     warnings.simplefilter("ignore", errors.IncompleteBuildWarning)
     # Users of commands cannot act on future changes of libraries.
     for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
         warnings.simplefilter("ignore", category)
-    # Idle threads of PyTorch sleep: next to other processes, spinning costs five to ten times the
-    # work. OpenMP reads this when it is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Huge pages: new memory of a training step costs a tenth. PyTorch reads this at its first
-    # allocation.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    # PyTorch's profiler does not log that it starts and stops.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    # Pydantic does not search every installed package for plugins.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    defaults = {
+        # Idle threads of PyTorch sleep: next to other processes, spinning costs five to ten times the
+        # work. OpenMP reads this when it is loaded.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        # Huge pages: new memory of a training step costs a tenth. PyTorch reads this at its first
+        # allocation.
+        "THP_MEM_ALLOC_ENABLE": "1",
+        # PyTorch's profiler does not log that it starts and stops.
+        "KINETO_LOG_LEVEL": "6",
+        # Pydantic does not search every installed package for plugins.
+        "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    }
+    os.environ.update({**defaults, **os.environ})
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Print a line even if the terminal's encoding lacks one of its characters, such as ©.

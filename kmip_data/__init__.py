@@ -19,9 +19,9 @@ _public_name, _, _names = lazy_loader.attach_stub(__name__, __file__)
 __all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all are strings
 
 if sys.flags.safe_path:  # a child process of a command
-    from kmip_data.runtime.current_folder import ignore_settings
+    from kmip_data.runtime.current_folder import ignore_current_folder
 
-    ignore_settings()
+    ignore_current_folder()
 
 #: Class of PyTorch Geometric or OGB -> its counterpart here.
 _COUNTERPARTS = {
@@ -51,17 +51,16 @@ def __getattr__(name: str) -> object:
             raise
         from kmip_data.text import missing_attribute_message
 
-        if name[0].isupper() and _is_pyg_dataset(name):
+        # PyTorch Geometric is imported only to answer a mistake.
+        if (
+            name[0].isupper()
+            and name in importlib.import_module("torch_geometric.datasets").__all__
+        ):
             raise ImportError(
                 f"kmip_data has no {name}: build it with kmip-data build pyg"
                 f" --set class=torch_geometric.datasets:{name} --name NAME"
             ) from error
         raise AttributeError(missing_attribute_message(__name__, name, _names)) from error
-
-
-def _is_pyg_dataset(name: str) -> bool:
-    """True for a dataset class of PyTorch Geometric, which is imported only to answer a mistake."""
-    return name in importlib.import_module("torch_geometric.datasets").__all__
 
 
 def __dir__() -> list[str]:

@@ -3,10 +3,10 @@
 import os
 import sys
 
-# With ``-m``, Python imports from the current folder first, which may be a stranger's. If it is a
-# checkout with this package, child processes import from there, too.
+# With ``-m``, Python imports from the current folder first, which may be a stranger's. If it contains
+# this package, it is the user's, and child processes import from there, too.
 if not sys.flags.safe_path:
-    if __file__ == os.path.join(sys.path[0], "kmip_data", "__main__.py"):  # noqa: PTH118
+    if __file__.startswith(sys.path[0]):
         os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     else:
         del sys.path[0]

@@ -49,8 +49,7 @@ def with_plugin_entries(group: str, built_in: Mapping[str, T]) -> Mapping[str, T
 
     Raises ``UsageError`` if a plugin uses the name of a built-in object.
     """
-    if not (added := PLUGIN_OBJECTS[group]):
-        return built_in
+    added = PLUGIN_OBJECTS[group]
     for name, entry in added.items():
         if name in built_in:
             raise UsageError(

@@ -11,10 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 #: Dataset parameter -> command-line option; all others are set with ``--set KEY=VALUE``.
 PARAMETER_OPTIONS = {
-    name: f"--{name}" for name in ("k", "limit", "place", "images", "masks", "like")
-}
-PARAMETER_OPTIONS |= {
-    name: f"--{name.replace('_', '-')}" for name in ("split_rule", "split_seed", "test_area")
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        "k",
+        "limit",
+        "place",
+        "images",
+        "masks",
+        "like",
+        "split_rule",
+        "split_seed",
+        "test_area",
+    )
 }
 ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
@@ -258,9 +266,9 @@ def is_likely_typo(name: str, known: str) -> bool:
     if re.findall(r"\d+", name) != re.findall(r"\d+", known):
         return False
     is_transposed = len(name) > 2 and sorted(name.lower()) == sorted(known.lower())
-    if is_transposed:
-        return True
-    return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= 0.75
+    return (
+        is_transposed or difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= 0.75
+    )
 
 
 def dataset_name_from(text: str) -> str:
@@ -287,7 +295,7 @@ def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") ->
         option = (
             f"{PARAMETER_OPTIONS[name]} " if name in PARAMETER_OPTIONS else f"--set {prefix}{name}="
         )
-        for item in value if isinstance(value, (list, tuple)) else [value]:
+        for item in value if isinstance(value, list | tuple) else [value]:
             text = str(item).lower() if isinstance(item, bool) else str(item)
             words.append(f"{option}{shlex.quote(text)}")
     return " ".join(words)
@@ -303,7 +311,7 @@ def format_parameters(parameters: Mapping[str, object]) -> str:
     for name, value in sorted(parameters.items()):
         if value in (None, [], (), ""):
             continue
-        text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
         shown.append(f"{name}={text}")
     return ", ".join(shown)
 

@@ -190,6 +190,9 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     if build is not None:
         return build
 
+    if not builds:
+        refuse_unreadable_cards(name, home)
+
     # 1. The name is unknown.
     if not (builds or is_shipped):
         if os.path.lexists(name):
@@ -210,8 +213,6 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
         )
 
     # 2. The dataset has no such build.
-    if not builds:
-        refuse_unreadable_cards(name, home)
     changed = {key: value for key, value in values.items() if value != defaults.get(key)}
     options = parameters_as_options(changed)
     if sample:

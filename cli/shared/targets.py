@@ -55,7 +55,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         Raises ``UsageError``, with the nearest name, if it names nothing.
         """
-        from kmip_data.builds.home import Home, path_or_none
+        from kmip_data.builds.home import Home, path_or_none, refuse_unreadable_cards
         from kmip_data.runtime.progress import print_status
 
         name = str(value)
@@ -71,6 +71,8 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             if path_or_none(name) is None and Path(name, _REQUIRED_FILES["build"]).is_file():
                 print_status(f"{name} is taken as a name; the folder is ./{name}")
             return name
+        if "build" in self.kinds and os.sep not in name:
+            refuse_unreadable_cards(name, home)
 
         runs = []
         if "run" in self.kinds:

@@ -212,7 +212,7 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
     """Return the build in a folder given by its path or its name below ``home``.
 
     Returns ``None`` if ``name`` is a word that may be a dataset. Raises ``DamagedInput`` if the card
-    cannot be read, also that of a folder ``NAME-…``.
+    cannot be read.
     """
     folder = path_or_none(name)
     if folder is None:
@@ -222,13 +222,12 @@ def build_of_folder(name: str | os.PathLike[str], home: Home | None = None) -> B
             return None
         folder = home.built / text
         if not (folder / CARD_NAME).is_file():
-            refuse_unreadable_cards(text, home)
             return None
     return Build(folder, read_card(folder))
 
 
 def refuse_unreadable_cards(dataset: str, home: Home) -> None:
-    """Raise the error of the first build of a dataset, by its folder, whose card cannot be read."""
+    """Raise the error of a card in a folder ``DATASET-…`` that cannot be read."""
     for card_path in sorted(home.built.glob(f"{glob.escape(dataset)}-*/{CARD_NAME}")):
         read_card(card_path.parent)
 
@@ -311,8 +310,8 @@ def make_build_newest(build: Build, home: Home) -> None:
     """Give a build in ``home`` the current date, so that its dataset's name refers to it."""
     if build.path.parent != home.built:
         return
-    builds = list_builds(home, build.card.dataset)
-    matches = matching_builds(builds, {}, sample=build.card.sample)
+    card = build.card
+    matches = matching_builds(list_builds(home, card.dataset), {}, sample=card.sample)
     if matches and matches[0].path != build.path:
         with contextlib.suppress(OSError):  # a read-only folder
             os.utime(build.path / next(iter(build.card.files)))

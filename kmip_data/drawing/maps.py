@@ -182,11 +182,10 @@ def _read_ground(texts: Mapping[str, str], project: Callable[[Array], F64]) -> d
         if len(points) > MAX_GROUND_POINTS or not np.isfinite(points).all():
             continue
         parts = shapely.get_parts(shapely.transform(shape, project))
-        is_crossed = ~shapely.is_valid(parts)
-        crossed = parts[is_crossed]
-        if shapely.get_num_coordinates(crossed).sum() > MAX_MENDED_POINTS:
+        crossed = ~shapely.is_valid(parts)
+        if shapely.get_num_coordinates(parts[crossed]).sum() > MAX_MENDED_POINTS:
             continue
-        parts[is_crossed] = shapely.make_valid(crossed, method="structure", keep_collapsed=False)
+        parts[crossed] = shapely.make_valid(parts[crossed], method="structure")
         parts = shapely.get_parts(parts)
         polygons = parts[shapely.area(parts) > 0]
         if len(polygons):
@@ -360,8 +359,7 @@ def _add_ground(axes: Axes, city: CityMap) -> None:
     style = current_style()
     colors = {"green": style.green_color, "water": style.water_color}
     for kind, shape in city.ground.items():
-        color = colors[kind]
-        axes.add_patch(patch_from_polygon(shape, facecolor=color, linewidth=0, zorder=0))
+        axes.add_patch(patch_from_polygon(shape, facecolor=colors[kind], linewidth=0, zorder=0))
     low = city.position.min(axis=0)
     extent = city.position.max(axis=0) - low
     frame = Rectangle(low, *extent, fill=False, edgecolor=style.line_color, linewidth=0.5, zorder=0)

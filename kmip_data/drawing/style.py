@@ -150,10 +150,8 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         "ytick.color": style.text_color,
         "figure.facecolor": style.background_color,
         "axes.facecolor": style.background_color,
-        "savefig.facecolor": style.background_color,
         "legend.facecolor": style.background_color,
         "legend.edgecolor": "none",
-        "legend.framealpha": 0.8,
         "axes.prop_cycle": cycler(color=style.palette[:CURVE_HUES]),
         "grid.alpha": 0.3,
         # Letters and lines.
@@ -161,7 +159,6 @@ def _matplotlib_settings(style: Style) -> dict[Any, Any]:
         "font.size": BODY_POINTS,
         "figure.titlesize": "x-large",
         "axes.titlesize": "medium",
-        "axes.labelsize": "medium",
         "legend.fontsize": NOTE_FONT_SIZE,
         "xtick.labelsize": NOTE_FONT_SIZE,
         "ytick.labelsize": NOTE_FONT_SIZE,

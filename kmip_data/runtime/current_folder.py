@@ -9,9 +9,10 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 #: Library -> file that it reads in the current folder when it is imported.
 _SETTINGS = {"matplotlib": Path("matplotlibrc"), "numba": Path(".numba_config.yaml")}
@@ -31,27 +32,30 @@ def safe_children() -> Iterator[None]:
 
 
 class _SettingsFinder(PathFinder):
-    """Finder of the libraries in :data:`_SETTINGS`, which runs them in their own folder."""
+    """Finder of the libraries in :data:`_SETTINGS`, which imports them in a folder without settings."""
 
     @classmethod
-    def find_spec(cls, fullname: str, *_: object) -> ModuleSpec | None:
-        settings = _SETTINGS.get(fullname)
-        spec = settings and super().find_spec(fullname)
-        if not (settings and spec and spec.loader and spec.origin):
+    def find_spec(cls, fullname: str, *_: object) -> Any:
+        spec: Any = super().find_spec(fullname) if fullname in _SETTINGS else None
+        if spec is None:
             return None
-        folder = Path(spec.origin).parent
         execute = spec.loader.exec_module
 
-        def execute_there(module: ModuleType) -> None:
-            with contextlib.chdir(folder) if settings.exists() else contextlib.nullcontext():
+        def execute_elsewhere(module: ModuleType) -> None:
+            with (
+                contextlib.chdir(sys.prefix)
+                if _SETTINGS[fullname].exists()
+                else contextlib.nullcontext()
+            ):
                 execute(module)
             if fullname == "numba":  # reads its file again at every compilation
                 sys.modules["numba.core.config"].__dict__["_config_fname"] = ""
 
-        spec.loader.exec_module = execute_there  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_elsewhere
         return spec
 
 
-def ignore_settings() -> None:
-    """Import libraries without the settings in the current folder from now on."""
+def ignore_current_folder() -> None:
+    """Read neither modules nor settings there from now on, here and in child processes."""
+    os.environ["PYTHONSAFEPATH"] = "1"
     sys.meta_path.insert(0, _SettingsFinder)

@@ -102,13 +102,6 @@ def limit_memory(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))
 
 
-def half_of_memory() -> int:
-    """Return half of the machine's memory in bytes."""
-    import psutil
-
-    return int(psutil.virtual_memory().total) // 2
-
-
 def mapped_copy(values: Array, folder: Path) -> Array:
     """Copy a large array (n, …) to an unnamed mapped file in ``folder``, so that it can be paged out.
 

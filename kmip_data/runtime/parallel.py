@@ -1,4 +1,4 @@
-"""Threads and processes: compiled kernels and their pool, prefetching, child processes.
+"""Threads: compiled kernels and their pool, prefetching.
 
 The pool is created on first use and again after a fork; a PyTorch data-loader worker uses one thread.
 If PyTorch is loaded, its own threads run kernels instead of the pool: between two operations they
@@ -15,20 +15,18 @@ import ctypes
 import functools
 import glob
 import os
-import subprocess
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kmip_data.errors import UsageError
 from kmip_data.runtime import compiling
-from kmip_data.runtime.current_folder import safe_children
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -296,28 +294,3 @@ def _close_all() -> None:
     for iterator in list(_open_iterators):
         with contextlib.suppress(ValueError):  # a thread is inside it
             iterator.close()
-
-
-PROGRAM_COMMAND = (sys.executable, "-m", "kmip_data")  #: command line of ``kmip-data``
-
-
-@safe_children()
-def start_process(
-    arguments: Sequence[str], output: IO[bytes], *, processes: int = 1, **environment: str
-) -> subprocess.Popen[bytes]:
-    """Start ``kmip-data`` as a child process without input, writing to ``output``.
-
-    It uses its share of the cores among ``processes``, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does
-    not reach it: the caller must end it.
-    """
-    variables = {**os.environ, **environment}
-    if processes > 1:
-        variables.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // processes)))
-    return subprocess.Popen(
-        [*PROGRAM_COMMAND, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=variables,
-        start_new_session=True,
-    )

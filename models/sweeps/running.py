@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Home
@@ -29,7 +32,8 @@ from kmip_data.models.training.run.run_status import (
     read_run_status,
 )
 from kmip_data.pipelines.find_builds import ensure_columns, find_or_build
-from kmip_data.runtime.parallel import start_process
+from kmip_data.runtime.current_folder import safe_children
+from kmip_data.runtime.parallel import available_cores
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun, format_duration
 
@@ -41,6 +45,7 @@ def log_path(run: SweepRun, folder: Path) -> Path:
     return folder / log_name(run.folder)
 
 
+PROGRAM_COMMAND = (sys.executable, "-m", "kmip_data")  #: command line of ``kmip-data``
 POLL_SECONDS = 0.2  #: interval between checks of the processes
 #: Run, process, and context that releases lock and slot at the end, by run folder.
 Running = dict[Path, tuple[SweepRun, subprocess.Popen[bytes], ExitStack]]
@@ -225,6 +230,28 @@ def _start_run(
         resources.callback(slots.append, slots.pop(0))
         running[run.folder] = run, process, resources.pop_all()
     return True
+
+
+@safe_children()
+def start_process(
+    arguments: Sequence[str], output: IO[bytes], *, processes: int = 1, **environment: str
+) -> subprocess.Popen[bytes]:
+    """Start ``kmip-data`` as a child process without input, writing to ``output``.
+
+    It uses its share of the cores among ``processes``, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does
+    not reach it: the caller must end it.
+    """
+    variables = {**os.environ, **environment}
+    if processes > 1:
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // processes)))
+    return subprocess.Popen(
+        [*PROGRAM_COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=variables,
+        start_new_session=True,
+    )
 
 
 def _progress_line(run: SweepRun, home: Home) -> str:

@@ -43,7 +43,6 @@ from kmip_data.pipelines.engine.unfinished_builds import (
     remove_work,
 )
 from kmip_data.pipelines.parameters import BaseSplitParams
-from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.text import count_with_noun
 
@@ -137,11 +136,13 @@ class _ResumableBuild:
                 atomic_writes.make_folder(subfolder, root=folder)
             remove_half_written_files(folder)
 
+        import psutil
+
         options = plan.options
         # A memory limit applies to worker processes only.
         in_process = options.memory is None and needs_no_worker(plan.pipeline, plan.raw)
         if options.memory is None and plan.pipeline.one_unit:
-            options = replace(options, memory=half_of_memory())
+            options = replace(options, memory=psutil.virtual_memory().total // 2)
         jobs = count_jobs(options.jobs)
 
         try:

@@ -13,7 +13,6 @@ from support.type_advice import TINY, work_in_copy, write_assay
 
 from kmip_data.builds.home import Build
 from kmip_data.models.sweeps import running
-from kmip_data.runtime import parallel
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def sample(home_of_sample: Path) -> Path:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps train no network."""
-    monkeypatch.setattr(parallel, "PROGRAM_COMMAND", sweeps.PROGRAM)
+    monkeypatch.setattr(running, "PROGRAM_COMMAND", sweeps.PROGRAM)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
     for name, value in sweeps.stand_in_environment().items():
         monkeypatch.setenv(name, value)

@@ -28,13 +28,12 @@ from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.plans import SweepRun, expand_plan, read_sweep_plan
 from kmip_data.models.sweeps.running import log_path
 from kmip_data.models.training.run.run_status import read_run_status
-from kmip_data.runtime import parallel
 
 
 @pytest.fixture
 def run_plan(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SweepRun]]:
     """Run a plan by the stand-in, in this process, and return its runs."""
-    monkeypatch.setattr(parallel, "PROGRAM_COMMAND", sweeps.PROGRAM)
+    monkeypatch.setattr(running, "PROGRAM_COMMAND", sweeps.PROGRAM)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
 
     def call(
@@ -107,7 +106,7 @@ def test_a_failed_run_records_its_reason_and_the_sweep_continues(run_plan, home,
 
 
 def test_a_process_without_output_gets_a_reason(run_plan, home, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "PROGRAM_COMMAND", ("sh", "-c", "kill -9 $$"))
+    monkeypatch.setattr(running, "PROGRAM_COMMAND", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
     states = [read_run_status(run.folder, home) for run in run_plan(plan)]
     assert [(state.state, state.reason) for state in states] == [

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kmip_data.runtime import parallel
+from kmip_data.models.sweeps import running
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = (sys.executable, "-m", "support.runs.stand_in_train")
@@ -72,13 +72,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def main(plan: str, home: str, jobs: str) -> None:
     """Run a plan."""
     from kmip_data.builds.home import Home
-    from kmip_data.models.sweeps import running
     from kmip_data.models.sweeps.plans import expand_plan, read_sweep_plan
     from kmip_data.runtime.signals import TERMINATION_SIGNALS, unwind_on_signal
 
     for number in TERMINATION_SIGNALS:
         signal.signal(number, unwind_on_signal)
-    parallel.PROGRAM_COMMAND = PROGRAM
+    running.PROGRAM_COMMAND = PROGRAM
     sweep_plan, place = read_sweep_plan(plan), Home.locate(home)
     folder = place.path / "sweeps" / sweep_plan.name
     running.run_sweep(
