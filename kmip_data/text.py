@@ -66,6 +66,16 @@ def quote_name(name: str) -> str:
     return "'{}'".format(shown.replace("'", "'\"'\"'"))
 
 
+def python_literal(name: str) -> str:
+    r"""Quote a name from a file for Python code in an advice, as one quoted name.
+
+    >>> print(python_literal("owner's.pt"))
+    'owner\x27s.pt'
+    """
+    letters = "".join(repr(letter)[1:-1] for letter in name)
+    return "'{}'".format(letters.replace("'", r"\x27"))
+
+
 def strip_logins(text: str) -> str:
     """Remove users and passwords from all addresses in ``text``, even if they lost a slash.
 

@@ -134,11 +134,10 @@ PROGRAMS = {
     "build_own('graphs', 'table', {'path': 'table.xlsx'}, memory='2GiB');"
     "assert 'PYTHONSAFEPATH' not in os.environ",
 }
-#: Commands that start workers, a process for a workbook, runs of a sweep and measurements, and draw.
+#: Commands that start workers, a process for a workbook and runs of a sweep, and draw.
 COMMANDS = (
     "build graphs --archive table.xlsx --name table --memory 2GiB",
     "sweep --dataset table --epochs 1 --seeds 1 --set system.device=cpu",
-    "bench attention --methods dense --max-n 100",
     "preview table",
 )
 

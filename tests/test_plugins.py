@@ -257,7 +257,9 @@ def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
     (plugin,) = recorded["plugins"]
     assert plugin["source"] == "lib-of-paths"
     with fresh():  # runs of a sweep are processes, which get the plugin from it
-        assert [each["state"] for each in expect_success("sweep", *run).json["runs"]] == ["done"]
+        assert [
+            each["state"] for each in expect_success("sweep", "--dataset", *run).json["runs"]
+        ] == ["done"]
     listed = expect_success("list", "--all", "--json").json["datasets"]
     assert {"name": "paths", "title": "of the plugin lib-of-paths"} in listed
 

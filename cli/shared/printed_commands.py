@@ -81,6 +81,8 @@ def complete_printed_commands(
     if re.search(start, text) is None:
         return text
     typed = ParsedCommand.from_words(words, root)
+    if not typed.values:
+        return text
 
     def complete(match: re.Match[str]) -> str:
         line = match["line"]

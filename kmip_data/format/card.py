@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -456,7 +457,8 @@ def read_card(folder: Path) -> Card:
     the card does not follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
-    remedy = f"move {CARD_NAME} away, and build it again with the same command: its shards stay"
+    moved = shlex.quote(str(path))
+    remedy = f"move {moved} away, and build it again with the same command: its shards stay"
     problem = "cannot be read as a card"
     try:
         # Check the version first: a newer card may have other fields.

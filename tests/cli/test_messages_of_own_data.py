@@ -221,7 +221,7 @@ def test_prediction_on_other_data_names_the_build_to_make(people, home, tmp_path
     words[words.index("tall")] = "bare"
     expect_success(*words, "--set", "label=none", "--set", "ignore=group")
     message = expect_refusal("predict", "first", "--dataset", "bare")
-    assert "remedy: use data with the columns of soc; your builds\n" in message
+    assert "remedy: use data with the columns of 'soc'; your builds\n" in message
     assert command_of(message) == ["list"]
 
     message = expect_refusal("train", "soc", "--preset", "soc/gcn")

@@ -621,7 +621,7 @@ def test_a_word_is_a_name_whatever_the_working_directory_has(user):
     (user / "one/config.toml").write_text("[")
 
     commands = ["info NAME", "verify NAME", f"diff NAME {other}", "encode NAME lappe2"]
-    commands += ["export NAME --format pt", "preview NAME --output a.png", "push NAME copy"]
+    commands += ["export NAME", "preview NAME --output a.png", "push NAME copy"]
     commands += ["explore NAME --output a.html --no-open", f"train NAME {shlex.join(TINY)}"]
     commands += ["sweep --dataset NAME --model gcn --dry-run", "predict one --dataset NAME"]
     commands += ["build graphs --name new --archive assay.csv --like NAME --dry-run"]

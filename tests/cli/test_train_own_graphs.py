@@ -80,7 +80,7 @@ def test_refusals_that_need_no_torch_do_not_import_it(home, tmp_path, monkeypatc
 def test_a_run_on_a_relative_path_is_found_from_another_folder(home, tmp_path, monkeypatch):
     kmip_data.save(graphs(), tmp_path / "data" / "mine", split=SPLIT)
     monkeypatch.chdir(tmp_path / "data")
-    run = expect_success("train", "mine", *QUICK, *SMALL, "--name", "a", "--json").json["run"]
+    run = expect_success("train", "./mine", *QUICK, *SMALL, "--name", "a", "--json").json["run"]
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert f'dataset = "{tmp_path}/data/mine"' in (Path(run) / CONFIG_NAME).read_text()

@@ -100,11 +100,6 @@ def _train_on_values(user: Path) -> None:
     expect_success(*words, *TINY, "--name", "values")
 
 
-def _write_configuration(user: Path) -> None:
-    lines = "dataset:\n  name: zzzz\n  format: OGB\nmodel:\n  type: GPSModel\n"
-    (user / "network.yaml").write_text(lines)
-
-
 def _move_build(user: Path) -> None:
     next((user / "home" / "built").glob("assay-*")).rename(user / "moved")
 
@@ -187,7 +182,6 @@ def _remove_card(user: Path) -> None:
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
-        (_write_configuration, "train --config network.yaml", "list --all"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
         (
             _remove_shard,

@@ -292,7 +292,7 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
     ends = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     for files, words in (
         (["ind.cora_x"], "FOLDER with all eight"),
-        (["ind.cora_x", "ind.other_x"], r"copy the files of one dataset, ind.cora"),
+        (["ind.cora_x", "ind.other_x"], "copy the files of one of them to a folder"),
         ([f"ind.cora.{end}"[::-1].replace(".", "_", 1)[::-1] for end in ends], "repair or replace"),
     ):
         with pytest.raises(DamagedInput) as caught:

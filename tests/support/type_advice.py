@@ -17,7 +17,7 @@ TINY += ["--set", "model.hidden_dim=8", "--device", "cpu", "-q"]
 
 #: Command -> what is put for the placeholders of its advice.
 VALUES = {"NAME": "assay", "PATH": "assay.csv", "FILE": "assay.csv", "BUILD": "assay"}
-VALUES |= {"RUN": "assay/gcn/one", "ADDRESS": "shared", "FOLDER": "moved"}
+VALUES |= {"RUN": "assay/gcn/one", "ADDRESS": "shared", "FOLDER": "./moved"}
 #: Command of an advice -> words that make it cheap.
 CHEAP = {
     "train": TINY,

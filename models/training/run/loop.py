@@ -325,7 +325,8 @@ class Loop:
         """Print an evaluated epoch as a row of the table, and whether patience ends the run."""
         if f"val_{self.metric}" in row:
             if not self._header_printed:
-                self.progress.print_line(self.table.header())
+                for line in self.table.header().splitlines():
+                    self.progress.print_line(line)
                 self._header_printed = True
             self.progress.print_line(self.table.row(self.history, self.best_epoch))
             value = format_metric_with_unit(self.metric, row[self.watched])

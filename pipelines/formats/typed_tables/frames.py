@@ -34,6 +34,7 @@ from kmip_data.pipelines.formats.typed_tables.workbooks import (
     names_in_workbook,
     read_sheets,
 )
+from kmip_data.text import python_literal
 
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
@@ -108,7 +109,7 @@ def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]
             if not isinstance(row, dict):
                 raise TypeError(f"record {number} is a {type(row).__name__}")  # noqa: TRY301
     except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
-        raise _json_error(f"{path.name} is not a list of objects", error, "") from error
+        raise _json_error(path, f"{path.name} is not a list of objects", error, "") from error
     return list(rows)
 
 
@@ -132,14 +133,14 @@ def _json_objects(
                 yield row
     except (OSError, EOFError, TypeError, ValueError, RecursionError) as error:
         location = f"{path.name}, line {number}: not an object"
-        raise _json_error(location, error, ", lines=True") from error
+        raise _json_error(path, location, error, ", lines=True") from error
 
 
-def _json_error(problem: str, error: Exception, option: str) -> DamagedInput:
+def _json_error(path: Path, problem: str, error: Exception, option: str) -> DamagedInput:
     return DamagedInput(
         f"{problem} of JSON: an object for each row, such as {{'source': 0, 'target': 1}}.",
         found=first_problem(error),
-        next=f"write it with pandas: frame.to_json(FILE, orient='records'{option})",
+        next=f"write it with pandas: frame.to_json({python_literal(path.name)}, orient='records'{option})",
     )
 
 

@@ -84,7 +84,7 @@ def test_the_command_of_a_run_has_its_configuration(tmp_path, home):
         params = context.params
         options = {name: params[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
-            config = compose_configuration(params["dataset"], {}, {}, home=home, **options)
+            config = compose_configuration(params["positional"], {}, {}, home=home, **options)
         assert config.with_seed(int(params["seeds"])) == run.config
         assert params["name"] == run.folder.name
         assert params["home"] == home

@@ -320,7 +320,7 @@ def test_a_damaged_copy_is_detected_and_replaced(home, archive, damage):
     }[damage]()
     with pytest.raises(DamagedInput) as caught:
         obtain(toy(), home, offline=True)
-    assert "an intact copy of given.zip" in str(caught.value)
+    assert "an intact copy of 'given.zip'" in str(caught.value)
     assert ("receipt.json" if damage == "receipt" else "1.bin") in str(caught.value)
     assert obtain(toy(), home, archives=[archive]) == raw
     assert_right(obtain(toy(), home))

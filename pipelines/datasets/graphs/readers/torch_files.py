@@ -31,7 +31,7 @@ from kmip_data.pipelines.formats.tensors import (
     stream_items,
 )
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.text import list_names
+from kmip_data.text import list_names, python_literal
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
@@ -56,26 +56,26 @@ _REMEDY = (
 _UNSUPPORTED_CLASSES = {
     "HeteroData": (
         "HeteroData, of several types of nodes and edges",
-        "with one width of x for all types: torch.save(data.to_homogeneous(), FILE)",
+        "with one width of x for all types: torch.save(data.to_homogeneous(), {file})",
     ),
     "DynamicInheritanceGetter": (
         "a Batch, several graphs as one",
-        "torch.save(data.to_data_list(), FILE)",
+        "torch.save(data.to_data_list(), {file})",
     ),
     "TemporalData": (
         "TemporalData, which has no edge_index",
-        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), FILE)",
+        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file})",
     ),
     "Graph": (
         "a graph of networkx or DGL",
-        "torch.save(torch_geometric.utils.from_networkx(data), FILE), or from_dgl(data)",
+        "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
     ),
 }
 _MATRIX_REMEDY = (
     "an adjacency matrix: "
-    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), FILE)"
+    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
 )
-_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), FILE)"
+_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file})"
 #: Function of torch that rebuilds an unsupported tensor -> what it is, and the code that converts it.
 _UNSUPPORTED_TENSORS = {
     "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
@@ -146,8 +146,9 @@ def _read_graphs(
                     number += 1
         except DamagedInput as error:
             if "before PyTorch 1.6" in (error.found or ""):
+                name = python_literal(file)
                 error.next = (
-                    "if you trust it: torch.save(torch.load(FILE, weights_only=False), FILE)"
+                    f"if you trust it: torch.save(torch.load({name}, weights_only=False), {name})"
                 )
             error.next = error.next or _REMEDY
             raise
@@ -169,7 +170,8 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
         content, remedy = _UNSUPPORTED_CLASSES.get(name.rpartition(".")[2], default)
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
-        raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, next=remedy)
+        step = remedy.format(file=python_literal(file))
+        raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, next=step)
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
         raise DamagedInput(
