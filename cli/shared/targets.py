@@ -191,7 +191,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         from kmip_data.files.path_errors import path_instead_of_name_error
         from kmip_data.manifest import dataset_names
 
-        if Path(name).is_dir():
+        if any(Path(name, file).is_file() for file in _REQUIRED_FILES.values()):
             return path_instead_of_name_error(name)
         names = self._published_names().union(runs)
         if "build" in self.kinds:

@@ -187,8 +187,9 @@ class BuiltDataset(ShardedDataset):
 
         name = name or self.dataset_name
         target: Folder = name
-        if home is not None and (Path(home).expanduser() / CARD_NAME).is_file():
-            target = Path(home)
+        card = None if home is None else Path(home).expanduser() / CARD_NAME
+        if card is not None and os.path.isfile(card):  # noqa: PTH113 -- names of any length
+            target = card.parent
             # A folder is one build: it must only agree with the arguments that were typed.
             declared = inspect.signature(type(self)).parameters.keys() - self.typed_arguments
             parameters = {key: parameters[key] for key in parameters.keys() - declared}
