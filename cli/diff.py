@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from kmip_data.text import one_line
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.saving.tallies import Difference
 
 
 @click.command(cls=Command)
@@ -28,43 +26,19 @@ def command(a: str, b: str, home: Home) -> None:
     """Compare two datasets; exit with code 1 if they differ.
 
     A and B are builds, or files, folders and archives as `build graphs` reads them, such as
-    processed/data.pt of PyTorch Geometric. Prints, of A / B: counts, columns, graphs in one only,
-    another order, then values, edges and splits with the first examples.
+    processed/data.pt of PyTorch Geometric. Reads all bytes of both. Prints, of A / B, what differs in
+    counts, arrays, names and splits, then the first value that differs, and the number of records
+    that do.
     """
     from kmip_data.saving.diff import diff
 
     comparison = diff(a, b, home=home)
-    text = [
-        "Equal: {graphs:,} graphs, {nodes:,} nodes, {edges:,} edges.".format(**comparison.counts)
-    ]
-    if not comparison.equal:
-        text = [line for difference in comparison.differences for line in _lines(difference)]
-    result = {
-        "equal": comparison.equal,
-        "counts": comparison.counts,
-        "differences": list(map(asdict, comparison.differences)),
-    }
-    print_result(result, *map(one_line, text))
+    if comparison.equal:
+        counts = "{graphs:,} graphs, {nodes:,} nodes, {edges:,} edges".format(**comparison.counts)
+        lines = [f"Equal: {counts}."]
+    else:
+        lines = [one_line(str(difference)) for difference in comparison.differences]
+        lines.append(f"Records that differ: {comparison.differing_records:,}.")
+    print_result({"equal": comparison.equal, **asdict(comparison)}, *lines)
     if not comparison.equal:
         click.get_current_context().exit(CheckFailed.exit_code)
-
-
-def _lines(difference: Difference) -> Iterator[str]:
-    """Yield a line with the numbers of a difference, and one for each example."""
-    yield f"{difference.column or difference.kind}: {_joined(difference.numbers)}"
-    for example in difference.examples:
-        yield f"    {_joined(example)}"
-
-
-def _joined(facts: Mapping[str, object]) -> str:
-    """Join names and values; a pair is of A / B."""
-    return ", ".join(
-        f"{name} {' / '.join(map(_shown, value if isinstance(value, list) else [value]))}"
-        for name, value in facts.items()
-    )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)

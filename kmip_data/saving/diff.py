@@ -1,40 +1,52 @@
-"""``kmip_data.diff``: tell whether two copies of a dataset are the same, and where they differ."""
+"""``kmip_data.diff``: tell whether two datasets are the same, and where they first differ."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 import shlex
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 from torch_geometric.data import Data
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64
 from kmip_data.builds.home import Build, Home, path_or_none, unused_name
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files.path_errors import absent_file_error
-from kmip_data.format.card import CARD_NAME, SplitEntry
+from kmip_data.format.card import CARD_NAME
 from kmip_data.format.split_files import PART_CODES
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.reading.assemble import BatchAssembler, ItemField, item_fields
-from kmip_data.reading.gather import LEVELS
-from kmip_data.reading.store import shared_store
-from kmip_data.saving.compared_blocks import EDGES, ComparedColumn
-from kmip_data.saving.comparison import compare
+from kmip_data.reading.assemble import BatchAssembler, item_fields
+from kmip_data.reading.batching import make_data
+from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.saving.save import save
-from kmip_data.saving.tallies import Difference
 from kmip_data.text import dataset_name_from
 
 Comparable = str | os.PathLike[str] | Build | Iterable[Data]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First differing value of a count, an array, a list of names or a part of a split."""
+
+    subject: str
+    values: tuple[object, object]  #: value in A, and in B
+    position: tuple[int, ...] = ()  #: position of the value in the array or list
+    record: int | None = None  #: position of the record, if the array belongs to one
+
+    def __str__(self) -> str:
+        record = "" if self.record is None else f"record {self.record}, "
+        position = list(self.position) or ""
+        return f"{record}{self.subject}{position}: {self.values[0]!r} / {self.values[1]!r}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,9 @@ class Comparison:
     """Result of :func:`diff`."""
 
     counts: Mapping[str, int]  #: graphs, nodes and edges of A
+    #: differences of counts, schema and splits, then the first one of the records
     differences: list[Difference]
+    differing_records: int  #: number of records that differ, or that one side lacks
 
     @property
     def equal(self) -> bool:
@@ -53,14 +67,17 @@ class Comparison:
 def diff(
     a: Comparable, b: Comparable, *, home: str | os.PathLike[str] | Home | None = None
 ) -> Comparison:
-    """Compare two datasets: counts, graphs, their order, columns, edges and splits.
+    """Compare two datasets: counts, schema, splits, and every array of every record.
+
+    Order counts: the first record of A is compared with the first of B, and so are their nodes and
+    edges. Values are equal as numbers, and NaN equals NaN. Names of classes and features, units and
+    numbers of classes are compared if both sides have them, and the arrays of a record if both do.
+    Keys of records and added columns are not compared.
 
     Files are compared as ``kmip-data build graphs`` reads them, and other objects as
-    :func:`kmip_data.save` stores them, both in a temporary build. Two builds whose cards have the
-    same digests are equal; only shards with different digests are read. Splits are compared if both
-    sides have one, and those drawn at random only between builds. Keys of graphs, added columns and
-    other fields of the cards are not compared. The rules are those of
-    :func:`kmip_data.saving.comparison.compare`.
+    :func:`kmip_data.save` stores them, both in a temporary build. Their splits are compared in
+    order, without the random ones; those of two builds by name. All bytes of both sides are read,
+    one record at a time.
 
     Parameters
     ----------
@@ -73,12 +90,12 @@ def diff(
     Returns
     -------
     Comparison
-        ``equal``, and ``differences`` with their numbers and first examples.
+        ``equal``, the ``differences``, and the number of ``differing_records``.
 
     Raises
     ------
     UsageError, DamagedInput, OutOfResources
-        A side cannot be read, which the message names A or B; a graph needs more memory than is free.
+        A side cannot be read, which the message names A or B.
 
     Examples
     --------
@@ -87,28 +104,125 @@ def diff(
     """
     home = Home.locate(home)
     with tempfile.TemporaryDirectory() as folder:
-        build_a = _build_of_side("A", a, home, Path(folder))
-        build_b = _build_of_side("B", b, home, Path(folder))
-        return Comparison(build_a.card.counts, list(_differences(build_a, build_b, Path(folder))))
+        store_a = _open_side("A", a, home, Path(folder))
+        store_b = _open_side("B", b, home, Path(folder))
+        counts = store_a.build.card.counts
+        differences = [
+            *_differences(counts, store_b.build.card.counts),
+            *_differences(_dtypes(store_a), _dtypes(store_b), missing="missing"),
+            *_differences(_names(store_a), _names(store_b)),
+            *_split_differences(store_a, store_b, Path(folder)),
+        ]
+
+        differing_records = 0
+        items = zip(_items(store_a), _items(store_b), strict=False)
+        for record, (item_a, item_b) in enumerate(items):
+            found = next(_differences(item_a, item_b), None)
+            if found is not None:
+                if not differing_records:
+                    differences.append(replace(found, record=record))
+                differing_records += 1
+
+    return Comparison(counts, differences, differing_records + abs(len(store_a) - len(store_b)))
 
 
-def _build_of_side(side: str, source: Comparable, home: Home, folder: Path) -> Build:
-    """Return the build of a side, made in ``folder`` unless it is one; errors name the side."""
-    if isinstance(source, Build):
-        return source
+def _differences(
+    a: Mapping[str, ArrayLike | None],
+    b: Mapping[str, ArrayLike | None],
+    missing: ArrayLike | None = None,
+) -> Iterator[Difference]:
+    """Yield the first difference of each subject; one that a side lacks is ``missing``, if given."""
+    for subject in {**a, **b}:
+        in_a = a.get(subject, missing)
+        in_b = b.get(subject, missing)
+        if in_a is None or in_b is None:
+            continue
+        array_a = np.asarray(in_a)
+        array_b = np.asarray(in_b)
+        if array_a.shape != array_b.shape:
+            yield Difference(f"shape of {subject}", (array_a.shape, array_b.shape))
+        elif not np.array_equal(array_a, array_b):
+            is_unequal = array_a != array_b
+            # NaN differs from itself, but not from another NaN.
+            is_unequal &= (array_a == array_a) | (array_b == array_b)  # noqa: PLR0124
+            if is_unequal.any():
+                index = np.unravel_index(is_unequal.argmax(), is_unequal.shape)
+                values = (array_a[index].item(), array_b[index].item())
+                yield Difference(subject, values, tuple(map(int, index)))
+
+
+def _dtypes(store: ShardStore) -> dict[str, str]:
+    """Return the dtype of each attribute of an item."""
+    fields, has_edges = item_fields(store.schema)
+    dtypes = {field.attribute: field.presented.name for field in fields}
+    return {**dtypes, "edge_index": "int64"} if has_edges else dtypes
+
+
+def _names(store: ShardStore) -> dict[str, ArrayLike | None]:
+    """Return the names of classes, and what the schema says of each column; ``None`` if nothing."""
+    names: dict[str, ArrayLike | None] = {"class names": store.build.card.class_names or None}
+    for column in store.schema.columns:
+        for fact in ("fields", "unit", "num_classes"):
+            names[f"{fact} of {column.attribute}"] = getattr(column, fact) or None
+    return names
+
+
+def _split_differences(a: ShardStore, b: ShardStore, folder: Path) -> Iterator[Difference]:
+    """Yield the first difference of each part; parts drawn at random say nothing about a file."""
+    has_file = any(store.build.path.is_relative_to(folder) for store in (a, b))
+    splits_a = _splits(a, drawn_too=not has_file)
+    splits_b = _splits(b, drawn_too=not has_file)
+    if has_file:  # its splits have other names, or it has none
+        splits_b = dict(zip(splits_a, splits_b.values(), strict=False))
+        splits_a = {name: splits_a[name] for name in splits_b}
+    yield from _differences({"splits": list(splits_a)}, {"splits": list(splits_b)})
+    for name in sorted(splits_a.keys() & splits_b):
+        for found in _differences(splits_a[name], splits_b[name], missing=[]):
+            yield replace(found, subject=f"split {name}, {found.subject}")
+
+
+def _splits(store: ShardStore, *, drawn_too: bool) -> dict[str, dict[str, I64]]:
+    """Return the records or nodes (n,) of each part of each split, the default split first."""
+    splits = {}
+    default = store.build.card.default_split
+    for name, entry in sorted(store.build.card.splits.items(), key=lambda item: item[0] != default):
+        if drawn_too or "split_seed" not in entry.parameters:
+            split = store.read_split(entry)
+            splits[name] = split.parts or {
+                part: np.flatnonzero(split.part_codes == code) for part, code in PART_CODES.items()
+            }
+    return splits
+
+
+def _items(store: ShardStore) -> Iterator[dict[str, ArrayLike]]:
+    """Yield the attributes of the item of each record."""
+    fields, has_edges = item_fields(store.schema)
+    assembler = BatchAssembler(store, fields, edges=has_edges, lengths=False)
+    for record in range(len(store)):
+        yield make_data(assembler, record).to_dict()
+
+
+def _open_side(side: str, source: Comparable, home: Home, folder: Path) -> ShardStore:
+    """Open the build that a side is, or one made in ``folder``; errors name the side."""
     try:
-        if not isinstance(source, str | os.PathLike):
-            with warnings.catch_warnings(action="ignore"):  # about features that are not finite
-                return save(source, folder / side, label=NO_LABEL)
-        path = path_or_none(source, home)
-        if path is not None and not path.exists():
-            raise absent_file_error(path, "check the path of the file or build")
-        if path is not None and not (path / CARD_NAME).is_file():
-            return _build_of_files(side, path, home, folder)
-        return find_build(source, home=home)
+        return shared_store(_build_of_side(side, source, home, folder))
     except KmipDataError as error:
         error.message = f"{side} cannot be compared: {error.message}"
         raise
+
+
+def _build_of_side(side: str, source: Comparable, home: Home, folder: Path) -> Build:
+    if isinstance(source, Build):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        with warnings.catch_warnings(action="ignore"):  # about features that are not finite
+            return save(source, folder / side, label=NO_LABEL)
+    path = path_or_none(source, home)
+    if path is None or (path / CARD_NAME).is_file():
+        return find_build(source, home=home)
+    if not path.exists():
+        raise absent_file_error(path, "check the path of the file or build")
+    return _build_of_files(side, path, home, folder)
 
 
 def _build_of_files(side: str, path: Path, home: Home, folder: Path) -> Build:
@@ -129,103 +243,3 @@ def _build_of_files(side: str, path: Path, home: Home, folder: Path) -> Build:
                 f"; then compare the build {name}"
             )
         raise error from None
-
-
-def _differences(a: Build, b: Build, folder: Path) -> Iterator[Difference]:
-    """Yield the differences of two builds, of which those below ``folder`` are temporary."""
-    # 1. Splits that both have; parts drawn at random say nothing about a file.
-    drawn_too = not any(build.path.is_relative_to(folder) for build in (a, b))
-    splits_a = _compared_splits(a, drawn_too=drawn_too)
-    splits_b = _compared_splits(b, drawn_too=drawn_too)
-    if not splits_a or not splits_b:
-        splits_a = splits_b = {}
-    elif splits_a.keys().isdisjoint(splits_b):  # the default split of each, under the name in A
-        splits_a = dict([next(iter(splits_a.items()))])
-        splits_b = dict.fromkeys(splits_a, next(iter(splits_b.values())))
-    has_equal_splits = _digests(splits_a) == _digests(splits_b)
-
-    # 2. Shards with equal digests have the same graphs.
-    equal = [np.empty(0, np.int64)]
-    first = 0
-    for shard_a, shard_b in zip(a.card.shards, b.card.shards, strict=False):
-        if shard_a.sha256 == shard_b.sha256:
-            equal.append(np.arange(first, first + shard_a.graphs))
-        first += shard_a.graphs
-        if shard_a.graphs != shard_b.graphs:
-            break
-    if (
-        has_equal_splits
-        and sum(map(len, equal)) == a.card.counts["graphs"] == b.card.counts["graphs"]
-    ):
-        return
-
-    # 3. Read all others, or all if the parts of a graph may differ.
-    if not has_equal_splits:
-        equal = equal[:1]
-    yield from compare(_BuildSide(a, splits_a), _BuildSide(b, splits_b), np.concatenate(equal))
-
-
-def _compared_splits(build: Build, *, drawn_too: bool) -> dict[str, SplitEntry]:
-    """Return the splits of a build by name, the default first."""
-    splits = sorted(build.card.splits.items(), key=lambda item: item[0] != build.card.default_split)
-    return {
-        name: entry for name, entry in splits if drawn_too or "split_seed" not in entry.parameters
-    }
-
-
-def _digests(splits: Mapping[str, SplitEntry]) -> dict[str, str]:
-    return {name: entry.sha256 for name, entry in splits.items()}
-
-
-class _BuildSide:
-    """Graphs of a build, whose splits are columns of texts."""
-
-    def __init__(self, build: Build, splits: Mapping[str, SplitEntry]) -> None:
-        store = shared_store(build)
-        fields, has_edges = item_fields(store.schema)
-        self._assembler = BatchAssembler(store, fields, edges=has_edges, lengths=False)
-        columns = {field.attribute: _compared_column(field) for field in fields}
-        if has_edges:
-            columns[EDGES] = ComparedColumn("edge", "[2, E]", np.dtype(np.int64), 2, is_text=False)
-        self._parts = {}
-        for name, entry in splits.items():
-            split = store.read_split(entry)
-            level = "graph"
-            parts = split.parts or {}
-            if split.part_codes is not None:
-                level = "node"
-                for part, code in PART_CODES.items():
-                    parts[part] = np.flatnonzero(split.part_codes == code)
-            rows = int(store.row_count[LEVELS[level]].sum())
-            names = np.zeros(rows, f"S{max(map(len, parts))}")
-            for part, positions in parts.items():
-                names[positions] = part
-            texts = names.view(np.uint8).reshape(rows, -1)
-            column = f"split {name}"
-            columns[column] = ComparedColumn(
-                level, f"part of each {level}", texts.dtype, texts.shape[1], is_text=True
-            )
-            self._parts[column] = texts
-        self.columns: Mapping[str, ComparedColumn] = columns
-        self.row_count = store.row_count
-
-    def read(self, records: I64) -> dict[str, Array]:
-        """Return the rows of graphs (n,) and of their parts."""
-        values, _ = self._assembler.gather(records)
-        rows = {name: tensor.numpy() for name, tensor in values.items()}
-        for name, texts in self._parts.items():
-            is_of_nodes = self.columns[name].level == "node"  # of the only graph
-            rows[name] = texts if is_of_nodes else texts[records]
-        return rows
-
-
-def _compared_column(field: ItemField) -> ComparedColumn:
-    """Return the shape and dtype of an attribute of an item."""
-    axes = {"node": ["N"], "edge": ["E"], "graph": []}[field.level]
-    if field.level == "graph" and field.form == "axis":
-        axes = ["1"]
-    shape = f"[{', '.join([*axes, *map(str, field.shape)])}]"
-    if field.form in {"text", "number"}:
-        shape = field.form
-    width = math.prod(field.shape)
-    return ComparedColumn(field.level, shape, field.presented, width, field.form == "text")
