@@ -150,13 +150,13 @@ def command(
     if (dry_run or describe) and name not in DESCRIBED_RECIPES:
         raise UsageError(
             f"{name} takes no --dry-run and no --describe.",
-            next="kmip-data build graphs --archive PATH --dry-run, for graphs of your own",
+            steps="kmip-data build graphs --archive PATH --dry-run, for graphs of your own",
         )
     is_recipe = load_manifest(name).recipe
     if parameters.source and not is_recipe:
         raise UsageError(
             f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
-            next=f"kmip-data info {name}",
+            steps=f"kmip-data info {name}",
         )
     if describe is not None:
         check_output_path(describe, "--describe", force=False)
@@ -256,7 +256,7 @@ def _take_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, .
             raise UsageError(
                 f"picture cannot be {value!r}.",
                 expected="true or false",
-                next="draw no picture: --set picture=false",
+                steps="draw no picture: --set picture=false",
             ) from error
     return draws_picture, tuple(remaining)
 

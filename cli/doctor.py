@@ -68,7 +68,7 @@ def command(home: Home) -> None:
         raise CheckFailed(
             f"{count_with_noun(len(problems), 'check')} failed.",
             found="; ".join(problems),
-            next="fix these, then run kmip-data doctor again",
+            steps="fix these, then run kmip-data doctor again",
         )
 
 

@@ -97,7 +97,7 @@ def command(
     if output is not None:
         check_output_path(output, force=force)
     if not names:
-        raise UsageError("A NAME or RUN is missing.", next="kmip-data list, or kmip-data runs")
+        raise UsageError("A NAME or RUN is missing.", steps="kmip-data list, or kmip-data runs")
 
     # 1. Open the build, or the runs with the build that the first one was trained on.
     runs: _PageRuns | None = None
@@ -113,7 +113,7 @@ def command(
         if len(names) > 1:
             raise UsageError(
                 f"A run is shown on its own data: leave out {names[0]}.",
-                next=f"kmip-data explore {' '.join(names[1:])}",
+                steps=f"kmip-data explore {' '.join(names[1:])}",
             )
 
     # 2. Draw the city, or some records.
@@ -125,7 +125,7 @@ def command(
         if refused := {"--record", "--split"} & typed_options():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
-                next=f"leave out {' and '.join(sorted(refused))}",
+                steps=f"leave out {' and '.join(sorted(refused))}",
             )
         graphs = [_city_with_predictions(build, runs)]
     else:

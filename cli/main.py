@@ -22,10 +22,10 @@ import kmip_data
 from kmip_data import errors
 from kmip_data.cli.shared.command_classes import Group
 from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
+from kmip_data.cli.shared.completed_steps import TypedLine
 from kmip_data.cli.shared.conversation import ask, can_ask
-from kmip_data.cli.shared.corrected_command import add_options, complete_next_line
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
-from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
+from kmip_data.cli.shared.printed_commands import complete_printed_commands
 from kmip_data.runtime import compiling
 from kmip_data.runtime.current_folder import ignore_current_folder
 from kmip_data.runtime.progress import print_status
@@ -34,6 +34,7 @@ from kmip_data.runtime.signals import (
     resend_swallowed_signals,
     unwind_on_signal,
 )
+from kmip_data.steps import joined_setting
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -248,20 +249,19 @@ def _run_and_handle_errors(args: list[str]) -> int:
             shown = _save_traceback_of_bug(error)
         else:
             code = shown.exit_code
-            typed = ParsedCommand.from_words(args, root)
-            shown.next = shown.next and complete_printed_commands(
-                shown.next, args, root, PROGRAM, choose_build=True
-            )
-            complete_next_line(shown, args, PROGRAM, typed.command)
-        click.echo(f"{errors.ERROR_PREFIX}{shown}", err=True)
+        line = TypedLine(args, PROGRAM, root)
+        commands = line.steps(shown)
+        lines = shown.labelled_lines(map(shlex.join, commands))
+        click.echo(f"{errors.ERROR_PREFIX}{errors.format_error(shown.message, lines)}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED_META_KEY):
-            lines = {label.replace(" ", "_"): text for label, text in shown.labelled_lines.items()}
+            lines.pop("next", None)
             facts = {
                 "class": type(shown).__name__,
                 "exit_code": code,
                 "what": shown.message,
-                **lines,
+                **{label.replace(" ", "_"): text for label, text in lines.items()},
+                "steps": commands,
             }
             click.echo(json.dumps({"error": facts}, indent=2))
         return code
@@ -271,7 +271,8 @@ def _run_and_handle_errors(args: list[str]) -> int:
 def _args_with_answers(error: errors.OpenQuestions, args: list[str]) -> list[str]:
     """Return the line with the answers that the user types, and print it; ``args`` without any."""
     try:
-        answered = add_options(args, ask(error.questions))
+        answers = joined_setting(ask(error.questions))
+        answered = TypedLine(args, PROGRAM, root).with_values(answers.values) or args
     except click.Abort:
         click.echo(err=True)
         return args
@@ -292,7 +293,7 @@ def _save_traceback_of_bug(error: Exception) -> errors.KmipDataError:
     return errors.KmipDataError(
         f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
         found=f"the traceback is {file.name}",
-        next="report the bug with that traceback",
+        steps="report the bug with that traceback",
     )
 
 

@@ -55,7 +55,7 @@ def command(
             path = output if output.stem.strip("-.") else output.with_name("predictions")
             raise UsageError(
                 f"{output} ends in neither .npz nor .csv.",
-                next=f"--output {shlex.quote(str(path.with_suffix('.npz')))}",
+                steps=f"--output {shlex.quote(str(path.with_suffix('.npz')))}",
             )
         check_output_path(output, force=force)
     from kmip_data.models.training.run.predictions import predict, write_predictions

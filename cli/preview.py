@@ -111,7 +111,7 @@ def draw_build(build: Build, path: Path, home: Home, *, records: str | None = No
         if records is not None:
             raise UsageError(
                 "A city is a single graph and is drawn completely.",
-                next="leave out --records",
+                steps="leave out --records",
             )
         nodes = card.counts["nodes"]
         require_memory(
@@ -267,6 +267,6 @@ def parse_record_positions(text: str | None, count: int) -> list[int]:
             f"--records {text} does not name records of the build.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=str(last) if last >= count else f"{len(positions)} positions",
-            next="--records 0",
+            steps="--records 0",
         )
     return positions

@@ -54,7 +54,7 @@ def command(
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
                 "There is no terminal to confirm the removal.",
-                next=f"kmip-data remove {shlex.join(names)} --yes",
+                steps=f"kmip-data remove {shlex.join(names)} --yes",
             )
         if not click.confirm(f"Remove {human_bytes(total)}?", err=True):
             click.echo("Nothing was removed.", err=True)

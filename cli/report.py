@@ -71,7 +71,7 @@ def command(
             *suffixes, last = FORMATS
             raise UsageError(
                 f"{output} ends in none of {', '.join(suffixes)} and {last}.",
-                next=f"--output {shlex.quote(str(output.with_suffix('.html')))}",
+                steps=f"--output {shlex.quote(str(output.with_suffix('.html')))}",
             )
         output_format = output_format or FORMATS.get(suffix)
         check_output_path(output, force=force)
@@ -125,9 +125,9 @@ def _no_finished_run_error(
         return UsageError(
             f"There is no finished run of the sweep {names[0]}.",
             found=f"none below {home.runs}",
-            next=f"kmip-data sweep {names[0]}",
+            steps=f"kmip-data sweep {names[0]}",
         )
     step = "kmip-data runs, which names the command that resumes each run"
     if not has_folders and not names:
         step = "kmip-data train NAME"
-    return UsageError("There is no finished run to report.", found=found, next=step)
+    return UsageError("There is no finished run to report.", found=found, steps=step)

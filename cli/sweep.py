@@ -265,7 +265,7 @@ def _print_plan(
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {count_with_noun(len(planned_runs), 'run')} failed: {failed[0].reason}"
         left = f"their logs in {home.path / 'sweeps' / plan.name}, and their checkpoints"
-        raise CheckFailed(message, left=left, next="the same command, which tries them again")
+        raise CheckFailed(message, left=left, steps="the same command, which tries them again")
 
 
 def _next_step_lines(plan: SweepPlan, *, has_results: bool, dry_run: bool) -> list[str]:

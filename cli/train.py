@@ -150,7 +150,7 @@ def command(
     if positional is not None and dataset is not None:
         raise UsageError(
             f"Two datasets are named: {positional} and {dataset}.",
-            next=f"kmip-data train {positional}; or kmip-data train {dataset}",
+            steps=f"kmip-data train {positional}; or kmip-data train {dataset}",
         )
     dataset = dataset or positional
     _require_one_source(dataset or file, resume, reproduce)
@@ -230,7 +230,7 @@ def _require_one_source(data: str | Path | None, resume: str | None, reproduce: 
         "A dataset, a configuration or a run must be named.",
         expected="NAME (or --dataset NAME), --config FILE, --resume RUN or --reproduce ROW",
         found="several of them" if any(sources) else "none of them",
-        next=step,
+        steps=step,
     )
 
 
@@ -429,7 +429,7 @@ def _refuse_second_model(typed: set[str]) -> None:
         if option in typed and (ignored := typed & others):
             raise UsageError(
                 f"{option} names its model itself, so {min(ignored)} has no effect.",
-                next=f"leave out {min(ignored)}",
+                steps=f"leave out {min(ignored)}",
             )
 
 
@@ -448,7 +448,7 @@ def _refuse_other_options(option: str, value: str, typed: set[str]) -> None:
     if refused:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(refused))}.",
-            next=f"{_command_with_only(option, value)}; with other settings, another run with --dataset",
+            steps=f"{_command_with_only(option, value)}; with other settings, another run with --dataset",
         )
 
 

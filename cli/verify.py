@@ -100,7 +100,7 @@ def command(
             if unlike := files_unlike_published(card):
                 raise CheckFailed(
                     f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-                    next="compare the versions of numpy, h5py and scipy with the constraints file",
+                    steps="compare the versions of numpy, h5py and scipy with the constraints file",
                 )
             text.append("All digests are the published ones.")
     result = {
@@ -125,7 +125,7 @@ def command(
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
         step = "check the disk, then move it elsewhere and build it again"
     raise CheckFailed(
-        f"{path} is {state}.", found=[*map(str, report.problems)], left=left, next=step
+        f"{path} is {state}.", found=[*map(str, report.problems)], left=left, steps=step
     )
 
 
@@ -157,5 +157,5 @@ def _verify_run(run: Path, *, repair: bool) -> None:
     raise CheckFailed(
         f"{run} is broken.",
         found=lines,
-        next=step,
+        steps=step,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
+from kmip_data.steps import Command, Setting, Step, as_steps, joined_setting
 from kmip_data.text import is_likely_typo, nearest_names, one_line, shorten_middle, strip_secrets
 
 #: Exit codes of an unexpected error, of Ctrl-C and of a closed stdout.
@@ -30,16 +31,13 @@ class KmipDataError(Exception):
         has a line for each item.
     left
         Files that an unfinished command left on disk. Omit it if nothing was written.
-    next
-        Advice that resolves the error: commands, options to add or leave out ("leave out --k"), and
-        words. The command line divides it into whole commands and ``remedy``, the words.
+    steps
+        What resolves the error: a step or a list of them (:mod:`kmip_data.steps`).
     """
 
     exit_code: ClassVar[int] = 1
     #: Typed word and its likely correction; used to print a corrected command.
     correction: tuple[str, str] | None = None
-    #: Words about the commands in ``next``, from which the command line divides them.
-    remedy: str | None = None
     #: True if the message already names file and line.
     has_location = False
 
@@ -50,35 +48,43 @@ class KmipDataError(Exception):
         expected: str | list[str] | None = None,
         found: str | list[str] | None = None,
         left: str | None = None,
-        next: str | None = None,  # noqa: A002 -- the label that users read
+        steps: Step | Sequence[Step] | None = None,
     ) -> None:
         self.message = _printable(message) or ""
         self.expected = _printable(expected)
         self.found = _printable(found)
         self.left = _printable(left)
-        # Not shortened: a quote that loses its end would be read as advice.
-        self.next = next and one_line(strip_secrets(next))
+        self.steps = as_steps(steps)
         super().__init__(self.message)
 
-    @property
-    def labelled_lines(self) -> dict[str, str]:
-        """Lines printed below the message, by label."""
+    def labelled_lines(self, commands: Iterable[str] | None = None) -> dict[str, str]:
+        """Return the lines printed below the message, by label.
+
+        ``commands`` are printed instead of the steps that are no words.
+        """
+        words = [_printable(step) for step in self.steps if isinstance(step, str)]
+        if commands is None:
+            commands = [str(step) for step in self.steps if not isinstance(step, str)]
         lines = {
             "expected": self.expected,
             "found": self.found,
             "on disk": self.left,
-            "remedy": self.remedy,
-            "next": self.next,
+            "remedy": "; ".join(filter(None, words)),
+            "next": "\n".join(map(one_line, commands)),
         }
         return {label: text for label, text in lines.items() if text}
 
     def __str__(self) -> str:
-        lines = [self.message]
-        for label, text in self.labelled_lines.items():
-            # Each alternative of a command stands alone on its line.
-            beginning = "    or: " if label == "next" else "    "
-            lines.append(f"  {label}: " + text.replace("\n", f"\n{beginning}"))
-        return "\n".join(lines)
+        return format_error(self.message, self.labelled_lines())
+
+
+def format_error(message: str, labelled_lines: Mapping[str, str]) -> str:
+    """Return the message of an error with its labelled lines, each alternative on a line."""
+    lines = [message]
+    for label, text in labelled_lines.items():
+        beginning = "    or: " if label == "next" else "    "
+        lines.append(f"  {label}: " + text.replace("\n", f"\n{beginning}"))
+    return "\n".join(lines)
 
 
 def _printable(text: str | list[str] | None) -> str | None:
@@ -129,17 +135,17 @@ class OpenQuestions(DamagedInput):
     Parameters
     ----------
     questions
-        Each question, with its answers -> the options of the likeliest answer.
+        Each question, which lists its answers -> the likeliest answer.
     """
 
-    def __init__(self, questions: Mapping[str, str]) -> None:
+    def __init__(self, questions: Mapping[str, Setting]) -> None:
         self.questions = questions
         problem = next(iter(questions))
         found = None
         if len(questions) > 1:
             problem = f"{len(questions)} questions are open."
             found = "; ".join(questions)[:2_000]
-        super().__init__(problem, found=found, next=" ".join(dict.fromkeys(questions.values())))
+        super().__init__(problem, found=found, steps=joined_setting(questions.values()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process sends its error as bytes.
@@ -173,15 +179,15 @@ def conflicting_values_error(option: str, value: object, setting: str) -> UsageE
     key = setting.partition("=")[0].strip()
     return UsageError(
         f"{option} {value} and --set {setting} give two values of {key}.",
-        next=f"leave out {option} or --set {key}",
+        steps=[Setting({option.removeprefix("--"): None}), Setting({key: None})],
     )
 
 
 def error_with_correction(
-    message: str, typed: str, meant: str, step: str | None = None, *, expected: str | None = None
+    message: str, typed: str, meant: str, step: Step | None = None, *, expected: str | None = None
 ) -> UsageError:
-    """Return the error for the word ``typed``; its ``next`` line is the command with ``meant``."""
-    error = UsageError(message, expected=expected, next=step)
+    """Return the error for the word ``typed``; the command line prints its line with ``meant``."""
+    error = UsageError(message, expected=expected, steps=step)
     error.correction = (typed, meant)
     return error
 
@@ -191,13 +197,14 @@ def unknown_name_error(
     name: str,
     known: Sequence[str],
     *,
-    command: str = "kmip-data list --all",
+    command: Step = Command("kmip-data", "list", "--all"),  # noqa: B008 -- it never changes
     listed: Sequence[str] | None = None,
     where: str = "",
 ) -> UsageError:
     """Return the error for an unknown name, with up to three similar names, or else a list.
 
-    ``noun`` is the kind of thing named, such as "dataset"; ``command`` prints all known names.
+    ``noun`` is the kind of thing named, such as "dataset"; ``command`` is the step that shows
+    all known names.
     ``listed`` replaces ``known`` in the list, for example by the user's names only. ``where`` ends
     the sentence, such as "among the runs".
     """
@@ -212,7 +219,7 @@ def unknown_name_error(
     error = UsageError(
         f"There is no {noun} called {name!r}{where and f' {where}'}.{hint}",
         expected=expected,
-        next=command,
+        steps=command,
     )
     if similar and _is_unambiguous(name, similar[0], known):
         error.correction = (name, similar[0])
@@ -235,7 +242,7 @@ def answer_unknown_keywords(**equivalents: str) -> Callable[[F], F]:
         def checked(*arguments: object, **keywords: object) -> object:
             for key in keywords.keys() - parameters.keys():
                 if key in equivalents:
-                    raise UsageError(f"{name} has no argument {key}.", next=equivalents[key])
+                    raise UsageError(f"{name} has no argument {key}.", steps=equivalents[key])
                 if not takes_others:
                     noun = f"argument of {name}"
                     raise unknown_name_error(noun, key, known, command=f"help({name})")

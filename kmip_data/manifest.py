@@ -318,7 +318,7 @@ def load_manifest(name: str) -> Manifest:
         raise DamagedInput(
             f"The manifest of {name!r} is not valid.",
             found=str(error),
-            next=f"correct manifests/datasets/{name}/dataset.toml",
+            steps=f"correct manifests/datasets/{name}/dataset.toml",
         ) from error
 
 
@@ -333,7 +333,7 @@ def require_dataset(manifest: Manifest) -> Manifest:
     if manifest.recipe and manifest.name == manifest.registered_name:
         raise UsageError(
             f"{manifest.name!r} is a recipe that builds datasets, not a dataset.",
-            next=f"kmip-data info {manifest.name}",
+            steps=f"kmip-data info {manifest.name}",
         )
     return manifest
 

@@ -125,7 +125,7 @@ def fault_of_plugin(error: BaseException, *sources: str) -> UsageError | None:
             file = Path(frame.f_code.co_filename).name
             return UsageError(
                 f"The plugin failed at {file}, line {line}: {type(error).__name__}: {error}",
-                next="correct the plugin, or what it read",
+                steps="correct the plugin, or what it read",
             )
     return None
 
@@ -193,7 +193,7 @@ def _resolve_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Pl
                 f"The plugin {entry.name} has changed since {config} was written.",
                 expected=f"SHA-256 {entry.sha256}",
                 found=f"SHA-256 {plugin.sha256} ({plugin.source})",
-                next="--plugin with the earlier file or package, or a new run",
+                steps="--plugin with the earlier file or package, or a new run",
             )
     raise _not_loaded_error(config, entry.source, entry.source, entry.sha256)
 
@@ -213,7 +213,7 @@ def _not_loaded_error(config: str, name: str, source: str, digest: str) -> Usage
     return UsageError(
         f"{config} names the plugin {name}, and a run never imports code by itself.",
         found=f"SHA-256 {digest}",
-        next=f"if you trust it, the same command with --plugin {quoted_source} "
+        steps=f"if you trust it, the same command with --plugin {quoted_source} "
         f"(or {PLUGINS_VARIABLE}={quoted_source} before it)",
     )
 
@@ -235,7 +235,7 @@ def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
     if not points:
         raise UsageError(
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
-            next="--plugin FILE.py for a file, or install the package",
+            steps="--plugin FILE.py for a file, or install the package",
         )
     with _convert_import_errors(name):
         entries = [
@@ -264,7 +264,7 @@ def _import_file(path: Path) -> tuple[Plugin, list[Entry]]:
     ):
         raise UsageError(
             f"{path.name} cannot be a plugin: {name!r} is not a valid module name, or is taken.",
-            next="use another name for the file",
+            steps="use another name for the file",
         )
     try:
         code = read_small_file(path)
@@ -335,7 +335,7 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
         )
     shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
     if name in shipped.get(group, ()):
-        raise UsageError(f"{label} is built into kmip-data.", next="use another name")
+        raise UsageError(f"{label} is built into kmip-data.", steps="use another name")
     if name in PLUGIN_OBJECTS[group]:
         other_plugin = PLUGIN_OBJECTS[group][name].plugin.name
         raise UsageError(f"{label} is already added by the plugin {other_plugin}.")
@@ -355,7 +355,7 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
         raise UsageError(
             f"{label} lacks {', '.join(dict.fromkeys(missing))}.",
             found=repr(value)[:100],
-            next=f"{group} in docs/bring-your-own.md",
+            steps=f"{group} in docs/bring-your-own.md",
         )
 
     name_of_object = name
@@ -364,7 +364,7 @@ def _check_object(plugin: Plugin, group: str, name: str, value: Any) -> object:
     elif _REQUIRED_ATTRIBUTES[group] is _COMPONENT_ATTRIBUTES:
         name_of_object = getattr(value.model_fields.get("kind"), "default", "")
     if name_of_object != name:
-        raise UsageError(f"{label} calls itself {name_of_object!r}.", next="use one name for both")
+        raise UsageError(f"{label} calls itself {name_of_object!r}.", steps="use one name for both")
     if group != "datasets":
         return value
     manifest = _plugin_manifest(plugin, name, value)

@@ -45,7 +45,7 @@ def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
             raise UsageError(
                 f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
                 f" {len(sizes)} of integers.",
-                next=f"--set {integers.key}="
+                steps=f"--set {integers.key}="
                 + integers.encoder_for_columns(0 if piece.is_floating_point() else piece.shape[-1]),
             )
         if piece.numel():
@@ -66,7 +66,7 @@ def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
         if integers.remedy:
             remedy += f", or {integers.remedy}"
         raise DamagedInput(
-            f"The {features} are not {owner}.", found="; ".join(problems), next=remedy
+            f"The {features} are not {owner}.", found="; ".join(problems), steps=remedy
         )
 
 
@@ -84,7 +84,7 @@ def _feature_rows(batch: GraphBatch, features: str) -> Tensor:
 
 def _missing_edge_features_error() -> UsageError:
     return UsageError(
-        "The edge encoder needs edge features (edge_attr).", next="--set model.edge_encoder=dummy"
+        "The edge encoder needs edge features (edge_attr).", steps="--set model.edge_encoder=dummy"
     )
 
 
@@ -121,7 +121,7 @@ class LinearEncoder(nn.Module):
                 raise UsageError(
                     f"The {features} have {channels} columns, the encoder's constants"
                     f" {len(constants.mean)}.",
-                    next="--set model.node_encoder=linear --set model.edge_encoder=linear",
+                    steps="--set model.node_encoder=linear --set model.edge_encoder=linear",
                 )
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
@@ -179,7 +179,7 @@ def _added_edge_column(batch: GraphBatch, encoding: Encoding, fallback: str) -> 
     if rows is None:
         raise UsageError(
             f"The data lack the added column {encoding.name}, which the network reads.",
-            next=f"add it with kmip_data.open(…, columns=[{encoding.name!r}]), "
+            steps=f"add it with kmip_data.open(…, columns=[{encoding.name!r}]), "
             f"or --set model.edge_encoder={fallback}",
         )
     if isinstance(batch.edges, NeighborTable):
@@ -316,7 +316,7 @@ class _EncodingReader(nn.Module):
             name = self.encoding_name
             raise UsageError(
                 f"The data lack {missing[0]} of the added column {name}, which the network reads.",
-                next=f"add it with kmip_data.open(…, columns=[{name!r}]), or --set model.positional=none",
+                steps=f"add it with kmip_data.open(…, columns=[{name!r}]), or --set model.positional=none",
             )
         return [batch.added[name] for name in self.added_attributes]
 

@@ -120,7 +120,7 @@ def build_dataset(
             if raw.content_digest != build.card.content_digest:
                 raise UsageError(
                     f"{build.path} was not built from the raw files in {raw.path}.",
-                    next=f"kmip-data build {name} --archive PATH (the archive it was built from)",
+                    steps=f"kmip-data build {name} --archive PATH (the archive it was built from)",
                 ) from None
             add_split(
                 build,
@@ -173,7 +173,7 @@ def _check_schema(build: Build, pipeline: AnyPipeline, params: BuildParams) -> N
     if not _has_current_columns(build.card, pipeline, params):
         raise UsageError(
             f"{build.path} has the same build key as its pipeline gives now, but other columns.",
-            next=f"raise `version` of {type(pipeline).__name__}, now {pipeline.version}",
+            steps=f"raise `version` of {type(pipeline).__name__}, now {pipeline.version}",
         )
 
 
@@ -240,7 +240,7 @@ def _check_files(build: Build) -> None:
         if not (build.path / file).is_file():
             raise DamagedInput(
                 f"{build.path} is no longer complete: {file} is gone.",
-                next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
+                steps=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
             )
 
 
@@ -337,7 +337,7 @@ def _check_limit(pipeline: AnyPipeline, params: BuildParams) -> None:
     if pipeline.one_unit and params.limit is not None:
         raise UsageError(
             f"{pipeline.manifest.name} is a single graph: --limit {params.limit} only sets the size of a sample.",
-            next="add --sample, or leave out --limit",
+            steps="add --sample, or leave out --limit",
         )
 
 
@@ -355,13 +355,13 @@ def _check_name(name: str, home: Home) -> None:
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
-            next=f"another name: --name {unused_name(f'my-{name.lower()}', home)}",
+            steps=f"another name: --name {unused_name(f'my-{name.lower()}', home)}",
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            next=f"another name: --name {unused_name(_similar_valid_name(name), home)}",
+            steps=f"another name: --name {unused_name(_similar_valid_name(name), home)}",
         )
 
 

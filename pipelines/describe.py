@@ -77,6 +77,6 @@ def describe(
     if description is None:
         raise UsageError(
             f"{os.fspath(path)} has no columns to describe.",
-            next="kmip_data.build_own('graphs', NAME, {'path': …})",
+            steps="kmip_data.build_own('graphs', NAME, {'path': …})",
         )
     return description

@@ -113,7 +113,7 @@ def _parameters_for_like(
             except (OSError, ValueError) as error:
                 raise DamagedInput(
                     f"{path.name} is not a description of {recipe}: {first_problem(error)}.",
-                    next="write one with --dry-run --describe FILE",
+                    steps="write one with --dry-run --describe FILE",
                 ) from error
         card = find_build(like, home=home).card
         name = card.dataset
@@ -124,6 +124,6 @@ def _parameters_for_like(
         raise UsageError(
             f"{name} was not built by {recipe!r}.",
             expected=f"a build of {recipe!r}, or a file of --describe",
-            next=f"kmip-data info {recipe}",
+            steps=f"kmip-data info {recipe}",
         )
     return {**like.parameters}

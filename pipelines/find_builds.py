@@ -209,7 +209,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     if sample and not is_shipped:
         raise UsageError(
             f"{name} has no sample: samples are generated only for published datasets.",
-            next="leave out --sample",
+            steps="leave out --sample",
         )
 
     # 2. The dataset has no such build.
@@ -228,7 +228,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     raise UsageError(
         f"There is no finished build of {name}{options and f' ({options})'} under {home.built}.",
         found=", ".join(build.path.name for build in builds) or "none",
-        next=remedy,
+        steps=remedy,
     )
 
 
@@ -263,16 +263,16 @@ def check_card(
         raise UsageError(
             f"{location} has no parameter {unknown[0]!r}.",
             expected=", ".join(card.parameters) or "no parameter",
-            next=f"leave out {unknown[0]}",
+            steps=f"leave out {unknown[0]}",
         )
     if differing == ["sample"] and sample:
-        raise UsageError(f"{location} is not a sample.", next="leave out --sample")
+        raise UsageError(f"{location} is not a sample.", steps="leave out --sample")
     if differing:
         raise UsageError(
             f"{location} is another build.",
             expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
             found=", ".join(f"{name} = {recorded.get(name)!r}" for name in differing),
-            next="give the values that were found, or the name of the dataset instead of the folder",
+            steps="give the values that were found, or the name of the dataset instead of the folder",
         )
 
 

@@ -67,7 +67,7 @@ class OwnParams(BuildParams):
             if value in (type(self).model_fields[key].default, known.get(key)):
                 continue
             option = parameters_as_options({key: value})
-            raise UsageError(f"{option} has no effect: {reason}.", next=f"leave out {option}")
+            raise UsageError(f"{option} has no effect: {reason}.", steps=f"leave out {option}")
 
     @classmethod
     def from_params(cls, params: OwnParams, **inferred: object) -> Self:
@@ -235,7 +235,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         raise DamagedInput(
             f"{len(unusable):,} of {total:,} files cannot be used.",
             found=" ".join(lines),
-            next="; ".join(filter(None, (remedy, skip))) or _FILE_REMEDY,
+            steps="; ".join(filter(None, (remedy, skip))) or _FILE_REMEDY,
         )
 
 
@@ -314,7 +314,7 @@ def files_below(
     endings = ", ".join(sorted(suffixes))
     remedy = f"give {option} a folder of {endings} files"
     if folder is None:
-        raise UsageError(f"{option} is missing.", next=remedy)
+        raise UsageError(f"{option} is missing.", steps=remedy)
     folder = absolute_path(folder, "folder")
     if os.path.isfile(folder):  # noqa: PTH113 -- as above
         if folder.suffix.lower() in suffixes:
@@ -322,10 +322,10 @@ def files_below(
         raise UsageError(
             f"{folder} has the suffix {folder.suffix or 'of no format'!r}, which is not read.",
             expected=endings,
-            next="unpack an archive; convert another format to one of these; rename a text file",
+            steps="unpack an archive; convert another format to one of these; rename a text file",
         )
     if not os.path.isdir(folder):  # noqa: PTH112
-        raise UsageError(f"There is no file or folder {folder}.", next=remedy)
+        raise UsageError(f"There is no file or folder {folder}.", steps=remedy)
 
     existing_files = {}
     ignored_files = {}
@@ -346,13 +346,15 @@ def files_below(
                 continue
             # Cards cannot hold a name that is not UTF-8.
             if key.encode("utf-8", "ignore").decode() != key:
-                raise UsageError(f"The name of {key!a} in {folder} is not UTF-8.", next="rename it")
+                raise UsageError(
+                    f"The name of {key!a} in {folder} is not UTF-8.", steps="rename it"
+                )
             existing_files[key] = path
     if not any(path.suffix.lower() in suffixes for path in existing_files.values()):
         raise UsageError(
             f"{folder} has no usable file.",
             found=", ".join(sorted(ignored_files)[:_MAX_SHOWN]) or "no file",
-            next=remedy,
+            steps=remedy,
         )
     return dict(sorted(existing_files.items())), dict(sorted(ignored_files.items()))
 

@@ -116,7 +116,7 @@ def own_split(
             raise UsageError(
                 f"{rule!r} divides {level}s, but {'nodes' if divides_nodes else 'graphs'} are to be "
                 "divided.",
-                next="--split-rule random, or a column of parts of them",
+                steps="--split-rule random, or a column of parts of them",
             )
         name = rule
         if folds > 1:
@@ -185,7 +185,7 @@ def _group_column(records: RecordTable, *, divides_nodes: bool) -> Column | None
     if column is not None and column.level != level:
         raise UsageError(
             f"{_group_name(column)!r} groups {column.level}s, but a split divides {level}s.",
-            next=f"build again without --set group={shlex.quote(_group_name(column))}, or with a column of "
+            steps=f"build again without --set group={shlex.quote(_group_name(column))}, or with a column of "
             f"{level}s",
         )
     return column
@@ -196,7 +196,7 @@ def _given_parts_error(column: Column, parts: str) -> UsageError:
     group = shlex.quote(_group_name(column))
     return UsageError(
         f"--set group={group} is for a random split, but the files have {parts}.",
-        next=f"--split-rule random, which draws them by {group}; or leave out --set group={group}",
+        steps=f"--split-rule random, which draws them by {group}; or leave out --set group={group}",
     )
 
 
@@ -220,7 +220,7 @@ def _check_group_count(groups: I64, column: Column, params: OwnSplitParams) -> N
         raise UsageError(
             f"The labelled items have {count} different {values} of {_group_name(column)!r} for {parts} "
             "parts.",
-            next="--set val_fraction=0 or --set test_fraction=0, if one part fewer is enough; or build "
+            steps="--set val_fraction=0 or --set test_fraction=0, if one part fewer is enough; or build "
             f"again without --set group={shlex.quote(_group_name(column))}",
         )
 
@@ -349,7 +349,7 @@ def _split_by_fold(
     if len(names) < 2:
         raise UsageError(
             f"{dataset} has no folds: its files are not in several folders.",
-            next="--split-rule random",
+            steps="--split-rule random",
         )
     check_fold(dataset, params.fold, len(names))
     test = names[params.fold]
@@ -395,7 +395,7 @@ def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str
         raise UsageError(
             f"There is no rule or column of parts {rule!r}.",
             expected=", ".join(rules),
-            next=step,
+            steps=step,
         )
     return rule, "graph", None
 

@@ -105,11 +105,11 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
     if drawn:
         raise UsageError(
             f"{dataset} has no folds: its split is drawn with a seed.",
-            next=f"another seed: --split-rule random --split-seed {fold}",
+            steps=f"another seed: --split-rule random --split-seed {fold}",
         )
     error = UsageError(
         f"{dataset} has {count_with_noun(folds, 'fold')}: there is no fold {fold}.",
-        next="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
+        steps="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
     )
     error.correction = (f"fold={fold}", "fold=0")
     raise error
@@ -155,7 +155,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(problems),
-            next=step,
+            steps=step,
         )
         refusal.correction = correction
         raise refusal from error

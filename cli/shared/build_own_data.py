@@ -52,7 +52,7 @@ def build_own_data(
     if sample:
         raise UsageError(
             f"{recipe!r} builds from your own files; a sample is generated without any.",
-            next="leave out --sample",
+            steps="leave out --sample",
         )
     if len(archives) + ("images" in parameters.source) > 1:
         raise _too_many_archives_error(recipe, archives)
@@ -64,7 +64,7 @@ def build_own_data(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCE_OPTIONS[recipe]}",
             found="no --name",
-            next=f"a name: --name {dataset_name_of_file(example, home)}",
+            steps=f"a name: --name {dataset_name_of_file(example, home)}",
         )
 
     if like := source.get("like"):
@@ -152,7 +152,7 @@ def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageEr
         f"{recipe!r} takes one --archive.",
         expected=_SOURCE_OPTIONS[recipe],
         found=", ".join(map(str, archives)),
-        next=step,
+        steps=step,
     )
 
 
@@ -194,7 +194,7 @@ def _city_source_field(path: Path) -> str:
             expected="an OpenStreetMap extract (.osm.pbf, .osm, .osm.gz, .osm.bz2), GraphML of"
             " osmnx.save_graphml, or a folder, zip or tar of City-Networks tensors",
             found=f"a file that begins with {first_line!a}",
-            next="kmip-data info city",
+            steps="kmip-data info city",
         )
     return "archive"
 
@@ -217,7 +217,7 @@ def build_from_class(
     if refused := typed_options() - _ACCEPTED_OPTIONS:
         raise UsageError(
             f"build {PYG_NAME} does not take {min(refused)}.",
-            next="give each argument of the class by --set KEY=VALUE",
+            steps="give each argument of the class by --set KEY=VALUE",
         )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
@@ -226,7 +226,7 @@ def build_from_class(
             f"{PYG_NAME!r} builds a dataset from a class, and needs its address and a name.",
             expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument, and --name NAME",
             found=" ".join(settings) or "no --set",
-            next=f"kmip-data build {PYG_NAME} --set class=torch_geometric.datasets:WebKB"
+            steps=f"kmip-data build {PYG_NAME} --set class=torch_geometric.datasets:WebKB"
             f" --set name=cornell --name {unused_name('my-cornell', home)}",
         )
 

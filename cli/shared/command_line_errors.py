@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from kmip_data.cli.shared.corrected_command import is_data_name
 
 from kmip_data import errors
-from kmip_data.cli.shared.corrected_command import is_data_name
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS, disk_error
 from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
 
@@ -48,7 +48,7 @@ def error_for_user(
         return errors.OutOfResources(
             "Out of memory.",
             found=str(error).partition("\n")[0] or None,
-            next="use one worker (--jobs 1) or smaller batches",
+            steps="use one worker (--jobs 1) or smaller batches",
         )
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         path = Path(error.filename or ".")
@@ -58,7 +58,7 @@ def error_for_user(
     if isinstance(error, OSError) and error.filename is not None:
         return errors.UsageError(
             f"{error.filename} cannot be used: {error.strerror}",
-            next="use another path, --home or --output",
+            steps="use another path, --home or --output",
         )
     return None
 
@@ -76,7 +76,7 @@ def _usage_error(
     if key := _key_without_value(error, args):
         return errors.error_with_correction(f"--set {key} has no value.", key, f"{key}=", step)
     if line := _line_with_settings(error, context, args):
-        return errors.UsageError(error.format_message(), next=line)
+        return errors.UsageError(error.format_message(), steps=line)
     if extra := _extra_name_and_option(error, context, args):
         name, option = extra
         message = f"{error.format_message()} Did you mean {option!r}?"
@@ -87,12 +87,12 @@ def _usage_error(
         return errors.UsageError(
             f"{PROGRAM} {context.info_name} takes no name.",
             found=args[1],
-            next=f"{PROGRAM} {other_command} {shlex.quote(args[1])}",
+            steps=f"{PROGRAM} {other_command} {shlex.quote(args[1])}",
         )
     if context.info_name == "build" and isinstance(error, click.UsageError):
         step = _build_command_with_archive(args, context.params.get("home")) or step
     usage = context.get_usage().removeprefix("Usage: ")
-    return errors.UsageError(error.format_message(), expected=usage, next=step)
+    return errors.UsageError(error.format_message(), expected=usage, steps=step)
 
 
 def _value_error(
@@ -115,10 +115,10 @@ def _value_error(
 
     if isinstance(error, click.MissingParameter):
         usage = context.get_usage().removeprefix("Usage: ")
-        return errors.UsageError(error.format_message(), expected=usage, next=step)
+        return errors.UsageError(error.format_message(), expected=usage, steps=step)
     # The message has the range of valid values.
     step = _option_with_nearest_number(param, args) or step
-    return errors.UsageError(error.format_message(), next=step)
+    return errors.UsageError(error.format_message(), steps=step)
 
 
 def _build_command_with_archive(args: Sequence[str], home: Home | None) -> str | None:
@@ -261,18 +261,18 @@ def _unknown_option_error(
             "\n".join([PROGRAM, *args]),
         )
         return errors.UsageError(
-            f"{option} is not an option but a key.", next=shlex.join(line.split("\n"))
+            f"{option} is not an option but a key.", steps=shlex.join(line.split("\n"))
         )
     if "overrides" in names and option == "--label":
         return errors.UsageError(
             "The target is chosen when a dataset is built; training has no option --label.",
-            next=f"{PROGRAM} build graphs --help, for --set label={value}",
+            steps=f"{PROGRAM} build graphs --help, for --set label={value}",
         )
 
     # 4. A misspelt option.
     nearest = nearest_names(option[2:], [flag[2:] for flag in flags if flag[:2] == "--"])
     hint = f" Did you mean {' or '.join(f'--{name}' for name in nearest)}?" if nearest else ""
-    error = errors.UsageError(f"{command} has no option {option}.{hint}", next=step)
+    error = errors.UsageError(f"{command} has no option {option}.{hint}", steps=step)
     if nearest and is_likely_typo(option[2:], nearest[0]):
         error.correction = (option, f"--{nearest[0]}")
     return error

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import click
 
+from kmip_data.steps import Setting, joined_setting, values_of
 from kmip_data.text import one_line
 
 _SETTING = re.compile(r"\w+=.*", re.DOTALL)  #: such as ``task=regression``
@@ -19,44 +20,42 @@ def can_ask() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def ask(questions: Mapping[str, str]) -> list[str]:
-    """Ask all questions, and return the words of the options that answer them.
+def ask(questions: Mapping[str, Setting]) -> list[Setting]:
+    """Ask all questions, and return their answers.
 
     Parameters
     ----------
     questions
-        Question, which lists its answers -> options of the likeliest answer, the default.
+        Question, which lists its answers -> the likeliest answer, the default.
 
     Raises
     ------
     click.Abort
         If the user presses Ctrl-C or Ctrl-D.
     """
-    words = []
+    answers = []
     for number, (question, likeliest) in enumerate(questions.items(), 1):
         click.echo(f"\nQuestion {number} of {len(questions)}: {one_line(question)}", err=True)
-        words += click.prompt("Answer", default=likeliest, value_proc=options_of_answer, err=True)
-    return words
+        default = shlex.join(
+            f"{key}={value}"
+            for key, values in likeliest.values.items()
+            for value in values_of(values)
+        )
+        answers.append(click.prompt("Answer", default=default, value_proc=read_answer, err=True))
+    return answers
 
 
-def options_of_answer(answer: str) -> list[str]:
-    """Return the words of options such as ``--set task=regression``; ``--set`` may be left out.
+def read_answer(answer: str) -> Setting:
+    """Read an answer such as ``task=regression``; ``--set`` may stand before each.
 
-    >>> options_of_answer("--set missing=-1")
-    ['--set', 'missing=-1']
-    >>> options_of_answer("task=regression")
-    ['--set', 'task=regression']
+    >>> print(read_answer("--set missing=-1 decimal=,"))
+    missing='-1', decimal=','
     """
     try:
-        words = shlex.split(answer)
+        words = [word for word in shlex.split(answer) if word != "--set"]
     except ValueError as error:
         raise click.UsageError(f"{answer} has an open quote.") from error
-    options: list[str] = []
-    for word in words:
-        if _SETTING.fullmatch(word) and options[-1:] != ["--set"]:
-            options.append("--set")
-        options.append(word)
-    is_complete = options[-1:] != ["--set"] and options[:1] > ["--"]
-    if not is_complete or any(not word.startswith("--") for word in options[::2]):
-        raise click.UsageError(f"{answer!r} is not an option, such as --set missing=none.")
-    return options
+    if not words or not all(map(_SETTING.fullmatch, words)):
+        raise click.UsageError(f"{answer!r} is no KEY=VALUE, such as missing=none.")
+    pairs = (word.split("=", 1) for word in words)
+    return joined_setting(Setting({key: value}) for key, value in pairs)

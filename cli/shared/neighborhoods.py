@@ -48,7 +48,7 @@ class NeighborhoodDataset:
         if edges is None:
             raise UsageError(
                 f"{dataset.card.dataset} is too large to be drawn, and cannot be read node by node.",
-                next="use a local build",
+                steps="use a local build",
             )
         nodes = int(dataset.nodes[0])
         self._neighborhoods = Neighborhoods(edges, nodes)

@@ -38,7 +38,7 @@ def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) 
     if home.path.exists() and not home.path.is_dir():
         raise UsageError(
             f"The home {home.path} is not a folder.",
-            next="name a folder by --home DIR or KMIP_DATA_HOME",
+            steps="name a folder by --home DIR or KMIP_DATA_HOME",
         )
     return home
 
@@ -301,7 +301,7 @@ def parse_number_list(option: str, text: str) -> list[int]:
         if not 0 < len(item_numbers) <= MAX_LIST_LENGTH - len(numbers):
             error = UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                next=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_LIST_LENGTH:,}",
+                steps=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_LIST_LENGTH:,}",
             )
             # A descending range, or another separator.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
@@ -319,6 +319,6 @@ def parse_distinct_numbers(option: str, text: str) -> list[int]:
         if count > 1:
             raise UsageError(
                 f"{option} names {number} {count} times: {text:.80}",
-                next=f"give {option} each number once",
+                steps=f"give {option} each number once",
             )
     return numbers

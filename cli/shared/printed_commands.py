@@ -55,28 +55,38 @@ class ParsedCommand:
         return cls(name, command, values, dataset)
 
 
-def complete_printed_commands(
-    text: str, words: Sequence[str], root: click.Group, program: str, *, choose_build: bool = False
-) -> str:
-    """Add typed options to the commands in a text.
+def with_typed_options(
+    words: Sequence[str],
+    typed_words: Sequence[str],
+    root: click.Group,
+    *,
+    choose_build: bool = False,
+) -> list[str]:
+    """Return the words of a command, without the program, with options of the typed line.
 
-    A printed command keeps the typed ``--home`` and ``--plugin``, if it takes and lacks them, and
-    ``--config``, unless it names another configuration.
+    It keeps the typed ``--home`` and ``--plugin``, if it takes and lacks them, and ``--config``,
+    unless it names another configuration.
 
     Parameters
     ----------
-    text
-        Output of the typed command, with any number of commands between other words.
-    words
-        The typed command line, without the program.
+    words, typed_words
+        Command and typed command line, without the program.
     root
         The group of all commands.
-    program
-        Name that begins a printed command.
     choose_build
         Also keep the options that choose a build of the typed dataset, such as ``--k``, and the
         settings of a command that does the same work, such as ``--set`` of a build.
     """
+    typed = ParsedCommand.from_words(typed_words, root)
+    printed = ParsedCommand.from_words(words, root)
+    kept = _options_to_keep(typed, printed, choose_build=choose_build)
+    return [*words[:1], *kept, *words[1:]]
+
+
+def complete_printed_commands(
+    text: str, words: Sequence[str], root: click.Group, program: str
+) -> str:
+    """Add typed options to the commands in the output of the typed command line ``words``."""
     start = rf"(?<![\w/.-]){program} (?=[a-z])"
     if re.search(start, text) is None:
         return text
@@ -89,7 +99,7 @@ def complete_printed_commands(
         if line is None:  # a name
             return match[0]
         printed = ParsedCommand.from_words(_words_of_prose(line), root)
-        options = shlex.join(_options_to_keep(typed, printed, choose_build=choose_build))
+        options = shlex.join(_options_to_keep(typed, printed, choose_build=False))
         # Prose may follow the last word of a command, so options are inserted behind its name.
         name = f"{program} {printed.name}"
         return f"{name} {options}{match[0].removeprefix(name)}" if options else match[0]

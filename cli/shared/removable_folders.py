@@ -86,7 +86,7 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         step = f"all of them: kmip-data remove {shlex.join(item.name for item in matches)}"
         if 0 < len(unused) < len(matches):
             step = f"only without runs: kmip-data remove {shlex.join(item.name for item in unused)}"
-        raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, next=step)
+        raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, steps=step)
 
     # 4. A dataset, or a dataset and a model, may be meant for its runs, but must not remove them.
     run_name = path.as_posix().removeprefix("runs/")
@@ -95,7 +95,7 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         raise UsageError(
             f"{name} is not a run but has {count_with_noun(len(begun), 'run')}.",
             found=begun,
-            next="name each run to be removed by its path",
+            steps="name each run to be removed by its path",
         )
 
     # 5. Otherwise suggest the nearest name: raw files only for raw/…, runs only of a dataset named

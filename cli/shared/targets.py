@@ -147,7 +147,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if name == "pyg" and self.accepts_data:
             return UsageError(
                 "pyg is no dataset: it builds one from a dataset class.",
-                next="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
+                steps="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
             option = f"--model {','.join(filter(None, [params.get('model'), name]))}"
@@ -159,7 +159,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             )
         if self.kinds == ("dataset",) and builds:
             return UsageError(
-                f"{name!r} is a dataset of your own.", next=rebuild_command(builds[0])
+                f"{name!r} is a dataset of your own.", steps=rebuild_command(builds[0])
             )
         if self.accepts_data and (path.is_file() or _has_data_files(path)):
             return _file_instead_of_name_error(name, home, params.get("run"))
@@ -167,21 +167,21 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
             return UsageError(
                 f"The folder {name} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
-                next="kmip-data list, which names your builds and runs",
+                steps="kmip-data list, which names your builds and runs",
             )
         shards = [] if os.sep in name else home.built.glob(f"{glob.escape(name)}-*/shards")
         card_name = _REQUIRED_FILES["build"]
         if "build" in self.kinds and any(not (path.parent / card_name).exists() for path in shards):
             return UsageError(
                 f"{name} has no finished build: its build command was stopped.",
-                next=f"the build command with --name {name} again, which says why",
+                steps=f"the build command with --name {name} again, which says why",
             )
         if matches := [run for run in runs if run.startswith(f"{name}/")]:
             return _run_expected_error(name, matches, home)
         if self.kinds == ("run",) and is_dataset:
             return UsageError(
                 f"{name} is a dataset without a run; this command takes a run.",
-                next=f"kmip-data train {shlex.quote(name)}",
+                steps=f"kmip-data train {shlex.quote(name)}",
             )
         return None
 
@@ -228,7 +228,7 @@ def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> N
         step = f"kmip-data train {dataset} --model {model}"
         if dataset in dataset_names():
             step += f"; on other data: kmip-data train NAME --preset {name}"
-        raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", next=step)
+        raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", steps=step)
 
     if any((folder / "config.toml").is_file() for folder in (path, home.runs / name)):
         run = shlex.quote(name)
@@ -237,7 +237,7 @@ def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> N
             command = f"kmip-data train --resume {run}"
         elif ctx is not None and ctx.info_name == "preview":
             command = f"kmip-data explore {run}"
-        raise UsageError(f"{name} is a run, not a dataset or a build.", next=command)
+        raise UsageError(f"{name} is a run, not a dataset or a build.", steps=command)
 
 
 def _run_expected_error(name: str, runs: Sequence[str], home: Home) -> UsageError:

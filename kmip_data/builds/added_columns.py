@@ -116,7 +116,7 @@ def require_added_columns(build: Build, names: Iterable[str]) -> None:
     if missing:
         raise UsageError(
             f"{build.card.dataset} lacks the added column {missing[0]}, which the network reads.",
-            next=f"kmip-data encode {build.name_or_path} {shlex.join(missing)}; then the same command again",
+            steps=f"kmip-data encode {build.name_or_path} {shlex.join(missing)}; then the same command again",
         )
 
 
@@ -132,7 +132,7 @@ def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
             path,
             AddedColumnCard,
             "cannot be read as the card of an added column",
-            next=build.remedy,
+            steps=build.remedy,
         )
     except FileNotFoundError as error:
         raise unknown_name_error(
@@ -142,12 +142,12 @@ def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
             command=f"kmip-data encode {build.name_or_path} --help",
         ) from error
     if read_small_file(path) != card.to_json().encode():
-        raise DamagedInput(f"{path} was changed after it was written.", next=build.remedy)
+        raise DamagedInput(f"{path} was changed after it was written.", steps=build.remedy)
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(
             f"{path} belongs to other shards.",
             found=f"{card.name} of build {card.build_key}",
-            next=build.remedy,
+            steps=build.remedy,
         )
     return card
 

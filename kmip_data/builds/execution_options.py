@@ -81,12 +81,12 @@ class ExecutionOptions:
             require_extra("distributed", "The engine dask")
             if options.memory is not None:
                 raise UsageError(
-                    "--memory does not reach Dask workers.", next="dask worker --memory-limit"
+                    "--memory does not reach Dask workers.", steps="dask worker --memory-limit"
                 )
         elif options.scheduler is not None:
             raise UsageError(
                 f"A scheduler ({options.scheduler}) belongs to the engine dask.",
-                next=f"--dask {options.scheduler}",
+                steps=f"--dask {options.scheduler}",
             )
         if options.memory is None:
             return options

@@ -53,7 +53,7 @@ def files_of_build(folder: Path) -> list[str]:
     for path in (folder / COLUMNS_FOLDER).glob("*/"):
         files = [CARD_NAME]
         try:
-            files += read_model(path / CARD_NAME, AddedColumnCard, "", next="").digests
+            files += read_model(path / CARD_NAME, AddedColumnCard, "", steps="").digests
         except (DamagedInput, FileNotFoundError):
             if find_encoding(path.name) is None:
                 continue  # it may not be a column at all

@@ -111,7 +111,7 @@ def home_argument(home: FolderOrHome | None, root: FolderOrHome | None) -> Folde
     """Return ``home`` or ``root``, two names of one argument; raise ``UsageError`` if both are given."""
     if home is not None and root is not None:
         raise UsageError(
-            "home and root are both given, and mean the same folder.", next="one of them"
+            "home and root are both given, and mean the same folder.", steps="one of them"
         )
     return root if home is None else home
 
@@ -163,7 +163,7 @@ class Build:
             raise UsageError(
                 f"{self.path} no longer holds the build {self.card.key}: "
                 "another process has built into it.",
-                next="run the same command again, for the new build",
+                steps="run the same command again, for the new build",
             )
         return card
 
@@ -341,7 +341,7 @@ def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
         found=lines,
-        next=f"one of these names in place of {dataset}",
+        steps=f"one of these names in place of {dataset}",
     )
     error.correction = (dataset, names[0])
     return error

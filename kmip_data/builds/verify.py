@@ -461,7 +461,7 @@ def files_unlike_published(card: Card) -> list[str]:
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",
             expected=keys or "none of this dataset",
-            next=f"kmip-data verify {shlex.quote(card.dataset)}",
+            steps=f"kmip-data verify {shlex.quote(card.dataset)}",
         )
 
     digests = card.digests

@@ -24,7 +24,7 @@ from kmip_data.strict_model import StrictModel
 def check_attribute_name(name: str) -> None:
     """Refuse an attribute with a slash, which separates the level of a column from its name."""
     if "/" in name:
-        raise DamagedInput(f"{name!r} is not a valid column name.", next="rename it")
+        raise DamagedInput(f"{name!r} is not a valid column name.", steps="rename it")
 
 
 #: Use of boolean masks: split of a single graph, boolean columns, or attributes as given.
@@ -134,7 +134,7 @@ class AttributeLevels:
                 message,
                 expected="one row for each node or each edge, or the same shape in every graph",
                 found=" ".join(others) or None,
-                next=" ".join(f"--set ignore={shlex.quote(name)}" for name in self._problems)
+                steps=" ".join(f"--set ignore={shlex.quote(name)}" for name in self._problems)
                 + "; or pad before torch.save",
             )
         return levels

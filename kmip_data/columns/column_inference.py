@@ -103,7 +103,7 @@ class InferredColumns:
             f"Graph {graph}: {attribute!r} differs from the earlier graphs.",
             expected=expected,
             found=found,
-            next="give it the same dtype and shape in every graph, or leave it out of all",
+            steps="give it the same dtype and shape in every graph, or leave it out of all",
         )
 
     def columns(self) -> list[Column]:
@@ -112,7 +112,7 @@ class InferredColumns:
         for key, values in self._columns.items():
             level, _, attribute = key.partition("/")
             if not attribute.isidentifier():
-                raise DamagedInput(f"{attribute!r} is not a valid column name.", next="rename it")
+                raise DamagedInput(f"{attribute!r} is not a valid column name.", steps="rename it")
             stored_key = f"{level}/column_{attribute}" if key in RESERVED_KEYS else key
             form = self.forms.get(key, "axis")
             column = values.to_column(stored_key, attribute, form)

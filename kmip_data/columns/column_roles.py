@@ -188,7 +188,7 @@ class ColumnRoles(StrictModel):
             raise UsageError(
                 f"The description has the column {column!r} at {len(levels)} levels.",
                 expected=", ".join(f"{role.column} ({role.level})" for role in self.columns),
-                next="with_use(column, use, level='node'), of these columns",
+                steps="with_use(column, use, level='node'), of these columns",
             )
         changes = {"use": use, "why": "", "categories": ()}
         columns = [
@@ -248,7 +248,7 @@ def read_column_roles(path: Path) -> ColumnRoles:
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path.name} is not a valid description of columns: {first_problem(error)}.",
-            next="write one: kmip-data build graphs --archive PATH --dry-run --describe FILE",
+            steps="write one: kmip-data build graphs --archive PATH --dry-run --describe FILE",
         ) from error
 
 
@@ -263,7 +263,7 @@ def column_roles_on_card(statistics: Mapping[str, Any]) -> ColumnRoles | None:
     except ValidationError as error:
         raise DamagedInput(
             f"The card's description of columns is not valid: {first_problem(error)}.",
-            next="build it again from the same files",
+            steps="build it again from the same files",
         ) from error
 
 

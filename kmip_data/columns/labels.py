@@ -86,7 +86,7 @@ def infer_target(
     if class_names and task in {"regression", "multilabel"}:
         raise DamagedInput(
             f"The labels {', '.join(names)} are strings, such as {str(class_names[0])!r}, not numbers.",
-            next="--set task=classification; or write numbers",
+            steps="--set task=classification; or write numbers",
         )
     texts = y if y.dtype == object and y.ndim == 1 else None
     numbers = targets_as_numbers(y, class_names)
@@ -98,7 +98,7 @@ def infer_target(
         raise DamagedInput(
             "All labels are missing.",
             found=", ".join(names),
-            next="--set label= and another column",
+            steps="--set label= and another column",
         )
 
     # 2. Task; the classes of a description imply the classification of a single label.
@@ -133,7 +133,7 @@ def infer_target(
             raise DamagedInput(
                 f"{', '.join(names)} is {labels.max():g}, which is not a class of the description.",
                 expected=", ".join(described_classes),
-                next="correct the labels; a model has no output for them",
+                steps="correct the labels; a model has no output for them",
             )
         low = NO_CLASS if missing else 0
         column = replace(
@@ -247,7 +247,7 @@ def fitting_task(
     raise DamagedInput(
         f"The labels {listed} are {found}{problem}.",
         expected="one label, a string or an integer from 0 (-1: missing); several 0/1 labels; or numbers",
-        next=choices or "correct the labels, or --set label= and other columns",
+        steps=choices or "correct the labels, or --set label= and other columns",
     )
 
 
@@ -343,7 +343,7 @@ def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
         ]
         raise DamagedInput(
             f"The labels are strings, such as {strings[0] if strings else str(error)!r}, not numbers.",
-            next="--set task=classification of one label; or write numbers",
+            steps="--set task=classification of one label; or write numbers",
         ) from error
 
 
@@ -397,14 +397,14 @@ class LabelStatistics:
                     remedy = f"--set classes={len(names)}"
                 raise DamagedInput(
                     f"{column!r} has {len(names)} distinct strings: {_list_values(names)}.",
-                    next=remedy,
+                    steps=remedy,
                 )
             return [*names]
         numbers = sorted(
             value for value in self.counts if isinstance(value, int) and value != NO_CLASS
         )
         if not numbers:
-            raise DamagedInput(f"No point has a label in {column!r}.", next="--set label=none")
+            raise DamagedInput(f"No point has a label in {column!r}.", steps="--set label=none")
         if count is None and numbers[-1] in _VOID_LABELS and len(numbers) <= _MAX_LISTED_CLASSES:
             raise _void_error(numbers, column)
         if numbers[0] < 0 or numbers[-1] >= allowed:
@@ -416,7 +416,7 @@ class LabelStatistics:
                 remedy = "--set task=regression"
             raise DamagedInput(
                 f"The labels in {column!r} are {_list_values(numbers)}; classes must be 0 to {allowed - 1}.",
-                next=remedy,
+                steps=remedy,
             )
         return list(range(count or numbers[-1] + 1))
 

@@ -62,7 +62,7 @@ def _check_indices(name: str, array: Array, nodes: int, where: str) -> I64:
     if array.dtype.kind not in "iuf" or (array != np.rint(array)).any():
         raise DamagedInput(
             f"{where}: {name} is {array.dtype}, not integers.",
-            next="write indices of nodes, from 0",
+            steps="write indices of nodes, from 0",
         )
     outside = array[(array < 0) | (array >= nodes)]
     if outside.size:
@@ -71,7 +71,7 @@ def _check_indices(name: str, array: Array, nodes: int, where: str) -> I64:
         if (outside == nodes).all() and array.min() > 0:
             problem = f"{nodes}, one beyond the last node: indices start at 0"
             remedy = "subtract 1 from it, and from the other parts, if they count from 1"
-        raise DamagedInput(f"{where}: {name} has {problem}.", next=remedy)
+        raise DamagedInput(f"{where}: {name} has {problem}.", steps=remedy)
     return array.astype(np.int64)
 
 

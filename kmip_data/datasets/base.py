@@ -230,7 +230,7 @@ class BuiltDataset(ShardedDataset):
         if "split" in arguments and not self.has_parts:
             raise UsageError(
                 f"{class_name} is one graph, with train_mask, val_mask and test_mask.",
-                next="leave out split; split_rule and split_seed draw the masks",
+                steps="leave out split; split_rule and split_seed draw the masks",
             )
         for key in arguments:
             if key not in pipeline_keys | _DEFAULTS.keys():
@@ -264,7 +264,7 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
     if isinstance(home, str) and part_name(home) in _VALID_PARTS and not Path(home).exists():
         raise UsageError(
             f"root is {home!r}, the name of a part of the split.",
-            next="split=…, or the masks of a single graph; as a folder, ./" + home,
+            steps="split=…, or the masks of a single graph; as a folder, ./" + home,
         )
     part = part_name(options["split"])
     if part is not None and part not in _VALID_PARTS:
@@ -273,7 +273,7 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
     if options["force_reload"]:
         raise UsageError(
             "force_reload=True: opening a dataset never rebuilds it.",
-            next="kmip-data verify BUILD --repair, which rebuilds damaged files",
+            steps="kmip-data verify BUILD --repair, which rebuilds damaged files",
         )
     return part
 

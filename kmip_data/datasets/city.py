@@ -28,7 +28,7 @@ from kmip_data.text import is_likely_typo, nearest_name
 
 def _refuse_delete_raw(_: str, value: bool) -> dict[str, object]:
     if value:
-        raise UsageError("delete_raw=True: raw files stay.", next="leave out delete_raw")
+        raise UsageError("delete_raw=True: raw files stay.", steps="leave out delete_raw")
     return {}
 
 
@@ -268,7 +268,7 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
     raise UsageError(
         f"There is no city called {name!r} in {home.built}.{hint}",
         expected=f"{', '.join(cities)}, or a city that you built",
-        next=remedy,
+        steps=remedy,
     )
 
 
@@ -282,5 +282,5 @@ def _not_a_city_error(name: str, actual: str, opened: object) -> UsageError:
         f"{name!r} is not a city.",
         expected=f"{', '.join(dataset_names_of_class(CityNetwork))}, or the name of a city that you built",
         found=actual,
-        next=f"kmip_data.open({str(opened)!r})",
+        steps=f"kmip_data.open({str(opened)!r})",
     )

@@ -109,5 +109,5 @@ def check_same_categories(
     if inputs.vocabulary_digest != training_digest:
         raise UsageError(
             f"The categories of {card.dataset} differ from the training data's, or are not on its card.",
-            next=f"build the city with --set vocabulary={training_dataset}",
+            steps=f"build the city with --set vocabulary={training_dataset}",
         )

@@ -59,7 +59,7 @@ class GraphDataModule(LightningDataModule):
         if isinstance(dataset, Dataset):
             raise UsageError(
                 f"{dataset} is one part of a split; a data module needs all parts.",
-                next=f"GraphDataModule({type(dataset).__name__}, …)",
+                steps=f"GraphDataModule({type(dataset).__name__}, …)",
             )
         # Reject wrong arguments before the dataset is opened.
         if callable(dataset):

@@ -72,7 +72,7 @@ def open(  # noqa: A001 -- its public name
         if push.card is None:
             raise UsageError(
                 f"{address} is not a build but a run.",
-                next=f"kmip-data pull {shlex.quote(address)}",
+                steps=f"kmip-data pull {shlex.quote(address)}",
             )
         check_card(push.card, address, parameters, sample=sample)  # before anything is pulled
         folder = push.pull(Home.locate(home, root), verify=False).path

@@ -53,7 +53,7 @@ def accept_pyg_order(*pyg_order: str, **translators: Translator) -> Callable[[In
                 if name in keywords:
                     raise UsageError(
                         f"{class_name} got {name} twice, by position or as PyTorch Geometric's keyword.",
-                        next=f"give {name} once: help(kmip_data.{class_name})",
+                        steps=f"give {name} once: help(kmip_data.{class_name})",
                     )
                 keywords[name] = value
 
@@ -90,7 +90,7 @@ def require_value(*stored_values: object) -> Translator:
             raise UsageError(
                 f"{name}={value!r} is not how the build is stored.",
                 expected=f"{name}={stored_values[0]!r}",
-                next="transform=…, on reading",
+                steps="transform=…, on reading",
             )
         return {}
 

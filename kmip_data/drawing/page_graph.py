@@ -120,7 +120,7 @@ def graph_of_record(
         raise UsageError(
             f"There is no record {position}.",
             found=f"{records}, numbered from 0",
-            next=f"a record from 0 to {len(dataset) - 1}",
+            steps=f"a record from 0 to {len(dataset) - 1}",
         )
     record = read_plottable_record(dataset, position)
     data = dataset[position]

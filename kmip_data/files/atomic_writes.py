@@ -204,7 +204,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    raise UsageError(f"{path} is a hard link or a special file.", next="move it elsewhere")
+    raise UsageError(f"{path} is a hard link or a special file.", steps="move it elsewhere")
 
 
 def write_json(path: Path, value: Mapping[str, object], *, root: Path | None = None) -> None:
@@ -318,7 +318,7 @@ def remove_files(
                 raise OutOfResources(
                     f"{root / name} cannot be removed: {error.strerror or error}.",
                     left=f"this file, and {MARKER_NAME}",
-                    next="fix the permissions of the file or its folder (chmod, chattr); then run the same"
+                    steps="fix the permissions of the file or its folder (chmod, chattr); then run the same"
                     " command again",
                 ) from error
         candidate_folders.update(name.parents[:-1])
@@ -360,7 +360,7 @@ def new_folder(
             if not replace and folder.is_dir() and any(folder.iterdir()):
                 raise UsageError(
                     f"{folder} was written by another process meanwhile.",
-                    next="the same command again, which looks at what was written",
+                    steps="the same command again, which looks at what was written",
                 )
             remove_scratch(partial)
             try:
@@ -512,14 +512,14 @@ def _refuse_irregular(path: Path, folder: int) -> None:
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise UsageError(
                 f"{path} is not a regular file: it is a device, a pipe or a socket.",
-                next="another output; of a build or run: move it elsewhere",
+                steps="another output; of a build or run: move it elsewhere",
             )
 
 
 def _link_error(path: Path) -> UsageError:
     return UsageError(
         f"{path} is a symbolic link, and nothing is written or removed through it.",
-        next="replace the link by its target, or move it elsewhere",
+        steps="replace the link by its target, or move it elsewhere",
     )
 
 
@@ -563,7 +563,7 @@ def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
         descriptor = open_partial(path)
         if os.fstat(descriptor).st_size:
             os.close(descriptor)
-            raise UsageError(f"{path} is not a lock of kmip-data.", next="move it elsewhere")
+            raise UsageError(f"{path} is not a lock of kmip-data.", steps="move it elsewhere")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink:
@@ -573,7 +573,7 @@ def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
                 os.close(descriptor)
                 raise FolderInUse(
                     f"{folder} is in use by another process.",
-                    next="the same command, when that process has ended",
+                    steps="the same command, when that process has ended",
                 ) from None
             if time.monotonic() - last_message >= WAIT_MESSAGE_SECONDS:
                 last_message = time.monotonic()

@@ -87,6 +87,6 @@ def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
         f"{folder} is not empty, and was not created by kmip-data.",
         expected=f"a new or empty folder, or one with {MARKER_NAME}",
         found=", ".join(names),
-        next="use another folder; or, if it is a sound build or run, "
+        steps="use another folder; or, if it is a sound build or run, "
         f"kmip-data verify {shlex.quote(str(folder))}, which adds the marker",
     )

@@ -43,7 +43,7 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     if _ADDRESS.match(os.fspath(path)):  # with one slash too, as ``Path`` leaves it
         raise UsageError(
             f"{os.fspath(path)[:200]} is an address, but a {noun} on this machine is expected.",
-            next="a path; only push and pull take addresses",
+            steps="a path; only push and pull take addresses",
         )
     try:
         absolute = Path(path).expanduser().absolute()
@@ -63,8 +63,8 @@ def absent_file_error(path: Path, remedy: str, noun: str = "file") -> UsageError
         names = [entry.name for entry in entries]
     close = nearest_name(path.name, names)
     if close is None or not is_likely_typo(path.name, close):
-        return UsageError(f"There is no {noun} {path}.", next=remedy)
-    error = UsageError(f"There is no {noun} {path}. Did you mean {close!r}?", next=remedy)
+        return UsageError(f"There is no {noun} {path}.", steps=remedy)
+    error = UsageError(f"There is no {noun} {path}. Did you mean {close!r}?", steps=remedy)
     error.correction = (path.name, close)
     return error
 
@@ -72,7 +72,7 @@ def absent_file_error(path: Path, remedy: str, noun: str = "file") -> UsageError
 def path_instead_of_name_error(name: str) -> UsageError:
     """Return the error for a word that names nothing, but a file or folder of the working directory."""
     path = f".{os.sep}{name}"
-    error = UsageError(f"Nothing is called {name!r}, but {path} exists.", next=path)
+    error = UsageError(f"Nothing is called {name!r}, but {path} exists.", steps=path)
     error.correction = (name, path)
     return error
 
@@ -90,13 +90,13 @@ def disk_error(
         return UsageError(
             f"{path} is a folder, and a file is to be written there.",
             left=left,
-            next="move it elsewhere, then run the same command again",
+            steps="move it elsewhere, then run the same command again",
         )
     if error.errno in _PATH_ERRNOS:
         return UsageError(
             f"{path} cannot be written: {reason}.",
             left=left,
-            next="choose another place with --home DIR (or KMIP_DATA_HOME) or --output",
+            steps="choose another place with --home DIR (or KMIP_DATA_HOME) or --output",
         )
     with contextlib.suppress(OSError):
         reason += f"; {shutil.disk_usage(path.parent).free:,} bytes free"
@@ -106,7 +106,7 @@ def disk_error(
         f"{path} could not be written.",
         found=reason,
         left=left,
-        next="check free space, quota and the limit on file sizes of this disk, or choose another one with "
+        steps="check free space, quota and the limit on file sizes of this disk, or choose another one with "
         "--home DIR (or KMIP_DATA_HOME); then run the same command again",
     )
 
@@ -126,7 +126,7 @@ def unreadable_error(path: Path, error: OSError) -> DamagedInput:
     """Return the error for a file that exists but cannot be read."""
     reason = error.strerror or str(error)
     return DamagedInput(
-        f"{path} cannot be read: {reason}.", next="check its permissions and the disk"
+        f"{path} cannot be read: {reason}.", steps="check its permissions and the disk"
     )
 
 
@@ -138,7 +138,7 @@ def occupied_error(
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        next=remedy or "give another --output folder",
+        steps=remedy or "give another --output folder",
     )
 
 
@@ -149,7 +149,7 @@ def require_disk_space(folder: Path, needed: int, purpose: str) -> None:
         sizes = f"{folder} has {human_bytes(free)} of {human_bytes(needed)}"
         raise OutOfResources(
             f"{purpose} does not fit on the disk: {sizes}.",
-            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+            steps="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
         )
 
 
@@ -179,7 +179,7 @@ def raise_damaged(
     raise DamagedInput(
         f"{path} {problem}.",
         found=found,
-        next=remedy or f"kmip-data verify {shlex.quote(str(build))} --repair",
+        steps=remedy or f"kmip-data verify {shlex.quote(str(build))} --repair",
     ) from cause
 
 
@@ -190,7 +190,7 @@ def check_resources(path: Path, error: BaseException) -> None:
     if is_limit or isinstance(error, MemoryError):
         raise OutOfResources(
             f"{path} cannot be read now: {str(error) or type(error).__name__}",
-            next="close other programs or raise the limit (ulimit -n), then repeat the command",
+            steps="close other programs or raise the limit (ulimit -n), then repeat the command",
         ) from error
 
 
@@ -199,7 +199,7 @@ def check_version(path: Path, version: int | str | None, known: int) -> None:
     if isinstance(version, int) and version > known:
         raise DamagedInput(
             f"{path} was written by a newer kmip-data: format version {version}, not {known}.",
-            next="pip install --upgrade kmip-data",
+            steps="pip install --upgrade kmip-data",
         )
     if version != known:
         raise_damaged(path, "has no valid format version", repr(version)[:40])

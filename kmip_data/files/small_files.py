@@ -248,7 +248,7 @@ def read_model(
             if not path.is_symlink():
                 raise
             found = f"a symbolic link to {path.readlink()}, which is missing"
-        raise DamagedInput(f"{path} {problem}.", found=found, next=next) from error
+        raise DamagedInput(f"{path} {problem}.", found=found, steps=next) from error
 
 
 def first_problem(error: Exception) -> str:

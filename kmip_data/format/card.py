@@ -462,25 +462,25 @@ def read_card(folder: Path) -> Card:
     problem = "cannot be read as a card"
     try:
         # Check the version first: a newer card may have other fields.
-        version = read_model(path, _Version, problem, next=remedy).version
+        version = read_model(path, _Version, problem, steps=remedy).version
     except FileNotFoundError as error:
         step = "kmip-data list, which names your builds"
         if any("build" in line for line in read_marker(folder)[:1]):
             step = "build it again with the same command: finished shards stay"
         raise UsageError(
-            f"{folder} is not a finished build: it has no {CARD_NAME}.", next=step
+            f"{folder} is not a finished build: it has no {CARD_NAME}.", steps=step
         ) from error
     except NotADirectoryError as error:
         raise UsageError(
             f"{folder} is no folder, but a file or a path below one.",
-            next="kmip-data list, which names your builds",
+            steps="kmip-data list, which names your builds",
         ) from error
     if version > CARD_VERSION:
         raise UsageError(
             f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
-            next="upgrade kmip-data, or use another --home or --output with this version",
+            steps="upgrade kmip-data, or use another --home or --output with this version",
         )
-    card = read_model(path, Card, problem, next=remedy)
+    card = read_model(path, Card, problem, steps=remedy)
     if read_small_file(path) != card.to_json().encode():
-        raise DamagedInput(f"{path} was changed after it was written.", next=remedy)
+        raise DamagedInput(f"{path} was changed after it was written.", steps=remedy)
     return card

@@ -258,7 +258,7 @@ def expected_arrays(schema: Schema, schema_text: str = "") -> dict[str, Expected
         return parse_schema(schema_text or schema.to_json())[1]
     except ValueError as error:
         raise UsageError(
-            f"The schema cannot be stored: {error}", next="see docs/format.md"
+            f"The schema cannot be stored: {error}", steps="see docs/format.md"
         ) from error
 
 

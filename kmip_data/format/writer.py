@@ -443,7 +443,7 @@ def _check_record(
             f"Record {key!r} does not follow the schema: {subject} is not valid.",
             expected=str(expected),
             found=str(value),
-            next="repair the record, or the raw file that it comes from",
+            steps="repair the record, or the raw file that it comes from",
         )
 
     # 1. Key and size.

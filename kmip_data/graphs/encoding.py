@@ -156,7 +156,7 @@ def parse_encoding(name: str) -> Encoding:
             error = UsageError(
                 f"The encoding {name} needs {'a number' if encoding_class.parameter_letter else 'a version'}.",
                 expected=" or ".join(names),
-                next=f"{names[0]} in place of {name}",
+                steps=f"{names[0]} in place of {name}",
             )
             error.correction = (name, names[0])
             raise error

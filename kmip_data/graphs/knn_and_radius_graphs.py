@@ -224,7 +224,7 @@ def pointers_from_numbers(numbers: torch.Tensor, rows: int) -> torch.Tensor:
     if not is_valid:
         raise UsageError(
             f"batch must be {rows} non-decreasing integers from 0, the graph of each node.",
-            next="order the nodes by graph, as Batch.from_data_list does",
+            steps="order the nodes by graph, as Batch.from_data_list does",
         )
     return torch.nn.functional.pad(numbers.bincount().cumsum(0), (1, 0))
 

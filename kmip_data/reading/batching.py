@@ -156,7 +156,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     neighbour table or ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
-        raise UsageError("The batch has no neighbour table.", next="GraphLoader(…, compact=True)")
+        raise UsageError("The batch has no neighbour table.", steps="GraphLoader(…, compact=True)")
     table: torch.Tensor = batch.neighbor
     # torch has few operations on unsigned integers: reinterpret them as signed, then widen.
     if table.dtype == torch.uint16:

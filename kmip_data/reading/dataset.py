@@ -127,7 +127,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if transform is not None and not callable(transform):
             raise UsageError(
                 f"transform is of type {type(transform).__name__}, not a function of one graph.",
-                next="several transforms in order: torch_geometric.transforms.Compose([first, second])",
+                steps="several transforms in order: torch_geometric.transforms.Compose([first, second])",
             )
         self.build = build
         self.split = part_name(split)
@@ -164,7 +164,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.split_name is None:
             raise UsageError(
                 f"{self.card.dataset} has no splits.",
-                next="split=None, for all records",
+                steps="split=None, for all records",
             )
 
         # Use the parts in the file: a saved dataset may have other parts than train, val and test.
@@ -213,7 +213,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Raise ``UsageError``: a build is finished before it is opened."""
         raise UsageError(
             "A dataset is opened from a finished build: it downloads and processes nothing.",
-            next="kmip_data.open(…, transform=…), on reading; or kmip_data.save(graphs, FOLDER), once",
+            steps="kmip_data.open(…, transform=…), on reading; or kmip_data.save(graphs, FOLDER), once",
         )
 
     @property
@@ -277,10 +277,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.split is not None:
             raise UsageError(
                 f"get_idx_split needs a dataset of all records; this one has only the {self.split} part.",
-                next="open it with split=None",
+                steps="open it with split=None",
             )
         if self.split_name is None:
-            raise UsageError(f"{self.name} has no split.", next="kmip_data.save(…, split=…)")
+            raise UsageError(f"{self.name} has no split.", steps="kmip_data.save(…, split=…)")
 
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = split.parts or {}

@@ -249,7 +249,7 @@ class GraphLoader(DataLoader[Data]):
         if self.compact and (assembler is None or not assembler.edges or not has_table):
             raise UsageError(
                 f"compact=True needs a neighbour table, and no transform: {self.dataset!r}",
-                next="leave out compact=True, or apply the transform to the batch",
+                steps="leave out compact=True, or apply the transform to the batch",
             )
         return assembler and assembler.without_attributes(self.exclude_keys)
 
@@ -303,7 +303,7 @@ class GraphLoader(DataLoader[Data]):
                 "The loader's state does not fit this loader.",
                 expected=str(fingerprint),
                 found=str(state.get("depends_on")),
-                next=f"set_epoch({epoch + 1})",
+                steps=f"set_epoch({epoch + 1})",
             )
         if position and not has_same_order:
             position = sys.maxsize  # the epoch is complete, whatever its number of batches is here
@@ -448,7 +448,7 @@ def _require_sharded_dataset(dataset: object) -> ShardedDataset:
         remedy = f"GraphLoader(kmip_data.open({os.fspath(dataset)!r}))"
     raise UsageError(
         f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
-        next=remedy,
+        steps=remedy,
     )
 
 

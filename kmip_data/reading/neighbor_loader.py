@@ -193,7 +193,7 @@ def _check_arguments(
         if value is not None and value is not False and str(value) != "uniform":
             raise UsageError(
                 f"NeighborLoader does not support {option}.",
-                next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
+                steps="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
             )
     supported_options: set[str] = set()
     for loader in (NeighborLoader, NodeLoader, DataLoader):
@@ -206,7 +206,7 @@ def _check_arguments(
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(
             f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.",
-            next="dataset[0], if the dataset is one graph",
+            steps="dataset[0], if the dataset is one graph",
         )
     are_fanouts = isinstance(num_neighbors, Sequence) and all(
         isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors

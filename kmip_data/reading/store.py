@@ -179,7 +179,7 @@ class ShardStore:
             problem,
             expected=expected,
             found=contents,
-            next=self.build.remedy,
+            steps=self.build.remedy,
         )
 
     def damaged_record_error(self, graph: int, problem: str) -> DamagedInput:
@@ -187,7 +187,7 @@ class ShardStore:
         shard = self.build.card.shards[self.shard_of_graph[graph]]
         return DamagedInput(
             f"{self.build.path}/{shard.file} is damaged: {problem} (record {graph}).",
-            next=self.build.remedy,
+            steps=self.build.remedy,
         )
 
     def writable_rows(self, key: str, level: int, graph: int) -> Array:

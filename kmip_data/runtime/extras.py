@@ -51,5 +51,5 @@ def require_extra(extra: str | None, feature: str) -> None:
             raise MissingExtra(
                 f"{feature} needs the package {package}, which is not installed here.",
                 found=str(error),
-                next=install_command(str(extra)),
+                steps=install_command(str(extra)),
             ) from error

@@ -90,7 +90,7 @@ def require_memory(needed: int, purpose: str, remedy: str) -> None:
     if needed > free:
         raise OutOfResources(
             f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free.",
-            next=remedy,
+            steps=remedy,
         )
 
 

@@ -261,7 +261,7 @@ def prepare_ahead(
         if os.getpid() != owner:
             raise UsageError(
                 f"This iterator was started by process {owner}, and {os.getpid()} is a fork of it.",
-                next="start a new iterator in the fork",
+                steps="start a new iterator in the fork",
             )
         return futures.popleft().result()
 

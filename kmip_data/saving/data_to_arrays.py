@@ -48,7 +48,7 @@ def record_from_data(
     if not isinstance(data, Data) or isinstance(data, Batch):
         raise UsageError(
             f"{problem}: {type_name} is not a homogeneous graph (torch_geometric.data.Data).",
-            next=_CONVERSIONS.get(type_name, "save a list of torch_geometric.data.Data"),
+            steps=_CONVERSIONS.get(type_name, "save a list of torch_geometric.data.Data"),
         )
     for rule in ("__inc__", "__cat_dim__"):
         if inspect.getattr_static(type(data), rule) is not Data.__dict__[rule]:
@@ -57,7 +57,7 @@ def record_from_data(
             )
     if isinstance(data.batch, torch.Tensor) and data.batch.unique().numel() > 1:  # type: ignore[no-untyped-call]
         raise UsageError(
-            f"{problem}: it is a batch of graphs.", next="save the original graphs, as a list"
+            f"{problem}: it is a batch of graphs.", steps="save the original graphs, as a list"
         )
 
     values = {
@@ -90,7 +90,7 @@ def record_from_data(
         missing = edges[(edges < 0) | (edges >= nodes)][0]
         raise UsageError(
             f"{problem}: an edge leads to node {missing}, and it has {count_with_noun(nodes, 'node')}.",
-            next=f"correct its edge_index: nodes count from 0 to {nodes - 1:,}",
+            steps=f"correct its edge_index: nodes count from 0 to {nodes - 1:,}",
         )
     return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges), forms
 
@@ -113,5 +113,5 @@ def _array_of_value(value: Any, attribute: str, name: str) -> Array:
     raise UsageError(
         f"Attribute {attribute!r} of graph {name} cannot be saved: {type_name} is not a dense "
         "tensor of booleans, integers or floats of up to 64 bits, a number or a string.",
-        next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
+        steps=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )

@@ -166,7 +166,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
         if size > MEMBER_BYTES:
             raise UsageError(
                 f"A graph of {human_bytes(size)} is too large for one row of Parquet.",
-                next="read its shard with kmip_data.open, or by HDF5",
+                steps="read its shard with kmip_data.open, or by HDF5",
             )
     import pyarrow as pa
     from pyarrow import parquet
@@ -295,7 +295,7 @@ def export(build: Build, folder: Path, *, quiet: bool = False) -> dict[str, Path
         is_finished = all(path.is_file() for path in paths.values())
         if is_finished and atomic_writes.marker_content(folder) == content:
             return paths
-        raise UsageError(f"{folder} already exists.", next="use another --output folder")
+        raise UsageError(f"{folder} already exists.", steps="use another --output folder")
 
     dataset = ShardedDataset(build)
     graphs = build.card.counts["graphs"]

@@ -65,6 +65,6 @@ def image_suffix(path: Path) -> str:
         raise UsageError(
             f"A picture cannot be written as {path.name}.",
             expected=f"a name that ends in {', '.join(IMAGE_METADATA)}",
-            next=f"--output {shlex.quote(str(path.with_suffix('.png')))}",
+            steps=f"--output {shlex.quote(str(path.with_suffix('.png')))}",
         )
     return suffix

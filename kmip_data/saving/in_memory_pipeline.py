@@ -152,7 +152,7 @@ class InMemoryTables:
             raise UsageError(
                 f"The tables are called {', '.join(map(str, source)) or 'nothing'}.",
                 expected="edges, and optionally nodes and graphs",
-                next=step,
+                steps=step,
             )
         return cls(source)
 
@@ -230,7 +230,7 @@ class InMemoryPipeline(OwnGraphsPipeline):
         if params.group and self._split is not None:
             raise UsageError(
                 f"group={params.group!r} is for a random split, but split= gives the parts.",
-                next="leave out one of the two",
+                steps="leave out one of the two",
             )
         if params.group:
             return [GraphSplitParams()]
@@ -296,7 +296,7 @@ def _with_part_names(split: Mapping[str, IndicesOrMask]) -> dict[str, IndicesOrM
         if part in parts:
             raise UsageError(
                 f"The split has the part {part} twice: {', '.join(map(repr, split))}.",
-                next="leave out one of the two",
+                steps="leave out one of the two",
             )
         parts[part] = rows
     return parts

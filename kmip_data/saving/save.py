@@ -193,17 +193,17 @@ def _check_arguments(
     if isinstance(dataset, str | os.PathLike):
         raise UsageError(
             f"save takes the graphs first, then the folder; the first argument is {str(dataset)!r}.",
-            next=f"kmip_data.save(graphs, {str(dataset)!r})",
+            steps=f"kmip_data.save(graphs, {str(dataset)!r})",
         )
     if not isinstance(folder, str | os.PathLike):
         raise UsageError(
             f"The folder is of type {type(folder).__name__}, not a path.",
-            next="kmip_data.save(graphs, 'my-graphs')",
+            steps="kmip_data.save(graphs, 'my-graphs')",
         )
     if split is not None and not isinstance(split, Mapping):
         raise UsageError(
             f"The split is of type {type(split).__name__}, not a dictionary of parts.",
-            next=f"kmip_data.save(graphs, {str(folder)!r}, split={{'train': …, 'val': …, 'test': …}})",
+            steps=f"kmip_data.save(graphs, {str(folder)!r}, split={{'train': …, 'val': …, 'test': …}})",
         )
     for key in keys:
         if key not in GraphParams.model_fields:
@@ -227,20 +227,20 @@ def check_new_folder(folder: Path, name: str, *, overwrite: bool = False) -> Non
             step = "use another folder"
             if is_build:
                 step = f"kmip_data.save(graphs, {str(folder)!r}, overwrite=True); or use another folder"
-            raise UsageError(f"{folder} already exists.", next=step)
+            raise UsageError(f"{folder} already exists.", steps=step)
         if note := next(foreign_file_notes(folder), None):
-            raise UsageError(f"{folder} cannot be overwritten: {note}.", next="use another folder")
+            raise UsageError(f"{folder} cannot be overwritten: {note}.", steps="use another folder")
     if not is_path_component(name):
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
             expected=NAME_RULE,
-            next="use another name: save(…, name=…), build pyg --name NAME",
+            steps="use another name: save(…, name=…), build pyg --name NAME",
         )
     # The name of a recipe, such as graphs, is allowed, because its builds have other names.
     if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
-            next="use another name: save(…, name=…), build pyg --name NAME",
+            steps="use another name: save(…, name=…), build pyg --name NAME",
         )
 
 
@@ -252,7 +252,7 @@ def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs
         raise UsageError(
             f"An object of type {type(dataset).__name__} cannot be saved: it is no graph.",
             expected="Data, a dataset or a list of Data, a networkx graph or pandas tables",
-            next="help(kmip_data.save)",
+            steps="help(kmip_data.save)",
         )
     options = ReadOptions(params)
     attributes: dict[str, None] = {}
@@ -277,7 +277,7 @@ def _spool_graphs(dataset: Any, spool: Path, params: GraphParams) -> SavedGraphs
         raise UsageError(
             f"No graph has an attribute {min(unknown_names)!r}.",
             found=list_names(attributes, 500),
-            next="use names of these in ignore=",
+            steps="use names of these in ignore=",
         )
     return SavedGraphs(spool, forms, digest.hexdigest())
 
@@ -296,7 +296,7 @@ def _changed_types_error(
     names = sorted({key.partition("/")[2] for key, _ in forms.items() ^ first_forms.items()})
     return UsageError(
         f"Graph {name} has another type than previous graphs in {', '.join(names)}.",
-        next="use a tensor, a number or a string in every graph",
+        steps="use a tensor, a number or a string in every graph",
     )
 
 
@@ -304,5 +304,5 @@ def _as_call_error(error: DamagedInput | UsageError) -> UsageError:
     """Convert an error of a build to one of the call, with arguments in place of options."""
     found, remedy = (text and as_arguments(text) for text in (error.found, error.next))
     return UsageError(
-        as_arguments(error.message), expected=error.expected, found=found, next=remedy
+        as_arguments(error.message), expected=error.expected, found=found, steps=remedy
     )

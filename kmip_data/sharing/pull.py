@@ -90,7 +90,7 @@ class RemotePush:
                 problem = f"has an unfinished push of the {index.kind} {index.name}"
             raise UsageError(
                 f"{self.remote.address} {problem}.",
-                next="correct the address, which must be the pushed folder; "
+                steps="correct the address, which must be the pushed folder; "
                 "or ask whoever pushed to push again",
             )
         self.index = index

@@ -106,7 +106,7 @@ def _check_license(card: Card) -> None:
     if terms.get("agreement"):
         raise LicenseNotAccepted(
             f"The license of {card.dataset} does not allow redistribution: {terms.get('name')}.",
-            next=f"others can build it: kmip-data build {shlex.quote(card.manifest or card.dataset)}",
+            steps=f"others can build it: kmip-data build {shlex.quote(card.manifest or card.dataset)}",
         )
 
 
@@ -254,7 +254,7 @@ def _occupied_address_error(remote: Remote, index: PushIndex, content: str) -> U
         f"{remote.address} holds something else.",
         expected=f"nothing, or an earlier push of the {index.kind} {index.name}",
         found=content,
-        next="use another address",
+        steps="use another address",
     )
 
 
@@ -279,14 +279,14 @@ def _describe_files(
                 hasher.update(block)
                 size += len(block)
         except OSError as error:
-            raise DamagedInput(f"{folder / file} cannot be read: {error}", next=remedy) from error
+            raise DamagedInput(f"{folder / file} cannot be read: {error}", steps=remedy) from error
         digest = hasher.hexdigest()
         if expected_digests.get(file, digest) != digest:
             raise DamagedInput(
                 f"{folder / file} was changed after it was written.",
                 expected=f"SHA-256 {expected_digests[file]}",
                 found=digest,
-                next=remedy,
+                steps=remedy,
             )
         files.append(PushedFile(file=file, sha256=digest, bytes=size))
     return files

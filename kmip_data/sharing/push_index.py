@@ -76,5 +76,5 @@ def damaged_error(address: str, expected: str, content: str) -> DamagedInput:
         expected=expected,
         found=content,
         left="only verified files",
-        next="ask whoever pushed it to push it again",
+        steps="ask whoever pushed it to push it again",
     )

@@ -44,7 +44,7 @@ def file_system(address: str) -> tuple[Any, str]:
             " reached from here.",
             expected="a folder, or hf://, s3://, gs:// or https:// with the required packages",
             found=strip_secrets(str(error), address),
-            next=f"for hf://, {install_command('hub')}; for s3://, pip install s3fs; "
+            steps=f"for hf://, {install_command('hub')}; for s3://, pip install s3fs; "
             "for gs://, pip install gcsfs",
         ) from error
     return system, root.rstrip("/")
@@ -59,7 +59,7 @@ def _refuse_lost_slashes(address: str, protocols: Collection[str]) -> None:
         return
     corrected = f"{scheme}://{rest.lstrip('/')}"
     error = UsageError(
-        f"{address} is not an address: it has no :// after {scheme}.", next=corrected
+        f"{address} is not an address: it has no :// after {scheme}.", steps=corrected
     )
     if corrected == address_without_secrets(corrected):
         error.correction = (address, corrected)
@@ -208,7 +208,7 @@ class Remote:
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(reason.split())[:300],
-                next="check address, network and credentials, then run the same command, which resumes",
+                steps="check address, network and credentials, then run the same command, which resumes",
             ) from error
 
 

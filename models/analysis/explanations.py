@@ -65,13 +65,13 @@ def predict_record(
         trained_task = opened.config.training.task
         raise UsageError(
             f"The run was trained with training.task={trained_task}, but a page shows targets as stored.",
-            next=f"kmip-data predict {shlex.quote(str(opened.folder))}, whose arrays are values",
+            steps=f"kmip-data predict {shlex.quote(str(opened.folder))}, whose arrays are values",
         )
     count = 1 if data.part_members == "nodes" else data.sizes[split]
     if not 0 <= position < count:
         raise UsageError(
             f"The part {split} has no record {position}.",
-            next=f"a record from 0 to {count - 1}: --record {count - 1}",
+            steps=f"a record from 0 to {count - 1}: --record {count - 1}",
         )
     batch = data.record_batch(split, position)
     with (
@@ -226,7 +226,7 @@ def counts_by_class(run: str | Path, **options: Any) -> dict[str, object]:
     opened = open_run(run, **options)
     with opened.load_module() as module:
         if module.task.target_type != "classification":
-            raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
+            raise UsageError(f"{run} does not predict one class.", steps="leave out --by-class")
         device = torch.device(opened.device.type)
         metrics = accumulate_metrics(module, opened.data, opened.parts, device)
     rows = {}

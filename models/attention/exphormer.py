@@ -92,7 +92,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     if targets is None or targets.ndim != 2:
         raise UsageError(
             "The data lack the added column expander (N, D), which the network reads.",
-            next="add it with kmip_data.open(…, columns=['expander3']), or --set model.attention.expander=0",
+            steps="add it with kmip_data.open(…, columns=['expander3']), or --set model.attention.expander=0",
         )
     device = targets.device
     numbers = torch.arange(len(targets), device=device)
@@ -108,7 +108,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which do not exist"
             " in its graph.",
-            next="use the column of these graphs, or --set model.attention.expander=0",
+            steps="use the column of these graphs, or --set model.attention.expander=0",
         )
 
     # 2. If each column is a permutation, every node is a target once per column: return a table.

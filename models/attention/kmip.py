@@ -123,7 +123,7 @@ def kmip_attention_with_weights(  # noqa: PLR0913 -- options, by keyword
     if is_in_func_transform(queries, keys, values):
         raise UsageError(
             "torch.func and forward-mode derivatives cannot differentiate k-MIP attention's kernels.",
-            next=f"backend={REFERENCE_BACKEND!r} for grad, vjp and jvp; instead of vmap, concatenate the batch"
+            steps=f"backend={REFERENCE_BACKEND!r} for grad, vjp and jvp; instead of vmap, concatenate the batch"
             " along the rows of one tensor (heads, rows, d) and pass query_ptr, or along the heads",
         )
 
@@ -170,7 +170,7 @@ def _attend_by_formula(
     if repeat:
         raise UsageError(
             "The reference does not support legacy padding, which repeats the first key.",
-            next="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
+            steps="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
         )
     query_starts = problem.parse_pointers("query_ptr", query_ptr, queries.shape[1])
     if key_ptr is None and keys.shape[1] == queries.shape[1]:
@@ -179,7 +179,7 @@ def _attend_by_formula(
     if len(query_starts) != len(key_starts):
         raise UsageError(
             f"query_ptr has {len(query_starts) - 1} graphs, key_ptr {len(key_starts) - 1}.",
-            next="pass both for the same graphs",
+            steps="pass both for the same graphs",
         )
     attended = reference.attend_by_graph(
         queries, keys, values, k, query_starts, key_starts, dropout
@@ -352,7 +352,7 @@ class KMIPAttention(nn.Module):
         padded = isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested
         if batch is not None and (padded or ptr is not None):
             raise UsageError(
-                "batch came with ptr, or with padded graphs.", next="pass (N, dim) and one of them"
+                "batch came with ptr, or with padded graphs.", steps="pass (N, dim) and one of them"
             )
         if padded:
             return self._attend_padded(x, ptr)

@@ -145,7 +145,7 @@ attend.register_autograd(_differentiate, setup_context=_save_for_backward)
 def _refuse_second_derivative(*_: object) -> NoReturn:
     raise UsageError(
         "k-MIP attention has no second derivative by a backward pass (create_graph=True).",
-        next="backend='reference', which PyTorch differentiates any number of times",
+        steps="backend='reference', which PyTorch differentiates any number of times",
     )
 
 

@@ -152,7 +152,7 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
     if not is_complete and not shipped.first_epochs:
         raise UsageError(
             f"{shipped.dataset}/{shipped.name} has no values of single epochs.",
-            next=f"kmip-data train --reproduce {shipped.dataset}/{shipped.name}, without --stop-after",
+            steps=f"kmip-data train --reproduce {shipped.dataset}/{shipped.name}, without --stop-after",
         )
 
     runs = []
@@ -172,7 +172,7 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
             expected=f"equal values, or a second epoch within {LOSS_TOLERANCE:.0%} (loss) and "
             f"{100 * METRIC_TOLERANCE:g} points (metric) and a test metric within three deviations",
             found=lines,
-            next="compare build, split, machine, version of torch and threads (OMP_NUM_THREADS); "
+            steps="compare build, split, machine, version of torch and threads (OMP_NUM_THREADS); "
             "use another --home",
         )
     compared = {

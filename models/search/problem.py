@@ -180,7 +180,7 @@ def search_memory_error(problem: SearchProblem, error: BaseException) -> OutOfRe
         f"Memory ran out in the k-MIP search of {problem.heads} heads, {rows:,} queries, {keys:,} keys, d ="
         f" {problem.dim}, k = {problem.k}: the result alone takes {result:.3g} GiB.",
         found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
-        next="use a smaller --set model.attention.k=…, fewer heads or fewer graphs per batch; on a GPU,"
+        steps="use a smaller --set model.attention.k=…, fewer heads or fewer graphs per batch; on a GPU,"
         " --set model.attention.search=dense works in tiles of bounded memory",
     )
 
@@ -278,7 +278,7 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
             raise NotFinite(
                 f"{name} are not all finite and cannot be ranked: {float(rows[*first])} at {first} and"
                 f" {len(positions) - 1} more.",
-                next=_DIVERGED_REMEDY,
+                steps=_DIVERGED_REMEDY,
             )
 
 
@@ -286,7 +286,7 @@ def overflow_error(dtype: torch.dtype) -> NotFinite:
     """Return the error for finite queries and keys whose inner products overflow."""
     dtype_name = str(dtype).removeprefix("torch.")
     return NotFinite(
-        f"Inner products of queries and keys overflow {dtype_name}.", next=_DIVERGED_REMEDY
+        f"Inner products of queries and keys overflow {dtype_name}.", steps=_DIVERGED_REMEDY
     )
 
 

@@ -230,7 +230,7 @@ def usable_backend(name: str, device_type: str, problem: SearchProblem | None = 
     if reason:
         raise UsageError(
             f"Search backend {name!r} cannot search on {device_type}: {reason}.",
-            next="use backend='auto' (--set model.attention.search=auto); kmip-data doctor, which"
+            steps="use backend='auto' (--set model.attention.search=auto); kmip-data doctor, which"
             " shows why a backend is not usable",
         )
     return module
@@ -262,5 +262,5 @@ def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
     raise UsageError(
-        f"No search backend can search on {device}{''.join(reasons)}.", next="kmip-data doctor"
+        f"No search backend can search on {device}{''.join(reasons)}.", steps="kmip-data doctor"
     )

@@ -200,7 +200,7 @@ def add_grid(plan: SweepPlan, settings: Iterable[str]) -> SweepPlan:
             key, _, text = setting.partition("=")
             raise UsageError(
                 f"--set {setting} has a value twice.",
-                next=f"each value once, or one list in brackets: --set {key}=[{text}]",
+                steps=f"each value once, or one list in brackets: --set {key}=[{text}]",
             )
         axes.append(values)
 
@@ -209,12 +209,12 @@ def add_grid(plan: SweepPlan, settings: Iterable[str]) -> SweepPlan:
         if plan.changes:
             raise UsageError(
                 f"The sweep {plan.name} has changes of its own, which a grid cannot vary.",
-                next=f"one value of each key: --set {axes[0][0]}",
+                steps=f"one value of each key: --set {axes[0][0]}",
             )
         if math.prod(map(len, axes)) > MAX_RUNS:
             raise UsageError(
                 f"The grid has {math.prod(map(len, axes)):,} combinations.",
-                next=f"at most {MAX_RUNS:,}",
+                steps=f"at most {MAX_RUNS:,}",
             )
         update["choose"] = "validation"
         update["changes"] = tuple(
@@ -267,7 +267,7 @@ def read_sweep_plan(name: str | None) -> SweepPlan:
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
             found=first_problem(error),
-            next=f"correct the file, or use one of {', '.join(sweep_names())}",
+            steps=f"correct the file, or use one of {', '.join(sweep_names())}",
         ) from error
 
 
@@ -300,7 +300,7 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
     """
     if plan.max_runs > MAX_RUNS:
         raise UsageError(
-            f"The sweep {plan.name} has {plan.max_runs:,} runs.", next=f"at most {MAX_RUNS:,}"
+            f"The sweep {plan.name} has {plan.max_runs:,} runs.", steps=f"at most {MAX_RUNS:,}"
         )
     datasets = dict.fromkeys(plan.datasets)
     changes = plan.changes or (UNCHANGED,)
@@ -321,7 +321,7 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
         if plan.leave_out:
             selection = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
             remedy = f"{plan.name} skips them; without it: kmip-data sweep {selection}"
-        raise UsageError(problem, expected=plans, next=remedy)
+        raise UsageError(problem, expected=plans, steps=remedy)
     return runs
 
 

@@ -52,7 +52,7 @@ def choose_device(requested: str = "auto", devices: int = 1) -> Device:
         raise UsageError(
             f"The run needs {count_with_noun(devices, 'GPU')};"
             f" PyTorch {torch.__version__} sees {count or 'none'}.",
-            next="without a GPU: --device cpu",
+            steps="without a GPU: --device cpu",
         )
     reason = "requested" if requested == "cuda" else "PyTorch sees it"
     return Device("cuda", torch.cuda.get_device_name(0), reason)
@@ -67,4 +67,4 @@ def check_precision(precision: str, device: Device, *, finished: bool = False) -
         remedy = "--device cuda"
         if not finished:
             remedy = f"--set training.precision=32 or bf16-mixed, or {remedy}"
-        raise UsageError(f"A CPU cannot compute in {precision}.", next=remedy)
+        raise UsageError(f"A CPU cannot compute in {precision}.", steps=remedy)

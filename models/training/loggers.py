@@ -19,7 +19,7 @@ def check_logger(name: str) -> None:
     if name != "csv" and importlib.util.find_spec(name) is None:
         raise UsageError(
             f"The logger {name!r} needs the package of the same name.",
-            next=f"pip install {name}, or --set system.logger=csv",
+            steps=f"pip install {name}, or --set system.logger=csv",
         )
 
 

@@ -82,7 +82,7 @@ def estimate_step_memory(config: RunConfig, data: RunData, device: Device) -> St
             return StepMemory(recompute, need // config.system.devices, free)
     raise OutOfResources(
         f"A training step on {size} takes about {human_bytes(need)}; {human_bytes(free)} are free.",
-        next=memory_saving_options(config, data),
+        steps=memory_saving_options(config, data),
     )
 
 
@@ -296,4 +296,4 @@ def training_memory_error(error: BaseException, module: Any, data: RunData) -> O
     remedy = memory_saving_options(module.config, data)
     if module.is_finished_run:
         remedy = "--device cpu, or a machine with more memory"
-    return OutOfResources(f"Memory ran out while {activity}: {reason}", next=remedy)
+    return OutOfResources(f"Memory ran out while {activity}: {reason}", steps=remedy)

@@ -44,7 +44,7 @@ def join_processes(config: RunConfig, device_type: str) -> torch.device:
         if started != str(config.processes):
             raise UsageError(
                 f"{started} processes were started for a run of {config.processes}.",
-                next="torchrun with --nproc-per-node as --devices, and --nnodes as --set system.nodes=…",
+                steps="torchrun with --nproc-per-node as --devices, and --nnodes as --set system.nodes=…",
             )
         if device_type == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -60,7 +60,7 @@ def _start_other_processes(config: RunConfig) -> None:
     if config.system.nodes > 1:
         raise UsageError(
             f"A run on {config.system.nodes} machines is started on each of them by torchrun.",
-            next=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
+            steps=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
             " -m kmip_data train …; see docs/devices.md",
         )
     # 1. Reserve a port, and divide the cores, as by default each process would use all of them.
@@ -107,7 +107,7 @@ def lost_process_error() -> OutOfResources:
     """Return the error for another process that has ended."""
     return OutOfResources(
         "Another process of this run has stopped responding.",
-        next="read its error message; if there is none, it was killed, usually because memory ran out",
+        steps="read its error message; if there is none, it was killed, usually because memory ran out",
     )
 
 

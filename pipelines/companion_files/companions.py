@@ -102,7 +102,7 @@ class Companions:
                     f"{file} has a column {name!r}, but no column with the names of the files.",
                     expected=f"names such as {PurePosixPath(items[0]).stem!r}",
                     found=f"{list_names(rows[1], 100)} in its first row",
-                    next=f"{_WITHOUT_LABELS}; or write these names into it",
+                    steps=f"{_WITHOUT_LABELS}; or write these names into it",
                 )
 
     def refuse_missing(self, key: str, name: str, items: Sequence[str]) -> NoReturn:
@@ -114,7 +114,7 @@ class Companions:
         raise UsageError(
             f"No table beside the files has a column {name!r}.",
             found=self.describe_tables(),
-            next=step,
+            steps=step,
         )
 
     def unused_columns(self, used: Collection[str]) -> dict[str, str]:
@@ -210,7 +210,7 @@ def _joined(columns: Sequence[ItemColumn]) -> ItemColumn:
                 raise DamagedInput(
                     f"{columns[0].file} has {known!r} as {column.name!r} of {item}, and {column.file} has "
                     f"{value!r}.",
-                    next="leave one of the tables out of the folder",
+                    steps="leave one of the tables out of the folder",
                 )
             values[item] = known if value is None else value
     return columns[0]._replace(file=" and ".join(column.file for column in columns), by_item=values)
@@ -390,7 +390,7 @@ def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColum
         raise DamagedInput(
             f"{name}: {len(unnamed):,} of {len(items):,} rows name no file, such as "
             f"{columns.location(unnamed[0])}.",
-            next="correct these rows, or move the table out of the folder",
+            steps="correct these rows, or move the table out of the folder",
         )
 
 

@@ -96,7 +96,7 @@ def labels_of_items(
             "The files are not in a folder for each class.",
             expected="several folders, such as chair/a.txt and table/b.txt",
             found=list_names(items, 200),
-            next="leave out --set label=folder",
+            steps="leave out --set label=folder",
         )
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
 
@@ -316,7 +316,7 @@ def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
             raise DamagedInput(
                 f"{column.file}: {column.name!r} has the value {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                next=f"--set ignore={shlex.quote(column.name)}, for parts at random; or correct it",
+                steps=f"--set ignore={shlex.quote(column.name)}, for parts at random; or correct it",
             )
         codes[item] = code
     return codes

@@ -90,7 +90,7 @@ def find_legend(
             shown = ", ".join(map(str, unnamed[:_MAX_SHOWN]))
             raise DamagedInput(
                 f"{file} has no name for the class {shown}, which {rows:,} of {total:,} labels have.",
-                next=f"--set classes={','.join(map(str, names))}, which makes other labels missing; or add "
+                steps=f"--set classes={','.join(map(str, names))}, which makes other labels missing; or add "
                 "the name to the file",
             )
     return None

@@ -48,7 +48,7 @@ def listed_parts(text: TableText) -> dict[str, list[str]]:
     if unknown:
         raise DamagedInput(
             f"{text.name} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
-            next="leave it out: names in no list are in no part",
+            steps="leave it out: names in no list are in no part",
         )
     # Two keys may mean one part, such as val and valid.
     parts: dict[str, list[str]] = {}
@@ -140,7 +140,7 @@ def add_part(codes: dict[str, int], file: str, part: str, names: Sequence[str]) 
     for name in names:
         if codes.setdefault(name, PART_CODES[part]) != PART_CODES[part]:
             raise DamagedInput(
-                f"{file}: {name} is in two lists of parts.", next="name each in one list"
+                f"{file}: {name} is in two lists of parts.", steps="name each in one list"
             )
 
 
@@ -152,5 +152,5 @@ def refuse_unknown_names(
         return
     raise DamagedInput(
         f"{file}: {len(unknown):,} of {len(names):,} lines name no {noun}, such as {unknown[0][:80]!r}.",
-        next="correct these lines, or move the file out of the folder",
+        steps="correct these lines, or move the file out of the folder",
     )

@@ -82,5 +82,5 @@ def _check_memory(needed: int, name: str) -> None:
         raise OutOfResources(
             f"{name} needs at least {human_bytes(needed)} of memory, and {human_bytes(_MAX_MEMORY)} are "
             "allowed.",
-            next="save its columns about the files as a table of their own",
+            steps="save its columns about the files as a table of their own",
         )

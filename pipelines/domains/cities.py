@@ -173,7 +173,7 @@ def quantile_labels(eccentricity: F32, classes: int) -> U8:
     if size * (classes - 1) >= n:
         raise DamagedInput(
             f"The graph is too small for {classes} classes: {n} intersections leave a chunk of {size} empty.",
-            next="give a larger area, or fewer classes",
+            steps="give a larger area, or fewer classes",
         )
     labels = np.empty(n, np.uint8)
     labels[np.argsort(eccentricity, kind="stable")] = np.arange(n) // size
@@ -221,7 +221,7 @@ def street_weights(city: CityArrays, weight: str) -> F32:
     if speed is None or missing:
         raise DamagedInput(
             f"Travel times need the speed of every street: {missing:,} have none.",
-            next="--set weight=length",
+            steps="--set weight=length",
         )
     seconds: F32 = (city.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds

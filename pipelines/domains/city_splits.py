@@ -77,7 +77,7 @@ def spatial_part_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
         raise UsageError(
             f"The blocks of the map are too large for three parts: one of the {len(sizes)} blocks of "
             f"{block_size:g} m has {sizes.max():,} of {len(block):,} intersections, more than a tenth.",
-            next="a smaller --set block_size, or --split-rule random",
+            steps="a smaller --set block_size, or --split-rule random",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
     nodes_before = np.cumsum(sizes[order]) - sizes[order]  # in the blocks drawn earlier
@@ -166,7 +166,7 @@ def city_split(records: RecordTable, params: CitySplitParams) -> Split:
         raise UsageError(
             f"A buffer of {count_with_noun(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: "
             f"in blocks of {size:g} m, {dropped} are too near to another part.",
-            next="use a larger block_size, or a smaller buffer",
+            steps="use a larger block_size, or a smaller buffer",
         )
     note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
     buffer = ""

@@ -259,7 +259,7 @@ class MoleculePipeline(Pipeline[P, S]):
                 if params.on_error == "stop":
                     raise DamagedInput(
                         f"Record {key}: RDKit refuses its SMILES {smiles[:200]!r}: {error}",
-                        next="--set on_error=skip",
+                        steps="--set on_error=skip",
                     ) from error
                 yield SkippedRecord(key, f"{smiles[:80]}: {error}")
 

@@ -110,7 +110,7 @@ def check_neighbors(name: str, points: int, params: KnnParams) -> None:
         smaller_k = f"--k {points - 1}, or " if points > 1 else ""
         raise DamagedInput(
             f"{name} has {points} points, too few for k = {params.k}.",
-            next=f"{smaller_k}--set short_graphs=keep",
+            steps=f"{smaller_k}--set short_graphs=keep",
         )
 
 
@@ -171,7 +171,7 @@ def window_corners(extent: Sequence[float], size: float) -> list[tuple[float, fl
         floor = " × ".join(f"{length:g}" for length in extent)
         raise UsageError(
             f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MAX_WINDOWS:,} of them.",
-            next="use a larger block, in the unit of the positions",
+            steps="use a larger block, in the unit of the positions",
         )
     # The last window reaches the far wall; a narrow floor has a single window.
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]

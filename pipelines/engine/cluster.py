@@ -53,7 +53,7 @@ def check_worker(requirements: WorkerRequirements) -> str:
         folders = ", ".join(requirements.folders)
         raise UsageError(
             f"The worker on {host} does not see {folders}, or may not write to the first.",
-            next="give a folder that all workers share with --home or --output",
+            steps="give a folder that all workers share with --home or --output",
         )
     worker_versions = dict(local_versions())
     for name, version in requirements.versions:
@@ -61,7 +61,7 @@ def check_worker(requirements: WorkerRequirements) -> str:
             raise UsageError(
                 f"The worker on {host} has {name} {worker_versions.get(name)}, not {version}; "
                 "bytes could differ.",
-                next="give every worker the same environment, then run the same command again",
+                steps="give every worker the same environment, then run the same command again",
             )
     return host
 
@@ -177,7 +177,7 @@ class DaskWorkers(Executor):
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
                 f"No Dask scheduler answers at {self._scheduler}: {first_problem(error)}",
-                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask without an address",
+                steps="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask without an address",
             ) from error
         self._client = stack.enter_context(client)
         if not self._client.nthreads():
@@ -200,7 +200,7 @@ class DaskWorkers(Executor):
             if isinstance(answer, BaseException):
                 raise UsageError(
                     f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
-                    next=f"{install_command('distributed')} on every worker, then start it again",
+                    steps=f"{install_command('distributed')} on every worker, then start it again",
                 ) from answer
 
 
@@ -215,5 +215,5 @@ def _convert_cluster_errors() -> Iterator[None]:
         raise SourceUnavailable(
             f"The connection to the Dask scheduler was lost: {str(error) or type(error).__name__}.",
             left=RESUMABLE_STATE,
-            next="start the scheduler and its workers again, then run the same command again",
+            steps="start the scheduler and its workers again, then run the same command again",
         ) from error

@@ -71,7 +71,7 @@ def read_record_table(
     if occurrences > 1:
         raise DamagedInput(
             f"{occurrences} records have the key {most_frequent_key!r}.",
-            next="check the raw files: one of them may occur twice",
+            steps="check the raw files: one of them may occur twice",
         )
 
     def read_column(key: str) -> Array:

@@ -256,7 +256,7 @@ def convert_unit_errors(
             raise OutOfResources(
                 f"{cause} at {location}: {str(error) or type(error).__name__}.",
                 left=RESUMABLE_STATE,
-                next="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
+                steps="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
                 " --memory; then run the same command again",
             ) from error
         if plugin_error := fault_of_plugin(error):
@@ -265,7 +265,7 @@ def convert_unit_errors(
         raise DamagedInput(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
             left="the shards that are finished",
-            next=f"kmip-data info {shlex.quote(dataset)}; check the raw files, then build again",
+            steps=f"kmip-data info {shlex.quote(dataset)}; check the raw files, then build again",
         ) from error
 
 
@@ -358,7 +358,7 @@ def worker_died_error(where: str) -> OutOfResources:
         f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
         expected="memory for one shard in each worker (about 1 GiB)",
         left=RESUMABLE_STATE,
-        next="free some memory and run the same command again; dmesg shows whether the system killed it",
+        steps="free some memory and run the same command again; dmesg shows whether the system killed it",
     )
 
 
@@ -405,7 +405,7 @@ class LocalWorkers(Executor):
             except FileNotFoundError as error:
                 raise UsageError(
                     "The current folder no longer exists: no worker process can be started in it.",
-                    next="change to an existing folder, then run the same command again",
+                    steps="change to an existing folder, then run the same command again",
                 ) from error
             with signals.defer_signals():
                 # Otherwise loky starts the trackers with the first worker, which unblocks the

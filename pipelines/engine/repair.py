@@ -103,7 +103,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
     except UsageError as error:
         raise DamagedInput(
             f"{path / CARD_NAME} has parameters that no build can have: {error.found}",
-            next="move that file away, and build again with the parameters it was built with",
+            steps="move that file away, and build again with the parameters it was built with",
         ) from error
     require_extra(pipeline.extra, card.dataset)
     with signals.exit_on_signals():
@@ -118,7 +118,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
-                next=f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH "
+                steps=f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH "
                 "(the archive it was built from)",
             )
         with folder_lock(path, quiet=options.quiet):
@@ -152,12 +152,12 @@ def _require_same_pipeline(card: Card, path: Path) -> AnyPipeline:
     if pipeline is None:
         raise UsageError(
             f"{path} was saved from memory; no pipeline can rebuild it.",
-            next="save it once more from its source",
+            steps="save it once more from its source",
         )
     if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
         raise UsageError(
             f"{path} was made by version {card.pipeline_version} of the pipeline and format "
             f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
-            next=f"kmip-data build {shlex.quote(card.dataset)} (a new build next to it)",
+            steps=f"kmip-data build {shlex.quote(card.dataset)} (a new build next to it)",
         )
     return pipeline

@@ -46,7 +46,7 @@ def decode_text(data: bytes, name: str, encoding: str = "") -> str:
         raise UnknownEncoding(
             f"{name}, line {line}: the text is not in {encoding or default.removesuffix('-sig')}.",
             found=repr(data[max(error.start - 20, 0) : error.start + 20])[1:],
-            next="--set encoding=latin-1, or the encoding of the file"
+            steps="--set encoding=latin-1, or the encoding of the file"
             if encoding
             else "--set encoding=cp1252, if it was written in Western Europe",
         ) from error

@@ -29,5 +29,5 @@ def refuse_unsupported_format(path: Path) -> None:
     raise DamagedInput(
         f"{path} has molecules as SDF.",
         expected="a CSV with a column of SMILES, which have atoms and bonds, without coordinates",
-        next=f"python -c {shlex.quote(code)}; then pass the CSV: --archive {shlex.quote(table)}",
+        steps=f"python -c {shlex.quote(code)}; then pass the CSV: --archive {shlex.quote(table)}",
     )

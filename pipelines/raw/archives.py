@@ -78,7 +78,7 @@ def files_in(path: Path, as_member: str = "") -> Iterator[ArchiveEntry]:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"{path} cannot be read: {reason}.",
-            next="check the path given to --archive",
+            steps="check the path given to --archive",
         ) from error
     if stat.S_ISDIR(mode):
         yield from _files_below(path)
@@ -86,7 +86,7 @@ def files_in(path: Path, as_member: str = "") -> Iterator[ArchiveEntry]:
     if not stat.S_ISREG(mode):
         raise DamagedInput(
             f"{path} is neither a file nor a folder.",
-            next="give --archive a zip, a tar or a folder",
+            steps="give --archive a zip, a tar or a folder",
         )
     with convert_archive_errors(path):
         archive_format = sniff_format(first_bytes(path))
@@ -115,7 +115,7 @@ def convert_archive_errors(path: Path) -> Iterator[None]:
         message = ascii(str(error) or type(error).__name__)[1:-1]
         raise DamagedInput(
             f"{path} is not a complete archive: {' '.join(message.split())[:200]}.",
-            next="fetch or copy it once more, or unpack it yourself and give the folder with --archive",
+            steps="fetch or copy it once more, or unpack it yourself and give the folder with --archive",
         ) from error
 
 

@@ -178,7 +178,7 @@ def store_copy(folder: Path, staged: RawCopy) -> RawCopy:
         if foreign_files:
             raise UsageError(
                 f"{destination} holds more than its members: {', '.join(foreign_files[:5])}.",
-                next="move your files out of it, then run the same command again",
+                steps="move your files out of it, then run the same command again",
             )
         atomic_writes.rename_into_place(staged.path, destination)
         atomic_writes.fsync_path(folder)

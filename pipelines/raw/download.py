@@ -135,7 +135,7 @@ class _Download:
             f"No mirror provided {self.source.name}.",
             found=failures,
             left=left,
-            next=remedy,
+            steps=remedy,
         )
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:

@@ -70,7 +70,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     if len(entries) > max_entries:
         raise UsageError(
             f"{archive} holds more than {max_entries:,} files, too many to be searched.",
-            next=remedy,
+            steps=remedy,
         )
 
     # 2. Try each folder with the anchor.
@@ -103,7 +103,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
         wanted = "files" if "*" in content.anchor else content.anchor
         raise UsageError(
             f"{archive} has {wanted} in {len(complete)} folders: {folders}.",
-            next=remedy,
+            steps=remedy,
         )
     if not complete:
         raise _not_recognised_error(archive, as_member, entries, content, counts)
@@ -195,7 +195,7 @@ def _member_error(entry: ArchiveEntry, problem: str) -> DamagedInput:
     """Return the error for a member; ``problem`` is the predicate of its sentence."""
     return DamagedInput(
         f"{entry.archive} is refused: its member {entry.name[-100:]!a} {problem}.",
-        next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
+        steps="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
     )
 
 
@@ -246,7 +246,7 @@ def _not_recognised_error(
     expected = ", ".join(
         f"{_expected_count(member)} × {member.pattern}" for member in content.members
     )
-    return DamagedInput(problem, expected=expected, found="; ".join([*counts, shown]), next=step)
+    return DamagedInput(problem, expected=expected, found="; ".join([*counts, shown]), steps=step)
 
 
 def write_members(

@@ -97,7 +97,7 @@ def _generated_sample(
     if limit is not None and limit > MAX_SAMPLE_RECORDS:
         raise UsageError(
             f"A sample has at most {MAX_SAMPLE_RECORDS:,} records, not {limit:,}.",
-            next=f"kmip-data build {manifest.name} --sample --limit 100",
+            steps=f"kmip-data build {manifest.name} --sample --limit 100",
         )
     settings = {
         "limit": limit,
@@ -194,7 +194,7 @@ class _RawImport:
                 f"{len(candidates)} copies of {self.manifest.name} were found, "
                 "and none is known to be complete.",
                 found=listed,
-                next=f"{command} {shlex.quote(str(copy.path))}",
+                steps=f"{command} {shlex.quote(str(copy.path))}",
             )
 
         # 3. Require an intact copy; a damaged download is unpacked once more.
@@ -207,7 +207,7 @@ class _RawImport:
             return None
         raise DamagedInput(
             f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
-            next=f"{command} PATH (an intact copy of {quote_name(copy.origin)})",
+            steps=f"{command} PATH (an intact copy of {quote_name(copy.origin)})",
         )
 
     def _import_sources(self) -> RawCopy:
@@ -221,7 +221,7 @@ class _RawImport:
                 if name in members_by_source:
                     raise UsageError(
                         f"{name} is given twice: {members_by_source[name].selected_members.archive}, {path}.",
-                        next="give --archive one of them",
+                        steps="give --archive one of them",
                     )
                 members_by_source[name] = item
         missing = [source for source in self.sources if source.name not in members_by_source]
@@ -339,7 +339,7 @@ class _RawImport:
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
             expected=f"{algorithm} {expected}",
             found=actual,
-            next=f"kmip-data build {self.manifest.name} --unpinned{archives}, if you want this file",
+            steps=f"kmip-data build {self.manifest.name} --unpinned{archives}, if you want this file",
         )
 
     def _differing_members(
@@ -403,7 +403,7 @@ class _RawImport:
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are missing, and {reason}.",
             expected=addresses,
-            next=self._archive_remedy(sources[0]),
+            steps=self._archive_remedy(sources[0]),
         )
 
     def _archive_remedy(self, source: Source) -> str:
@@ -458,5 +458,5 @@ def _file_in_python_package(source: Source, dataset: str) -> tuple[Path, Receipt
         f"The raw data of {dataset} come with the Python package {package}.",
         expected=f"{source.name} with SHA-256 {(mirror.sha256 or '')[:12]}… ({mirror.note})",
         found=difference,
-        next=f"python -m pip install --force-reinstall {mirror.note or package}",
+        steps=f"python -m pip install --force-reinstall {mirror.note or package}",
     )

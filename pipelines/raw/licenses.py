@@ -59,7 +59,7 @@ def require_accepted_license(
         raise LicenseNotAccepted(
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
-            next=f"kmip-data fetch {manifest.name} --accept-license, or {ACCEPT_LICENSE_VARIABLE}=1; for a "
+            steps=f"kmip-data fetch {manifest.name} --accept-license, or {ACCEPT_LICENSE_VARIABLE}=1; for a "
             "copy that you already have: --archive PATH",
         )
     with convert_write_errors(home.path):

@@ -13,10 +13,10 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kmip_data.cli.shared.corrected_command import complete_next_line
 from support.cli import expect_refusal, expect_success, kmip
 
 from kmip_data.cli.main import COMMANDS, root
-from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
 from kmip_data.errors import UsageError
 from tools.advice import advice_texts

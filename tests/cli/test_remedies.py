@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kmip_data.cli.shared.corrected_command import complete_next_line
 from support.builds.learnable import learnable_build
 from support.cli import expect_refusal, expect_success, kmip, python
 from support.type_advice import TINY
@@ -18,7 +19,6 @@ from support.type_advice import TINY
 import kmip_data
 from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
-from kmip_data.cli.shared.corrected_command import complete_next_line
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory_estimate import training_memory_error

@@ -76,7 +76,7 @@ def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
     except (ImportError, OSError) as error:
         raise UsageError(
             f"KeOps could not compile its search: {error}",
-            next="install g++ or set CXX, make KeOps' cache folder writable, or use another search backend",
+            steps="install g++ or set CXX, make KeOps' cache folder writable, or use another search backend",
         ) from error
     _compiled.add(kernel)
     return indices

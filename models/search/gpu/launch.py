@@ -81,7 +81,7 @@ def not_finite_flag(device: torch.device) -> Tensor:
         not_finite.zero_()
         raise NotFinite(
             f"queries, keys or their inner products in an earlier search on {device} are NaN or infinite.",
-            next="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
+            steps="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
         )
     return not_finite
 
@@ -142,7 +142,7 @@ class SearchDevice:
         except Exception as error:  # any error of the driver
             raise UsageError(
                 f"Search kernels for {self._architecture} from {cache_folder()} do not load: {error}",
-                next=f"move that folder away, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
+                steps=f"move that folder away, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
                 f" or {_FALLBACK_REMEDY}",
             ) from error
 
@@ -191,7 +191,7 @@ def nvrtc_version() -> str:
         return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
     except Exception as error:
         # ImportError, or any error of cuda.bindings without the library.
-        raise UsageError(f"NVRTC cannot be loaded: {error}", next=_FALLBACK_REMEDY) from error
+        raise UsageError(f"NVRTC cannot be loaded: {error}", steps=_FALLBACK_REMEDY) from error
 
 
 def compile_program(
@@ -221,5 +221,5 @@ def compile_program(
     except Exception as error:  # any error of NVRTC, or its absence
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"NVRTC cannot compile the search for {architecture}: {reason}", next=_FALLBACK_REMEDY
+            f"NVRTC cannot compile the search for {architecture}: {reason}", steps=_FALLBACK_REMEDY
         ) from error

@@ -154,7 +154,7 @@ def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> N
         if reader:
             raise UsageError(
                 f"{key} is read by {reader}, which this run does not have.",
-                next=remedy.replace("KEY", key, 1),
+                steps=remedy.replace("KEY", key, 1),
             )
 
 
@@ -231,7 +231,7 @@ def config_from_mapping(
         if error.error_count() > MAX_LISTED_NAMES:
             problems += f"; and {error.error_count() - MAX_LISTED_NAMES:,} more"
         refusal = UsageError(
-            f"The configuration in {origin} is not valid: {problems}", next=KEY_LIST_COMMAND
+            f"The configuration in {origin} is not valid: {problems}", steps=KEY_LIST_COMMAND
         )
         if uneven := re.search(r"hidden_dim = (\d+) is not a multiple of heads = (\d+)", problems):
             dim, heads = map(int, uneven.groups())
@@ -250,7 +250,7 @@ def read_config(path: Path, *, plugins_in: Path | None = None) -> RunConfig:
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a configuration: {error}",
-            next="use the folder of a run, or a file with the keys in docs/keys.md",
+            steps="use the folder of a run, or a file with the keys in docs/keys.md",
         ) from error
     return config_from_mapping(values, str(path), plugins_in=plugins_in)
 
@@ -269,7 +269,7 @@ def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     if path in {"preset", "variant"}:
         raise UsageError(
             f"{path} selects a configuration; --set changes single keys.",
-            next=f"--{path} {text}",
+            steps=f"--{path} {text}",
         )
 
     # 1. Find the section, and the keys of its kind.
@@ -332,7 +332,7 @@ def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
     if name in build_parameters and is_own:
         raise UsageError(
             f"{name} is a parameter of a build, not of a run.",
-            next=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
+            steps=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
             f"--set {name}={shlex.quote(text)}",
         )
     if name in build_parameters | split_parameters and name not in _DATA_KEYS_BY_OPTION:
@@ -422,13 +422,13 @@ def parse_toml_value(text: str) -> object:
 
 
 def _invalid_value_error(message: str, expected: str, value: str) -> UsageError:
-    return UsageError(message, expected=expected, found=value, next=KEY_LIST_COMMAND)
+    return UsageError(message, expected=expected, found=value, steps=KEY_LIST_COMMAND)
 
 
 def _synonym_error(noun: str, name: str, typed: str, meant: str) -> UsageError:
     """Return the error for another program's name for the setting ``meant``."""
     error = UsageError(
-        f"There is no {noun} called {name!r}. Did you mean {meant!r}?", next=f"--set {meant}"
+        f"There is no {noun} called {name!r}. Did you mean {meant!r}?", steps=f"--set {meant}"
     )
     error.correction = (typed, meant)
     return error

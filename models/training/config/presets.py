@@ -453,7 +453,7 @@ def adapt_preset_to_data(
     if dataset == data and model in known_models() and not models_with_preset(dataset):
         raise UsageError(
             f"{dataset} has no preset; only published datasets have some.",
-            next=f"kmip-data train {shlex.quote(dataset)} --model {model}",
+            steps=f"kmip-data train {shlex.quote(dataset)} --model {model}",
         )
     return adapt_config_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
 

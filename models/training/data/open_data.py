@@ -79,13 +79,13 @@ class ManyGraphsData(RunData):
         if config.training.neighbors or config.training.eval_neighbors:
             raise UsageError(
                 f"{self.build.card.dataset} has many graphs; neighbours can be sampled only in a single one.",
-                next="leave out --neighbor-sampling",
+                steps="leave out --neighbor-sampling",
             )
         if config.training.batch_size < config.processes:
             graphs = count_with_noun(config.training.batch_size, "graph")
             raise UsageError(
                 f"A batch of {graphs} cannot be divided among {config.processes} processes.",
-                next=f"fewer --devices, or --set training.batch_size={config.processes}",
+                steps=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
         self._feature_source = self._open_records(config)
         self._datasets = {ALL_RECORDS: self._feature_source}
@@ -194,7 +194,7 @@ class OneGraphData(RunData):
         if self.task.level != "node":
             raise UsageError(
                 f"{self.build.card.dataset} is one graph with one target, which is too little to train on.",
-                next=f"kmip-data info {shlex.quote(str(self.build.path))}",
+                steps=f"kmip-data info {shlex.quote(str(self.build.path))}",
             )
         training = self.config.training
         is_sampled = training.neighbors or training.eval_neighbors
@@ -202,7 +202,7 @@ class OneGraphData(RunData):
         if is_sampled and any(encoding.has_node_numbers for encoding in encodings):
             raise UsageError(
                 "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
-                next="leave out --neighbor-sampling, or --set model.attention.expander=0",
+                steps="leave out --neighbor-sampling, or --set model.attention.expander=0",
             )
 
     @cached_property
@@ -327,7 +327,7 @@ def _check_processes(config: RunConfig) -> None:
     if config.processes > 1:
         raise UsageError(
             f"{config.data.dataset} is one graph, which {config.processes} processes cannot share.",
-            next="leave out --devices",
+            steps="leave out --devices",
         )
 
 

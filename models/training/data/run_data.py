@@ -82,7 +82,7 @@ def task_of_targets(
         raise UsageError(
             f"{name} = {value} does not fit the targets: {column.attribute} is {targets}.",
             expected=", ".join(names),
-            next=f"--set {name}=none; or one of these. With none, the targets select it",
+            steps=f"--set {name}=none; or one of these. With none, the targets select it",
         )
     return Task(
         level,
@@ -105,7 +105,7 @@ def _check_classes_are_numbers(card: Card, task: Task) -> None:
         raise UsageError(
             f"The targets of {card.dataset} are classes, numbered from 0 and named {names[0]}, {names[1]}, …: "
             "a regression would learn their numbers.",
-            next="build it again with --set task=regression, which keeps the values",
+            steps="build it again with --set task=regression, which keeps the values",
         )
 
 
@@ -290,14 +290,14 @@ class RunData(ABC):
         if not self.split_name and part != ALL_RECORDS:
             raise UsageError(
                 f"{self.build.card.dataset} has no split, so that it has no {part} part.",
-                next=f"--split {ALL_RECORDS}",
+                steps=f"--split {ALL_RECORDS}",
             )
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name!r} has no {self.part_members}: "
                 f"{sizes or 'all empty'}.",
-                next=remedy or f"another part: {' or '.join(map(quote_name, self.sizes))}",
+                steps=remedy or f"another part: {' or '.join(map(quote_name, self.sizes))}",
             )
 
     @property

@@ -67,7 +67,7 @@ def reference_answers(
         path = home.cache / "references" / f"{_digest(data, config)}.json"
         with contextlib.suppress(OSError, KmipDataError):
             refuse_links_below(home.path, path)
-            cached = read_model(path, CachedAnswers, "cannot be read", next="train again")
+            cached = read_model(path, CachedAnswers, "cannot be read", steps="train again")
             sealed = CachedAnswers.seal(cached.references, path.stem)
             if cached == sealed and cached.is_possible(metric):
                 return references | cached.references

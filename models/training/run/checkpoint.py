@@ -150,7 +150,7 @@ def _read_checked(
     except Exception as error:
         raise DamagedInput(
             f"{path} cannot be read as {content}: {first_problem(error)}",
-            next=remedy,
+            steps=remedy,
         ) from error
 
 
@@ -217,7 +217,7 @@ def load_weights(module: nn.Module, path: Path, expected: str | None = None) -> 
     except RuntimeError as error:
         raise DamagedInput(
             f"The weights in {path} do not fit the model in the run's config.toml: {first_problem(error)}",
-            next=f"{resume_command(path.parent)}, or another run",
+            steps=f"{resume_command(path.parent)}, or another run",
         ) from error
 
 
@@ -239,7 +239,7 @@ def compatible_weights(
     if all(tensor.ndim < 2 for tensor in compatible.values()):
         raise UsageError(
             f"No weights of {source} fit the model.",
-            next="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
+            steps="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
         )
     total = len(compatible) + len(incompatible)
     message = f"weights: {len(compatible)} of {total} tensors from {source}"

@@ -75,7 +75,7 @@ class Evaluation:
             raise CheckFailed(
                 f"The metrics in {self.run / RESULT_NAME} differ from those of its weights.",
                 found="; ".join(differing),
-                next="evaluate with the versions and on the device that it names; "
+                steps="evaluate with the versions and on the device that it names; "
                 "if they differ there too, it was edited",
             )
 

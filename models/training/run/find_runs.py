@@ -37,14 +37,14 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if path is not None and (path / RESULT_NAME).is_file():
         raise UsageError(
             f"The run {path} has no {CONFIG_NAME}.",
-            next=f"kmip-data verify {shlex.quote(str(path))} --repair",
+            steps=f"kmip-data verify {shlex.quote(str(path))} --repair",
         )
     if matches:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
             found=[*map(str, matches)],
-            next=f"its path, such as {shlex.quote(str(newest))}",
+            steps=f"its path, such as {shlex.quote(str(newest))}",
         )
         error.correction = (text, str(newest))
         raise error
@@ -129,7 +129,7 @@ def config_with_build_folder(
     if not builds:
         raise UsageError(
             f"The build of {name} that the run was trained on is gone.",
-            next=remedy_for_moved_build(config, home),
+            steps=remedy_for_moved_build(config, home),
         )
     if len(builds) == 1:
         return config

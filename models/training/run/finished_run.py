@@ -154,21 +154,21 @@ def open_run(
         if difference := _describe_other_targets(dataset, other.card, result):
             raise UsageError(
                 f"The run {folder.name!r} learned {difference}.",
-                next=_fitting_run_remedy(other, "targets", result, home),
+                steps=_fitting_run_remedy(other, "targets", result, home),
             ) from error
         # A finished run cannot follow the advice to change settings.
         if not (error.next or "").startswith("--set"):
             raise
         raise UsageError(
             f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.message}",
-            next=_fitting_run_remedy(other, "features and targets", result, home),
+            steps=_fitting_run_remedy(other, "features and targets", result, home),
         ) from error
 
     # 3. Agreement of the data with the weights.
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
-            next=f"kmip-data predict {shlex.quote(str(folder))}"
+            steps=f"kmip-data predict {shlex.quote(str(folder))}"
             f" --dataset {shlex.quote(str(data.build.path))}",
         )
     _check_fit(data, result, home)
@@ -181,7 +181,7 @@ def open_run(
         raise UsageError(
             f"The build of {build.card.dataset} is {build.card.key}, but the run was trained "
             f"on {result.build_key}.",
-            next=step,
+            steps=step,
         )
     return OpenedRun(folder, config, result, data, selected)
 
@@ -288,6 +288,6 @@ def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",
-            next=_misfit_remedy(data.build, result, home),
+            steps=_misfit_remedy(data.build, result, home),
         )
     check_same_categories(card, data.inputs, result.vocabulary, result.dataset)

@@ -159,7 +159,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
-            next=f"kmip-data verify {shlex.quote(str(data.build.path))}; or a lower --set optimizer.lr=…",
+            steps=f"kmip-data verify {shlex.quote(str(data.build.path))}; or a lower --set optimizer.lr=…",
         )
 
     best_weights = loop.best_weights[loop.best_epoch]
@@ -234,6 +234,6 @@ def _error_with_remedy(
     if failed_after_resume and isinstance(error, Exception) and not is_explained:
         return DamagedInput(
             f"The run cannot be resumed from {last_checkpoint}: {type(error).__name__}: {first_problem(error)}",
-            next="start another run",
+            steps="start another run",
         )
     return error

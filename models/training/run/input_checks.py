@@ -57,7 +57,8 @@ def check_features(config: RunConfig, data: RunData) -> None:
 
 def _bad_values_error(data: RunData, problem: str) -> UsageError:
     return UsageError(
-        f"{data.build.path}: {problem}.", next="repair the graphs and build them under another name"
+        f"{data.build.path}: {problem}.",
+        steps="repair the graphs and build them under another name",
     )
 
 

@@ -442,7 +442,7 @@ class Loop:
         if state["data"] != self.data.digests:
             raise CheckFailed(
                 f"The data differ from those the run started with: {self.data.digests}, not {state['data']}.",
-                next="build the dataset as it was (the run's config.toml has the parameters), or start a new run",
+                steps="build the dataset as it was (the run's config.toml has the parameters), or start a new run",
             )
         epoch = state["epoch"]
         batch = state["batch"]
@@ -495,7 +495,7 @@ class Loop:
         except (AttributeError, RuntimeError) as error:
             raise UsageError(
                 f"{self.metric} of {len(saved)} processes cannot be merged within an epoch: {error}",
-                next="the same command with --devices as before, or add merge_state to the metric",
+                steps="the same command with --devices as before, or add merge_state to the metric",
             ) from error
         return {**saved[0], "metrics": merged if is_main_process() else metrics.state()}
 

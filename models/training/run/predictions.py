@@ -281,7 +281,7 @@ def read_predictions(path: Path) -> Predictions:
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DamagedInput(
             f"{path} cannot be read as predictions: {first_problem(error)}",
-            next="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)",
+            steps="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)",
         ) from error
 
 
@@ -404,7 +404,7 @@ def _checked_values(predictions: Predictions, data: RunData, part: str) -> Tenso
             expected=f"logits, numbers without NaN of shape {(rows, task.outputs)}, or pred of classes or"
             " values; key and ptr of the part, in its order, if any",
             found=", ".join(shapes),
-            next="write predictions in the order of the part: kmip_data.open(NAME, split=…).keys",
+            steps="write predictions in the order of the part: kmip_data.open(NAME, split=…).keys",
         )
 
     values = torch.from_numpy(array.astype(np.result_type(array, np.float32)))

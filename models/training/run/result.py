@@ -189,12 +189,12 @@ def read_result(run: Path) -> RunResult:
             run / RESULT_NAME,
             RunResult,
             "cannot be read as a result",
-            next=f"{resume}, which rewrites it from the run's last checkpoint",
+            steps=f"{resume}, which rewrites it from the run's last checkpoint",
         )
     except FileNotFoundError as error:
         raise UsageError(
             f"{run} is not a finished run: it has no {RESULT_NAME}.",
-            next=resume,
+            steps=resume,
         ) from error
 
 
@@ -223,7 +223,7 @@ def refuse_edited(run: Path) -> None:
     if is_edited(run):
         raise DamagedInput(
             f"{run / RESULT_NAME} was edited: its digest does not match its content.",
-            next=f"restore it; or move it away, then: kmip-data train --resume {shlex.quote(str(run))}, "
+            steps=f"restore it; or move it away, then: kmip-data train --resume {shlex.quote(str(run))}, "
             "which measures the last checkpoint again",
         )
 

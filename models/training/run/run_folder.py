@@ -63,7 +63,7 @@ def check_run_name(name: str) -> None:
         raise UsageError(
             f"{name!r} is not a name for a run.",
             expected="letters, digits, '.', '_' and '-', a letter or digit first",
-            next=f"another name: --name {dataset_name_from(name) or 'mine'}",
+            steps=f"another name: --name {dataset_name_from(name) or 'mine'}",
         )
 
 
@@ -83,7 +83,7 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
         if (folder / CONFIG_NAME).exists():
             raise UsageError(
                 f"A run called {folder.name!r} already exists: {folder}",
-                next=f"{resume_command(folder)}, or another --name",
+                steps=f"{resume_command(folder)}, or another --name",
             )
         create_marked_folder(folder, RUN_MARKER)
         yield folder
@@ -155,7 +155,7 @@ def end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -
         remedy = f"{command} first; a finished run is trained longer by --epochs {epochs}"
     return UsageError(
         f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs} ({option}).",
-        next=remedy,
+        steps=remedy,
     )
 
 
@@ -186,7 +186,7 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found=lines,
-        next=f"{remedy and f'{remedy}; '}a new run: --name {shlex.quote(_unused_name(folder))}",
+        steps=f"{remedy and f'{remedy}; '}a new run: --name {shlex.quote(_unused_name(folder))}",
     )
 
 
@@ -229,6 +229,6 @@ def restrict_foreign_config(config: RunConfig, folder: Path, home: Home) -> RunC
     if path_or_none(config.data.dataset):
         raise UsageError(
             f"{folder} is not a run of this home and names a folder as its data: {config.data.dataset}",
-            next=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",
+            steps=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",
         )
     return config.model_copy(update={"system": SystemConfig()})

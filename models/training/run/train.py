@@ -137,7 +137,7 @@ def train(
             if parts in parts_of_folds:
                 raise UsageError(
                     f"{split_name} has the parts of another fold: both are one split.",
-                    next="leave --split-rule out, or train --seeds with one --split-seed after the other",
+                    steps="leave --split-rule out, or train --seeds with one --split-seed after the other",
                 )
             parts_of_folds.append(parts)
 

@@ -172,7 +172,7 @@ class TrainingModule(nn.Module):
             if self.config.training.precision != "32":
                 precision = " --set training.precision=32,"
             remedy = f"a lower --set optimizer.lr=…,{precision} or {remedy}"
-        return CheckFailed(f"{message}, {self.activity}.", found=detail, next=remedy)
+        return CheckFailed(f"{message}, {self.activity}.", found=detail, steps=remedy)
 
 
 def select_part_rows(
@@ -235,7 +235,7 @@ def check_metrics_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
             raise CheckFailed(
                 f"The {part} part has no finite {', '.join(undefined)}.",
                 expected="; ".join(filter(None, requirements)) or None,
-                next="another --set training.metric, or another split, such as --split-rule stratified",
+                steps="another --set training.metric, or another split, such as --split-rule stratified",
             )
 
 

@@ -119,7 +119,7 @@ def check_published_counts(city: CityArrays, manifest: Manifest, other_name: str
         raise DamagedInput(
             f"These are not the published tensors of {manifest.title}: {', '.join(differences)}; the edges are "
             f"{city.card_statistics['layout']} (the authors changed their files on 2025-03-05).",
-            next=f"kmip-data build {manifest.name}; or kmip-data build city --name {other_name} "
+            steps=f"kmip-data build {manifest.name}; or kmip-data build city --name {other_name} "
             "--archive PATH, which accepts any tensors",
         )
 

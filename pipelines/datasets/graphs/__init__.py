@@ -110,7 +110,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
             raise UsageError(
                 "--archive is missing.",
                 expected="a file, a folder or an archive of graphs",
-                next="--archive FILE",
+                steps="--archive FILE",
             )
         if source.path.is_file():
             refuse_unsupported_format(source.path)
@@ -328,7 +328,7 @@ def _convert_reading_errors() -> Iterator[None]:
     except MemoryError as error:
         raise OutOfResources(
             f"Memory ran out while the files were read: {error}.",
-            next="close other programs, or use a machine with more memory",
+            steps="close other programs, or use a machine with more memory",
         ) from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DamagedInput(

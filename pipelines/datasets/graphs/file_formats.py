@@ -99,5 +99,5 @@ def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
         "The files are not graphs in a known format.",
         expected="; or ".join(file_format.expected for file_format in FORMATS),
         found="; ".join(shown[:4]),
-        next=remedy,
+        steps=remedy,
     )

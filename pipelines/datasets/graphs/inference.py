@@ -90,7 +90,7 @@ def check_totals(columns: InferredColumns, findings: Findings, files: Sequence[s
         raise DamagedInput(
             f"There are {labels:,} labels for a graph of {columns.max_nodes:,} nodes.",
             expected="a label for each node, or one for the graph",
-            next="check the files; nodes without edges or features count by num_nodes of a Data",
+            steps="check the files; nodes without edges or features count by num_nodes of a Data",
         )
 
 
@@ -186,7 +186,7 @@ def _present_as_tensors(
         if width == 1:
             remedy += "; --set task=classification for classes, which become y [N]"
         raise DamagedInput(
-            f"y has rows of {width} integers: classes or regression targets.", next=remedy
+            f"y has rows of {width} integers: classes or regression targets.", steps=remedy
         )
     keeps_dtype = dtype.kind in "biu"  # classes are integers; one of several labels may be missing
     if column.shape:
@@ -217,7 +217,7 @@ def refuse_options_of_targets(options: ReadOptions) -> None:
         option = " ".join(f"--set {key}={shlex.quote(text)}" for text in values)
         raise UsageError(
             f"{option} has no effect: the graphs have no target.",
-            next=f"leave out {option}, or name the target: --set label=COLUMN",
+            steps=f"leave out {option}, or name the target: --set label=COLUMN",
         )
 
 
@@ -250,7 +250,7 @@ def non_target_columns(
                     f"{column.attribute} differs from the description.",
                     expected=f"{array.dtype} {list(array.shape)}",
                     found=f"{column.presented} {list(column.shape)}",
-                    next="give it the shape and dtype of the description",
+                    steps="give it the shape and dtype of the description",
                 )
             documented = replace(documented, presented=array.dtype)
         elif describes_arrays(description, column) and not is_part and not is_group:
@@ -260,7 +260,7 @@ def non_target_columns(
     if missing_arrays:
         raise DamagedInput(
             f"The files have no {', '.join(missing_arrays)}, which the description has.",
-            next="add them to the files",
+            steps="add them to the files",
         )
     has_groups = any(column.doc == GROUP_DOC for column in columns)
     group = options.params.group
@@ -284,7 +284,7 @@ def _group_error(group: str, columns: Sequence[Column], findings: Findings) -> U
         f"--set group={shlex.quote(group)} names no column of groups.",
         expected="a text or a whole number of each node, or of each graph",
         found=", ".join(uses),
-        next="--set group= and another column",
+        steps="--set group= and another column",
     )
 
 
@@ -347,5 +347,5 @@ def _check_class_names(
         f"class_name has {len(names)} names for {classes} classes.",
         expected=f"a name for each class, or none; {', '.join(target.column.fields) or target.column.doc}",
         found=f"labels {', '.join(shown)}",
-        next=step,
+        steps=step,
     )

@@ -60,7 +60,7 @@ def add_listed_parts(
     if attributes.masks is not None or attributes.part_keys:
         raise DamagedInput(
             f"{next(iter(lists))} and a column or masks give parts.",
-            next="keep one of both, and leave the other out of the folder",
+            steps="keep one of both, and leave the other out of the folder",
         )
     used: set[str | None] = set()
     noun = "graph"

@@ -39,7 +39,7 @@ class ReadOptions:
             raise OutOfResources(
                 f"{purpose} needs at least {human_bytes(needed)} of memory,"
                 f" and {human_bytes(self.memory)} are allowed.",
-                next=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
+                steps=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
             )
 
     def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
@@ -50,7 +50,7 @@ class ReadOptions:
         if len(given_names) > 1:
             raise UsageError(
                 f"{where}: at most one array is the label, and all others are kept.",
-                next="at most one --set label=",
+                steps="at most one --set label=",
             )
         for name in given_names or common_names:
             if name in names:
@@ -62,6 +62,6 @@ class ReadOptions:
             raise UsageError(
                 f"{where} has no {given_names[0]!r}.",
                 found=list_names(names, 500),
-                next=f"one of these: --set label={shlex.quote(close)}",
+                steps=f"one of these: --set label={shlex.quote(close)}",
             )
         return ""

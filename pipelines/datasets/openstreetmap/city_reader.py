@@ -132,7 +132,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
     if VOCABULARY_FILE in raw.members:
         remedy = "build the city again with another --set vocabulary=NAME"
         vocabulary = read_model(
-            raw.path / VOCABULARY_FILE, Vocabulary, "is not a vocabulary", next=remedy
+            raw.path / VOCABULARY_FILE, Vocabulary, "is not a vocabulary", steps=remedy
         )
     return city_arrays(
         graph,
@@ -188,7 +188,7 @@ def _read_extract(
         raise DamagedInput(
             f"{name} has no connected streets: {card_statistics['ways']} ways "
             f"of network type {params.network_type!r}.",
-            next="use an extract with streets, or another network_type",
+            steps="use an extract with streets, or another network_type",
         )
     card_statistics["land_use_areas"] = len(land_use.value)
     card_statistics["places"] = _places_inside(places, graph)
@@ -220,7 +220,7 @@ def _largest_part_inside(
         map_bounds = _format_bounds((lon.min(), lat.min(), lon.max(), lat.max()))
         raise UsageError(
             f"The area {area_bounds} has no streets; the map is {map_bounds} (W,S,E,N).",
-            next="use another bbox or polygon; longitude comes before latitude",
+            steps="use another bbox or polygon; longitude comes before latitude",
         )
     return component
 

@@ -151,7 +151,7 @@ def file_format(path: Path) -> str:
     raise DamagedInput(
         f"{path.name} is not an OpenStreetMap file: it begins with {head[:16]!r}.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
-        next="download an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
+        steps="download an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
     )
 
 
@@ -176,7 +176,7 @@ def read_extract(
         if osmium.FileProcessor(source).header.has_multiple_object_versions:
             raise DamagedInput(
                 f"{name} is a history or change file, not a map of one point in time.",
-                next="make a map of a history file with osmium time-filter",
+                steps="make a map of a history file with osmium time-filter",
             )
         area_keys = GROUND_KEYS if path.stat().st_size <= MAX_GROUND_BYTES else ["landuse"]
         city_map = _MapReader(source, network_type, folder, name, area_keys)
@@ -455,7 +455,7 @@ class _MapReader:
             raise DamagedInput(
                 f"{self.name} has elements that were never uploaded to OpenStreetMap, "
                 f"such as id {smallest}.",
-                next=f"osmium renumber {shlex.quote(self.name)} -o renumbered.osm.pbf",
+                steps=f"osmium renumber {shlex.quote(self.name)} -o renumbered.osm.pbf",
             )
 
     def _check_coordinates(self, node_id: I64, x: I32, y: I32) -> None:
@@ -469,7 +469,7 @@ class _MapReader:
             lat = y[first] / UNITS_PER_DEGREE
             raise DamagedInput(
                 f"{self.name}: node {node_id[first]} is not on the map, at {lon}, {lat} degrees.",
-                next="use an undamaged extract",
+                steps="use an undamaged extract",
             )
 
     def _node_positions(self, ids: I64) -> I32:
@@ -531,5 +531,5 @@ def _convert_osmium_errors(name: str) -> Iterator[None]:
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
         raise DamagedInput(
             f"{name} cannot be read to its end: {first_problem(error)}",
-            next="download the extract again; `osmium fileinfo -e FILE` checks that it is complete",
+            steps="download the extract again; `osmium fileinfo -e FILE` checks that it is complete",
         ) from error

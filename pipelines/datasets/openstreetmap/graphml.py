@@ -40,7 +40,7 @@ def read_street_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     name = name or path.name
     with path.open("rb") as file:
         if b"<!DOCTYPE" in file.read(_DOCTYPE_BYTES):
-            raise DamagedInput(f"{name} declares a document type.", next=_REMEDY)
+            raise DamagedInput(f"{name} declares a document type.", steps=_REMEDY)
     try:
         # Integer nodes sort like OpenStreetMap ids; parallel edges keep their file order.
         multigraph = nx.read_graphml(path, node_type=int, force_multigraph=True)
@@ -55,7 +55,7 @@ def read_street_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     ) as error:
         raise DamagedInput(
             f"{name} cannot be read as a street graph: {error or type(error).__name__}",
-            next=_REMEDY,
+            steps=_REMEDY,
         ) from error
     # OSMnx marks simplified graphs.
     if str(multigraph.graph.get("simplified")) not in {"True", "1"}:

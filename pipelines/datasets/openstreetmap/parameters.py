@@ -87,7 +87,7 @@ def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
             "A city is built from one source.",
             expected="--archive (a map, street graph or tensors) or --place",
             found=" and ".join(sources) or "none",
-            next="kmip-data build city --name NAME --archive FILE",
+            steps="kmip-data build city --name NAME --archive FILE",
         )
     inapplicable = {
         "graphml": {"network_type"},
@@ -97,5 +97,5 @@ def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
         if name in inapplicable and value is not None:
             raise UsageError(
                 f"--set {name}= has no effect on a finished street graph or tensors.",
-                next="kmip-data info city",
+                steps="kmip-data info city",
             )

@@ -124,7 +124,7 @@ def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     except ValueError as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            next="use another --set vocabulary=NAME, or none",
+            steps="use another --set vocabulary=NAME, or none",
         ) from error
 
 
@@ -152,7 +152,7 @@ def download_place(
         except (ValueError, TypeError) as error:
             raise UsageError(
                 f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
-                next=f"kmip-data build city --name {dataset} --place PLACE, such as 'City, Country'",
+                steps=f"kmip-data build city --name {dataset} --place PLACE, such as 'City, Country'",
             ) from error
         try:
             graph = osmnx.graph_from_polygon(
@@ -161,7 +161,7 @@ def download_place(
         except ValueError as error:  # "Found no graph nodes within the requested polygon."
             raise DamagedInput(
                 f"{place} has no streets of this network type: {str(error)[:200]}",
-                next="use a larger place, or another network_type",
+                steps="use a larger place, or another network_type",
             ) from error
         areas = _download_land_use(outline)
 
@@ -250,5 +250,5 @@ def _answer_problem(response: Response) -> str:
 def _unavailable_error(place: str, dataset: str, answer_problem: str) -> SourceUnavailable:
     return SourceUnavailable(
         f"OpenStreetMap returned no streets of {place}: {answer_problem}.",
-        next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
+        steps=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )

@@ -440,7 +440,7 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
                 remedy = f"--set block={float(cloud.xyz.max()) * 1.01:.3g}, or {remedy}"
             raise DamagedInput(
                 f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
-                next=remedy,
+                steps=remedy,
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):
@@ -547,6 +547,6 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int
         width = math.sqrt(max(float(floor.prod()), 1e-6) * params.block_points / count)
         raise DamagedInput(
             f"{name} has {count:,} points; at max_points {max_points:,} are allowed.",
-            next=f"cut it into blocks: --set block={width:.2g}",
+            steps=f"cut it into blocks: --set block={width:.2g}",
         )
     check_neighbors(name, count, params)

@@ -101,7 +101,7 @@ def cloud_from_columns(
     if not has_position.any():
         raise DamagedInput(
             f"{name}: no point has a finite position ({', '.join(position)}).",
-            next=f"--set position={_suggest_position(columns)}",
+            steps=f"--set position={_suggest_position(columns)}",
         )
     num_without_position = int((~has_position).sum())
     rows = np.flatnonzero(has_position)
@@ -148,7 +148,7 @@ def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) 
         remedy = "leave out the feature; a column of strings can be the label"
     raise DamagedInput(
         f"{name}, {columns.location(row)}: {column!r} is {values[row]!r}, not a number.",
-        next=remedy,
+        steps=remedy,
     )
 
 
@@ -179,7 +179,7 @@ def _missing_column_error(
     problem = f"has no column {column_name!r}"
     if duplicates:
         problem = f"has {len(duplicates)} columns called {column_name!r}"
-    return DamagedInput(f"{name} {problem}, only {list_names(names, 500)}.", next=remedy)
+    return DamagedInput(f"{name} {problem}, only {list_names(names, 500)}.", steps=remedy)
 
 
 def _suggest_position(columns: CloudColumns) -> str:
@@ -206,7 +206,7 @@ def _check_position(xyz: F64, name: str, location_of_row: Callable[[int], str]) 
         raise DamagedInput(
             f"{name}: float32 rounds the positions to {step:g}, but half of the points lie within"
             f" {quartile_range:g} of each other; {location_of_row(outlier)} is far away from them.",
-            next="remove outliers",
+            steps="remove outliers",
         )
 
 
@@ -222,7 +222,7 @@ def _check_feature(
         row = int(infinite.argmax())
         raise DamagedInput(
             f"{name}, {location_of_row(row)}: the feature {text} is {values[row]:g}, which float32 cannot hold.",
-            next="leave out the feature",
+            steps="leave out the feature",
         )
     finite = values[~np.isnan(values)]
     is_rounded = mask_changed_by_float32(values) & (np.abs(values) <= _MAX_EXACT_FLOAT64)
@@ -245,4 +245,4 @@ def _check_feature(
     if finite.max() - finite.min() <= _MAX_EXACT_FLOAT32:
         divisor = f"/{feature.divisor:g}" if feature.divisor != 1 else ""
         remedy = f"--set feature={shlex.quote(f'{feature.column}-{offset}{divisor}')}, or {remedy}"
-    raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", next=remedy)
+    raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", steps=remedy)

@@ -187,7 +187,7 @@ def _read_npy(path: Path) -> CloudColumns:
     if len(rows) in {2, 3} and rows.shape[1] > _MAX_COLUMNS_OF_FEW_ROWS:
         raise DamagedInput(
             f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers; a point must be a row.",
-            next=f"numpy.save({quote_name(path.name)}, numpy.load({quote_name(path.name)}).T), "
+            steps=f"numpy.save({quote_name(path.name)}, numpy.load({quote_name(path.name)}).T), "
             "if a point is a column",
         )
     return CloudColumns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))

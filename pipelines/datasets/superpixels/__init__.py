@@ -267,7 +267,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             num_names = len(params.class_name)
             raise UsageError(
                 f"class_name has {num_names} names for {num_classes} classes.",
-                next=f"--set classes={num_names}",
+                steps=f"--set classes={num_names}",
             )
         pairs = pair_with_masks(raw.members)
         companions = self._companions(raw, pairs, params)
@@ -318,7 +318,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         if has_masks and values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
-                next=f"--set classes=0,{params.void}",
+                steps=f"--set classes=0,{params.void}",
             )
         built = [picture for picture, _ in pairs_to_build]
         inferred, values_by_column = infer_pictures(built, companions, params, has_masks=has_masks)
@@ -468,7 +468,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         if mask is None:
             raise DamagedInput(
                 f"{self._shown(picture)} has no mask in {self._shown(MASK_FOLDER)}.",
-                next="name masks like their pictures, or with _mask, _label or _gt behind it",
+                steps="name masks like their pictures, or with _mask, _label or _gt behind it",
             )
         return picture_graphs.read_mask(folder / mask, self._shown(mask), colours)
 

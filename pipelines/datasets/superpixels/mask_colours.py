@@ -43,7 +43,7 @@ class MaskColours(NamedTuple):
             fault = f"{self.legend} does not have" if self.legend else "is no class of Pascal VOC"
             error = UnknownColours(
                 f"{name} has the colour {shown}, which {fault}.",
-                next="save masks with the class of each pixel as its value",
+                steps="save masks with the class of each pixel as its value",
             )
             error.colours = colours
             raise error
@@ -94,7 +94,7 @@ def colours_of_legend(
             raise DamagedInput(
                 f"{legend}: {row.name} and {names[values[row.colour]]} have the same colour "
                 f"{row.colour}.",
-                next="give each class a colour of its own",
+                steps="give each class a colour of its own",
             )
         names[value] = row.name
     return MaskColours(values, legend, names)

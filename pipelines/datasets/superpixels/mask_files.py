@@ -76,5 +76,5 @@ def _add_file(files: dict[str, str], stem: str, name: str) -> None:
     if first != name:
         raise DamagedInput(
             f"Two files are called {PurePosixPath(stem).name}: {first} and {name}.",
-            next="keep one of them in the folder",
+            steps="keep one of them in the folder",
         )

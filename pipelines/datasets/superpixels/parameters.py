@@ -99,7 +99,7 @@ class OwnSuperpixelParams(OwnTextParams):
         if not all(isinstance(value, int) for value in values):
             raise UsageError(
                 f"classes={self.classes} are no values of masks.",
-                next="--set classes= and a number, or integers such as 0,255",
+                steps="--set classes= and a number, or integers such as 0,255",
             )
         return tuple(map(int, values))
 

@@ -60,7 +60,7 @@ def read_picture(
                 raise DamagedInput(
                     f"{name} has 16 bits per colour, of which Pillow reads the upper 8, with values of 0 to"
                     f" {colours.max()}.",
-                    next="save it with 8 bits per colour, or --set white=65535 if it is that dark",
+                    steps="save it with 8 bits per colour, or --set white=65535 if it is that dark",
                 )
             return colours
         grey = np.asarray(image)
@@ -75,7 +75,7 @@ def read_picture(
             raise DamagedInput(
                 f"{name}: the values of the picture are {low:g} to {high:g} ({image.mode}), but white is"
                 " unknown.",
-                next=None if depth is None else f"--set white={depth}",
+                steps=None if depth is None else f"--set white={depth}",
             )
         if is_default and white == 65_535 and high < _DARK_THRESHOLD:
             question = (
@@ -147,7 +147,7 @@ def read_mask(path: Path, name: str, colours: MaskColours | None = None) -> I64:
         else:
             raise DamagedInput(
                 f"{name}: not a mask, but a picture of mode {image.mode}.",
-                next="save masks with the class of each pixel as its value",
+                steps="save masks with the class of each pixel as its value",
             )
         is_missing = ~np.isfinite(values)
         if "A" in bands:
@@ -158,7 +158,7 @@ def read_mask(path: Path, name: str, colours: MaskColours | None = None) -> I64:
         row, column = np.argwhere(is_fraction)[0]
         raise DamagedInput(
             f"{name}: row {row}, column {column} is {values[row, column]:g}, not an integer.",
-            next="save masks with the class of each pixel as its value",
+            steps="save masks with the class of each pixel as its value",
         )
     return values.astype(np.int64)
 
@@ -175,7 +175,7 @@ def classes_from_values(values: I64, class_values: Sequence[int], void: int, nam
         row, column = np.argwhere(is_invalid)[0]
         raise DamagedInput(
             f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class.",
-            next=suggest_classes_option(np.unique(values), void),
+            steps=suggest_classes_option(np.unique(values), void),
         )
     return np.where(has_class, codes, VOID).astype(np.uint8)
 
@@ -208,7 +208,7 @@ def _open_picture(path: Path, name: str) -> Iterator[Image.Image]:
         raise DamagedInput(
             f"{name} cannot be read as a picture: it is damaged, or in a format that Pillow does not support.",
             expected=", ".join(PILLOW_FORMATS),
-            next="repair or replace the file; save a colour TIFF of floats or 32 bits as PNG, with "
+            steps="repair or replace the file; save a colour TIFF of floats or 32 bits as PNG, with "
             "skimage.util.img_as_ubyte",
         ) from error
     except Exception as error:  # decoders raise arbitrary errors on damaged files

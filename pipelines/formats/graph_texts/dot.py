@@ -227,5 +227,5 @@ class _Reader:
             f"{self._name}, line {line}: {problem}.",
             expected="nodes, edges, subgraphs and attributes of Graphviz's language DOT",
             found=repr(found) if found else "the end of the file",
-            next="correct the line",
+            steps="correct the line",
         )

@@ -61,7 +61,7 @@ def _parse_entries(text: str, name: str) -> Entries:
             raise DamagedInput(
                 f"{name}, line {line}: this is no key with a value, or a bracket too many.",
                 found=repr(rest[:40]),
-                next="correct the line",
+                steps="correct the line",
             )
         position = match.end()
         if match["end"]:

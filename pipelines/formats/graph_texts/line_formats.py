@@ -32,7 +32,7 @@ def refuse_line_format(
     if line_format:
         raise DamagedInput(
             f"{name} may be {line_format}, which is no table of edges.",
-            next=_REMEDIES[line_format].format(file=name),
+            steps=_REMEDIES[line_format].format(file=name),
         )
 
 

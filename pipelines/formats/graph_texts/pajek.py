@@ -51,7 +51,7 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> 
                 _add_line(graph, section, row, cells, relation)
         except (ValueError, IndexError) as error:
             raise DamagedInput(
-                f"{name}, line {line_number}: {first_problem(error)}.", next="correct the line"
+                f"{name}, line {line_number}: {first_problem(error)}.", steps="correct the line"
             ) from error
     return graph
 

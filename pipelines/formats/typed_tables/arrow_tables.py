@@ -82,7 +82,7 @@ def _parquet_file(path: Path) -> Iterator[ParquetFile]:
         raise DamagedInput(
             f"{path.name} cannot be read as Parquet.",
             found=first_problem(error),
-            next=f"write it with pandas: frame.to_parquet({python_literal(path.name)})",
+            steps=f"write it with pandas: frame.to_parquet({python_literal(path.name)})",
         ) from error
 
 
@@ -123,7 +123,7 @@ def _arrow_batches(path: Path) -> Iterator[Any]:
             f"{path.name} cannot be read as Arrow.",
             expected="Arrow's IPC format, as a file (Feather) or a stream",
             found=first_problem(error),
-            next=f"write it with pandas: frame.to_feather({python_literal(path.name)})",
+            steps=f"write it with pandas: frame.to_feather({python_literal(path.name)})",
         ) from error
 
 
@@ -167,7 +167,7 @@ def as_pandas(frame: Any) -> pd.DataFrame:
         raise UsageError(
             f"A {type(frame).__name__} is not a table.",
             expected="a frame of pandas, polars or another library",
-            next="pandas.DataFrame(table)",
+            steps="pandas.DataFrame(table)",
         )
     require_extra("parquet", f"A table of {type(frame).__module__.partition('.')[0]}")
     if hasattr(frame, _PROTOCOLS[0]):

@@ -85,7 +85,7 @@ def read_frames(path: Path, memory: int | None, check_memory: CheckMemory) -> li
     else:
         frame = pd.DataFrame(_json_records(path, check_memory))
     if not len(frame.columns):
-        raise DamagedInput(f"{path.name} is empty.", next="write a table into it")
+        raise DamagedInput(f"{path.name} is empty.", steps="write a table into it")
     return [
         with_typed_columns(FileFrame(path.name, frame, row_word, first_number, numbers_without_row))
     ]
@@ -140,7 +140,7 @@ def _json_error(path: Path, problem: str, error: Exception, option: str) -> Dama
     return DamagedInput(
         f"{problem} of JSON: an object for each row, such as {{'source': 0, 'target': 1}}.",
         found=first_problem(error),
-        next=f"write it with pandas: frame.to_json({python_literal(path.name)}, orient='records'{option})",
+        steps=f"write it with pandas: frame.to_json({python_literal(path.name)}, orient='records'{option})",
     )
 
 

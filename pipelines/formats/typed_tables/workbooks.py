@@ -71,7 +71,7 @@ def read_sheets(
     """
     sheets = [sheet for sheet in _read_sheets(path, memory, check_memory, 0) if sheet.rows]
     if not sheets:
-        raise DamagedInput(f"{path.name} has no cell.", next="write a table into a sheet")
+        raise DamagedInput(f"{path.name} has no cell.", steps="write a table into a sheet")
     return sheets
 
 
@@ -105,7 +105,7 @@ def frame_of_sheet(sheet: Sheet, table: str) -> tuple[pd.DataFrame, list[int]]:
         raise DamagedInput(
             f"{table} has two columns called {duplicates[0]!r}.",
             found=list_names(names, 500),
-            next=f"rename one of them in row {header + 1}",
+            steps=f"rename one of them in row {header + 1}",
         )
     return pd.DataFrame(columns), numbers_without_row
 
@@ -124,7 +124,7 @@ def _refuse_data_as_names(
     if are_numbers or not texts.isdisjoint(filter(None, names)):
         raise DamagedInput(
             f"{table}, row {number} may be data and no names of columns: {list_names(map(str, filled), 200)}.",
-            next="write the names of the columns into a row above it",
+            steps="write the names of the columns into a row above it",
         )
 
 
@@ -167,7 +167,7 @@ def _lines_of_process(path: Path, memory: int | None, rows: int) -> Iterator[byt
         gibibytes = -(-2 * (memory or 0) // 2**30)
         raise OutOfResources(
             f"{path.name} needs more memory than {allowed}.",
-            next=f"--memory {gibibytes}GiB or more, if the machine has as much, or save its sheets as CSV",
+            steps=f"--memory {gibibytes}GiB or more, if the machine has as much, or save its sheets as CSV",
         )
     if process.returncode:
         raise _workbook_error(path, {"error": f"exit code {process.returncode}"})
@@ -177,17 +177,17 @@ def _workbook_error(path: Path, fault: dict[str, Any]) -> DamagedInput:
     """Return the error for what the process reports."""
     if fault["error"] == "password":
         return DamagedInput(
-            f"{path.name} is protected by a password.", next="save it without the password"
+            f"{path.name} is protected by a password.", steps="save it without the password"
         )
     if fault["error"] == "formula":
         sheet, cell = fault["cell"]
         return DamagedInput(
             f"{path.name}, sheet {sheet}, cell {cell}: a formula without a stored value.",
-            next="open the workbook in a spreadsheet program and save it, which stores the values",
+            steps="open the workbook in a spreadsheet program and save it, which stores the values",
         )
     return DamagedInput(
         f"{path.name} cannot be read as a workbook.",
         expected="a workbook of Excel (.xlsx, .xlsb, .xls) or OpenDocument (.ods)",
         found=fault["error"],
-        next="open it in a spreadsheet program and save it, or save its sheets as CSV",
+        steps="open it in a spreadsheet program and save it, or save its sheets as CSV",
     )

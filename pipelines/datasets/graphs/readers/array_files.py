@@ -102,7 +102,7 @@ def read(
                     "matrix = scipy.sparse.block_array([[None, matrix], [matrix.T, None]])"
                 )
             raise DamagedInput(
-                f"{file} has no graph: {first_problem(error)}.", expected=_EXPECTED, next=remedy
+                f"{file} has no graph: {first_problem(error)}.", expected=_EXPECTED, steps=remedy
             ) from error
 
 
@@ -113,7 +113,7 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
         return DamagedInput(
             f"{path.name} is a single array.",
             expected=_EXPECTED,
-            next="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
+            steps="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
             f"numpy.load({name}))); edges: numpy.savez('graph.npz', edge_index=numpy.load({name}))",
         )
     shapes = matlab_variables(path)
@@ -121,7 +121,7 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
         f"{path.name} is a file of MATLAB.",
         expected=_EXPECTED,
         found=list_names([f"{variable} {list(shape)}" for variable, shape in shapes.items()], 500),
-        next=matlab_conversion_code(path, shapes),
+        steps=matlab_conversion_code(path, shapes),
     )
 
 

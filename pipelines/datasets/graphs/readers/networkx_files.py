@@ -147,7 +147,7 @@ def read(
             RecursionError,
         ) as error:
             problem = f"{file} cannot be read as {file_format}: {error or type(error).__name__}"
-            raise DamagedInput(problem, next=_REMEDY) from error
+            raise DamagedInput(problem, steps=_REMEDY) from error
         for number, graph in enumerate(graphs):
             name = str(Path(re.sub(r"\.gz$", "", file)).with_suffix(""))
             location = file
@@ -199,7 +199,7 @@ def _pajek_values_error(path: Path) -> DamagedInput:
     """Return the error for a file of vertex values, with the code that adds them to the network."""
     return DamagedInput(
         f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of a network's vertices, which is not read.",
-        next="write the network with them as GraphML, and pass only that file: graph = "
+        steps="write the network with them as GraphML, and pass only that file: graph = "
         "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
         f"open({python_literal(path.name)}).read().split()[2:]; networkx.set_node_attributes(graph, "
         f"dict(zip(graph, values, strict=True)), {python_literal(path.stem.replace('-', '_'))}); "
@@ -280,7 +280,7 @@ def _parse_graphs(data: bytes, file: str, file_format: str, options: ReadOptions
             return parse_dot(text, name, check_size)
         return [parse_pajek(text, name, check_size)]
     if b"<!DOCTYPE" in data[:_HEAD_BYTES]:
-        raise DamagedInput(f"{name} declares a document type.", next=_REMEDY)
+        raise DamagedInput(f"{name} declares a document type.", steps=_REMEDY)
     return _parse_gexf(data) if file_format == "GEXF" else _parse_graphml(data, name)
 
 
@@ -316,7 +316,7 @@ def _parse_graphml(data: bytes, name: str) -> list[Any]:
         if graph.find(f"*//{{{reader.NS_GRAPHML}}}graph") is not None:
             raise DamagedInput(
                 f"{name} has a graph inside a node, which networkx leaves out.",
-                next="move its nodes and edges into the outer graph",
+                steps="move its nodes and edges into the outer graph",
             )
         _direct_mixed_edges(graph, "edgedefault", "directed")
     return [reader.make_graph(graph, keys, defaults) for graph in graphs]

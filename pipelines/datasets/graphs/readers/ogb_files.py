@@ -53,7 +53,7 @@ def read(
     if len(sizes["edge"]) != graphs:
         raise DamagedInput(
             f"{_SIZES['edge']} has {len(sizes['edge']):,} rows, but {_SIZES['node']} has {graphs:,}.",
-            next="use both files of one dataset",
+            steps="use both files of one dataset",
         )
     rows: dict[Level, int] = {
         "graph": graphs, "node": int(sizes["node"].sum()), "edge": int(sizes["edge"].sum())
@@ -62,7 +62,7 @@ def read(
     ends = dataset.frame(_EDGES, rows["edge"]).to_numpy()
     if ends.shape[1:] != (2,) or ends.dtype.kind != "i":
         raise DamagedInput(
-            "edge.csv is not two columns of integers.", expected=_EXPECTED, next=_REMEDY
+            "edge.csv is not two columns of integers.", expected=_EXPECTED, steps=_REMEDY
         )
     size = sizes["node"][graph_of["edge"]]
     is_outside = ((ends < 0) | (ends >= size[:, None])).any(axis=1)
@@ -72,7 +72,7 @@ def read(
             f"edge.csv, line {row + 1}: an edge leads out of its graph.",
             expected=f"numbers below {size[row]}, the nodes of graph {graph_of['edge'][row]}",
             found=f"{ends[row, 0]}, {ends[row, 1]}",
-            next=_REMEDY,
+            steps=_REMEDY,
         )
     first_nodes = np.cumsum(sizes["node"]) - sizes["node"]
     ends = ends + first_nodes[graph_of["edge"], None]
@@ -122,7 +122,9 @@ class _Files:
         self.read_files.add(name)
         table = self._read(name)
         if rows not in {None, len(table.frame)}:
-            raise DamagedInput(f"{name} has {len(table.frame):,} rows, not {rows:,}.", next=_REMEDY)
+            raise DamagedInput(
+                f"{name} has {len(table.frame):,} rows, not {rows:,}.", steps=_REMEDY
+            )
         return table.frame.add_prefix(prefix)
 
     def _read(self, name: str) -> Table:
@@ -138,7 +140,7 @@ class _Files:
         numbers = frame.to_numpy()
         if numbers.shape[1:] != (1,) or numbers.dtype.kind != "i" or (numbers < 0).any():
             raise DamagedInput(
-                f"{stem}.csv is not a column of sizes.", expected=_EXPECTED, next=_REMEDY
+                f"{stem}.csv is not a column of sizes.", expected=_EXPECTED, steps=_REMEDY
             )
         return numbers.reshape(-1).astype(np.int64)
 
@@ -160,7 +162,7 @@ class _Files:
             listed = self._read(name).frame.to_numpy().reshape(-1)
             if listed.dtype.kind != "i" or ((listed < 0) | (listed >= rows)).any():
                 raise DamagedInput(
-                    f"{name} lists numbers that are no rows, 0 to {rows - 1:,}.", next=_REMEDY
+                    f"{name} lists numbers that are no rows, 0 to {rows - 1:,}.", steps=_REMEDY
                 )
             parts[listed] = part
         return [*parts]

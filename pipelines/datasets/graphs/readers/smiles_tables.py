@@ -90,7 +90,7 @@ def read(
     if features:
         raise UsageError(
             f"--set feature={features[0]} has no effect: the features of molecules come from SMILES.",
-            next=f"leave out --set feature={shlex.quote(features[0])}",
+            steps=f"leave out --set feature={shlex.quote(features[0])}",
         )
     tables = tables_of_file(folder / name, "graph", options, findings.notices, is_only_table=True)
     table = _table_of_molecules(tables, params, findings.notices)
@@ -98,7 +98,7 @@ def read(
         raise DamagedInput(
             f"{name} has no row.",
             found=table.column_list,
-            next="write molecules below its first line",
+            steps="write molecules below its first line",
         )
     smiles_column = _find_smiles_column(table, params)
     check_column_options([table], options, {smiles_column})
@@ -193,7 +193,7 @@ def _find_key_column(table: Table, excluded: Collection[str], given_column: str)
     if given_column:
         raise DamagedInput(
             f"{table.name}: {given_column!r} does not name each molecule: values are missing or occur twice.",
-            next="--set node=none, which numbers molecules by row",
+            steps="--set node=none, which numbers molecules by row",
         )
     return ""
 

@@ -124,7 +124,7 @@ def read(
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
                 found=list_names(sorted(names), 500),
-                next="--set ignore= with one of these attributes",
+                steps="--set ignore= with one of these attributes",
             )
 
 
@@ -171,13 +171,13 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
         step = remedy.format(file=python_literal(file))
-        raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, next=step)
+        raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, steps=step)
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
         raise DamagedInput(
             f"{file} holds a dict with {list_names(map(str, parts), 200)}, not the attributes of a graph.",
             expected=_EXPECTED,
-            next="a file for each in one folder: torch.save(data[NAME], 'NAME.pt')",
+            steps="a file for each in one folder: torch.save(data[NAME], 'NAME.pt')",
         )
     if slices is None:
         yield item
@@ -222,7 +222,7 @@ def _convert_graph(
         raise DamagedInput(
             f"{where}: edge_index is {'missing' if edges is None else _type_name(edges)}.",
             expected="integers of shape (2, any)",
-            next="data.edge_index = data.edge_index.long(), of shape [2, E]; without edges: "
+            steps="data.edge_index = data.edge_index.long(), of shape [2, E]; without edges: "
             "torch.empty(2, 0, dtype=torch.long)",
         )
     arrays: dict[str, Array] = {}
@@ -254,7 +254,7 @@ def _count_nodes(num_nodes: object, arrays: Mapping[str, Array], edges: Array, w
     if not isinstance(num_nodes, int | None):
         raise DamagedInput(
             f"{where}: num_nodes is {_type_name(num_nodes)}.",
-            next="data.num_nodes = a number before torch.save",
+            steps="data.num_nodes = a number before torch.save",
         )
     if num_nodes is not None:
         return num_nodes
@@ -275,13 +275,13 @@ def _check_rows(arrays: Mapping[str, Array], nodes: int, edges: int, where: str)
             if array is not None and array.ndim and len(array) != rows:
                 raise DamagedInput(
                     f"{where}: {attribute} has {len(array):,} rows for {rows:,} {noun}.",
-                    next=f"give data.{attribute} a row for each, or correct data.num_nodes",
+                    steps=f"give data.{attribute} a row for each, or correct data.num_nodes",
                 )
     batch = arrays.get("batch")
     if batch is not None and batch.size and (batch != batch.flat[0]).any():
         raise DamagedInput(
             f"{where} is several graphs, by its batch.",
-            next="save the original graphs as a list: torch.save([data, …], 'graphs.pt')",
+            steps="save the original graphs as a list: torch.save([data, …], 'graphs.pt')",
         )
 
 
@@ -291,7 +291,7 @@ def _convert_attribute(
     """Return an attribute as an array; ``None`` if it is missing, or ignored with a reason."""
     if value is None:
         if name == "edge_index" and "adj_t" in item:
-            raise DamagedInput(f"{where} has adj_t in place of edge_index.", next=_ADJ_T_REMEDY)
+            raise DamagedInput(f"{where} has adj_t in place of edge_index.", steps=_ADJ_T_REMEDY)
         return None
     if name == "y" and has_strings(value):
         return np.array(value, object, ndmin=1)
@@ -326,7 +326,7 @@ def _convert_attribute(
         type_name, remedy = _UNSUPPORTED_TENSORS.get(class_name, (type_name, remedy))
     raise DamagedInput(
         f"{where}: {name} is {type_name}, not a dense tensor of real numbers.",
-        next=f"{remedy.format(name=shlex.quote(name))} before torch.save",
+        steps=f"{remedy.format(name=shlex.quote(name))} before torch.save",
     )
 
 

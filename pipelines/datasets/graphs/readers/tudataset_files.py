@@ -192,7 +192,7 @@ def _numbered_through(edges: Table, graphs: I64, options: ReadOptions, notices: 
             f"{edges.name} does not show where a graph ends.",
             expected=f"{len(sizes):,} graphs with edges, each sorted by source and target",
             found=f"{runs:,} runs of sorted edges",
-            next="number the nodes through all graphs, as TUDataset does",
+            steps="number the nodes through all graphs, as TUDataset does",
         )
     first_nodes = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     frame = pd.DataFrame(ends + first_nodes[graph_of_edge, None], columns=edges.frame.columns)

@@ -154,7 +154,7 @@ def _nodes_and_edges(table: Table, cells: pd.DataFrame) -> tuple[pd.DataFrame, p
         if cells[name].dtype.kind not in "iufb" and cells[name].notna().any():
             raise DamagedInput(
                 f"{table.name} is an adjacency matrix, but its column {name!r} has cells that are not numbers.",
-                next="put them into a table of edges with source and target",
+                steps="put them into a table of edges with source and target",
             )
     weights = cells.fillna(0).to_numpy(np.float64)
     source, target = weights.nonzero()

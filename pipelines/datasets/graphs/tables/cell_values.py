@@ -395,7 +395,7 @@ def check_described_values(
     else:
         problem = f"{column.locate(row, 'empty')}, and the description has no missing values of it."
         remedy = "fill it in, remove the line, or set nullable = true in the description"
-    raise DamagedInput(problem, next=remedy)
+    raise DamagedInput(problem, steps=remedy)
 
 
 class ValueSummary(NamedTuple):
@@ -430,7 +430,7 @@ def typed_values(column: TableColumn, values: CellValues, typed: Sequence[str]) 
             raise DamagedInput(
                 f"The description of {column.name!r} has the same value twice: {by_text[canonical]!r} "
                 f"and {text!r}.",
-                next="keep one of them",
+                steps="keep one of them",
             )
         by_text[canonical] = text
     return by_text

@@ -265,7 +265,7 @@ def _value_repeated_by_edges(edges: Table, rows: I64, array: Array, graph: str, 
     if not len(rows):
         raise DamagedInput(
             f"The graph {graph!r} has no edge that gives its {name}.",
-            next="put it into graphs.csv, a row a graph",
+            steps="put it into graphs.csv, a row a graph",
         )
     differs = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
     if differs.any():

@@ -37,7 +37,7 @@ class FeatureIndices:
             unknown = list(self.lists)[int((positions < 0).argmax())]
             raise DamagedInput(
                 f"{self.name} has features of {unknown!r}, which is not one of the {len(ids):,} nodes.",
-                next="--set node= and the column of the ids; or leave the file out of the folder",
+                steps="--set node= and the column of the ids; or leave the file out of the folder",
             )
         width = 1 + max((max(indices) for indices in self.lists.values() if indices), default=-1)
         options.check_memory(8 * len(ids) * width, self.name)
@@ -59,7 +59,7 @@ class FeatureIndices:
         """Return the error for tables of several graphs."""
         return DamagedInput(
             f"{self.name} has features of the nodes of one graph, and there are several.",
-            next="leave the file out, or put its values into the table of nodes",
+            steps="leave the file out, or put its values into the table of nodes",
         )
 
 
@@ -71,7 +71,7 @@ def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices | N
     except ValueError as error:
         raise DamagedInput(
             f"{path.name} is not JSON: {first_problem(error)}.",
-            next="correct the file, or move it out of the folder",
+            steps="correct the file, or move it out of the folder",
         ) from error
     if isinstance(lists, dict) and not any(isinstance(value, list) for value in lists.values()):
         return None  # such as the descriptions of columns next to a table of BIDS
@@ -79,7 +79,7 @@ def read_feature_indices(path: Path, options: ReadOptions) -> FeatureIndices | N
         raise DamagedInput(
             f"{path.name} does not have a list of indices for each node.",
             expected='{"node": [0, 7, …], …}: for each node, the indices of the features that are 1',
-            next="leave the file out of the folder, or put its values into the table of nodes",
+            steps="leave the file out of the folder, or put its values into the table of nodes",
         )
     return FeatureIndices(path.name, lists)
 

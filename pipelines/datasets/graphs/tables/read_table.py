@@ -104,19 +104,19 @@ def _unreadable_error(path: Path, encoding: str, error: Exception) -> DamagedInp
     if not path.stat().st_size:
         return DamagedInput(
             f"{path.name} is empty.",
-            next="write its rows into it, or give another file with --archive",
+            steps="write its rows into it, or give another file with --archive",
         )
     line = _line_of_open_quote(path, encoding)
     if line is not None:
         return DamagedInput(
             f"{path.name}, line {line}: a quote is opened and never closed.",
-            next=f'close the quote (") in line {line}, or leave it out',
+            steps=f'close the quote (") in line {line}, or leave it out',
         )
     return DamagedInput(
         f"{path.name} cannot be read as a table.",
         expected="UTF-8 text, or gzip of it, with the same number of fields in each line",
         found=" ".join(str(error).split())[:300],
-        next=OTHER_FORMATS_REMEDY,
+        steps=OTHER_FORMATS_REMEDY,
     )
 
 
@@ -214,7 +214,7 @@ def _parse_table(
         raise DamagedInput(
             f"{table.name} has one column, and an edge has two ends.",
             found=first_cells[0][:80],
-            next="separate the cells of each line by tabs, semicolons, commas or blanks",
+            steps="separate the cells of each line by tabs, semicolons, commas or blanks",
         )
 
     # 2. The number of fields in each row: pandas would silently pad short rows.
@@ -257,7 +257,7 @@ def _parse_table(
         raise DamagedInput(
             f"{table.name} has two columns called {duplicates[0]!r}.",
             found=list_names(names, 500),
-            next="rename one of them in the first line",
+            steps="rename one of them in the first line",
         )
 
     # 4. Columns with the dtypes of pandas.

@@ -44,7 +44,7 @@ def rows_by_graph(
             raise DamagedInput(
                 f"{table.name} has no column with the graph of each row.",
                 found=table.column_list,
-                next="--set graph=COLUMN, the same name in all tables",
+                steps="--set graph=COLUMN, the same name in all tables",
             )
         if not column and level != "graph":
             groups[level] = {"0": np.arange(len(table.frame))} if len(table.frame) else {}

@@ -86,7 +86,7 @@ class Table:
 
     def error_at(self, row: SupportsInt, problem: str, remedy: str | None = None) -> DamagedInput:
         """Return an error that names the file and line of a row."""
-        return DamagedInput(f"{self.location(row)}: {problem}.", next=remedy)
+        return DamagedInput(f"{self.location(row)}: {problem}.", steps=remedy)
 
     def ids(self, name: str) -> Array:
         """Return the ids in a column; refuse empty cells.
@@ -300,7 +300,7 @@ def check_column_options(
         if name and name != described_parameters.get(key) and column_key in names:
             raise UsageError(
                 f"--set {key}={name} has no effect: this format has no column to choose for it.",
-                next=f"leave out --set {key}={shlex.quote(name)}",
+                steps=f"leave out --set {key}={shlex.quote(name)}",
             )
     for key in ("label", "feature", "ignore", "rounded", "group"):
         given = getattr(params, key)
@@ -309,7 +309,7 @@ def check_column_options(
                 raise UsageError(
                     f"The column {name!r} is the input, so --set {key}={name} has no effect.",
                     found=list_names(names, 1_000),
-                    next=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
+                    steps=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
                 )
             if name == "none" or name in names or (key == "ignore" and name in left_out):
                 continue
@@ -320,7 +320,7 @@ def check_column_options(
                 raise DamagedInput(
                     f"No table has the column {name!r} of the description.",
                     found=list_names(names, 1_000),
-                    next="add the column: a model needs it",
+                    steps="add the column: a model needs it",
                 )
             likely = names
             if key == "label":
@@ -457,7 +457,7 @@ def unknown_column_error(
     error = UsageError(
         problem,
         found=list_names(columns, 1_000, separator="; "),
-        next=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
+        steps=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
     )
     if key == "label" and not likely:
         error.next = (

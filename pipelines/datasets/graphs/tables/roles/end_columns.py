@@ -228,7 +228,7 @@ def _refuse_smiles(table: Table) -> None:
             f"{table.name} has no edges: {name!r} may have SMILES, such as {example[:40]}.",
             expected="a table of edges: if it is one, add --set source=COLUMN --set target=COLUMN",
             found=table.column_list,
-            next=f"--set smiles={shlex.quote(name)}",
+            steps=f"--set smiles={shlex.quote(name)}",
         )
 
 
@@ -248,7 +248,7 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
     if len(names) == 2 and len(remaining) == 1:
         raise DamagedInput(
             f"{edges.name} has no edges: {remaining[0]!r} is its only column besides the label.",
-            next=f"if it has SMILES: --set smiles={shlex.quote(remaining[0])}",
+            steps=f"if it has SMILES: --set smiles={shlex.quote(remaining[0])}",
         )
 
 
@@ -262,7 +262,7 @@ def _refuse_unnamed_columns(edges: Table, names: Sequence[str], params: GraphPar
     raise DamagedInput(
         f"{edges.name} has {len(names)} columns and no names, and may be an adjacency list.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        next=f"{end_options(likely)}, if these are ids; an adjacency list: "
+        steps=f"{end_options(likely)}, if these are ids; an adjacency list: "
         "networkx.write_graphml(networkx.read_adjlist(FILE), 'a.graphml'); "
         f"--set feature={names[2]}, if it is no id",
     )
@@ -293,7 +293,7 @@ def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
             "and its table of edges is missing.",
             expected="a folder with nodes.csv and edges.csv, which has the columns source and target",
             found=edges.column_list,
-            next="--archive FOLDER with both; if it is a table of edges, --set source=COLUMN --set target=COLUMN",
+            steps="--archive FOLDER with both; if it is a table of edges, --set source=COLUMN --set target=COLUMN",
         )
 
 
@@ -322,7 +322,7 @@ def _ambiguous_ends_error(
     remedy = end_options(guess)
     if graph := _likely_graph_column(edges, guess):
         remedy += f" --set graph={shlex.quote(graph)}"
-    return DamagedInput(problem, found=edges.column_list, next=remedy)
+    return DamagedInput(problem, found=edges.column_list, steps=remedy)
 
 
 def _may_mix_two_node_types(edges: Table, ends: EndColumns) -> bool:

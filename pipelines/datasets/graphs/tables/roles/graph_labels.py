@@ -75,7 +75,7 @@ def _unnamed_files_error(table: Table, column: str, files: Sequence[str]) -> Dam
     return DamagedInput(
         f"{table.name} has the column {column!r}, but none of its columns names the graph files.",
         found=f"{', '.join(map(repr, example))} in {keys[0]!r}, and the file {files[0]}",
-        next=f"write the name of each row's file into it, such as {quote_name(stem)}",
+        steps=f"write the name of each row's file into it, such as {quote_name(stem)}",
     )
 
 

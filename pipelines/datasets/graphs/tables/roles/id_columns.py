@@ -34,7 +34,7 @@ def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
     if len(candidates) > 1:
         raise DamagedInput(
             f"{table.name} has several columns that may name the graph of a row: {', '.join(candidates)}.",
-            next=f"--set graph={shlex.quote(candidates[0])}, if it is this one",
+            steps=f"--set graph={shlex.quote(candidates[0])}, if it is this one",
         )
     return candidates[0] if candidates else ""
 
@@ -110,7 +110,7 @@ def find_node_id_column(
     raise DamagedInput(
         f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
         found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.id_cells(column).to_numpy())}",
-        next=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
+        steps=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
     )
 
 

@@ -113,7 +113,7 @@ def _join(tables: Sequence[Table], names: Sequence[str] | None) -> Table:
         if len(first.frame) > 1 and first.frame.equals(second.frame):
             raise DamagedInput(
                 f"{first.name} and {second.name} have the same rows.",
-                next="move one of them out of the folder",
+                steps="move one of them out of the folder",
             )
     # Cells are parsed as written from one text, which has no column of files.
     is_one_text = names is None and len({table.separator for table in tables}) == 1

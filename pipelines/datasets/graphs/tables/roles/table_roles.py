@@ -184,7 +184,7 @@ def _refuse_two_kinds_of_nodes(
     source, target = map(quote_name, (source, target))
     raise DamagedInput(
         f"{edges.name} joins two kinds of nodes: {source} of {first.name}, {target} of {second.name}.",
-        next="write them into one table with different ids, in Python: import pathlib, pandas; "
+        steps="write them into one table with different ids, in Python: import pathlib, pandas; "
         f"a, b, e = map(pandas.read_csv, [{files}]); a['id'] = 'a' + a.pop({source}).astype(str); "
         f"b['id'] = 'b' + b.pop({target}).astype(str); "
         f"e.insert(0, 'source', 'a' + e.pop({source}).astype(str)); "
@@ -233,7 +233,7 @@ def _levels_by_name(
         raise DamagedInput(
             "No table has two columns with the ids of another one, or with names of the ends of an edge.",
             found="; ".join(found)[:2_000],
-            next="name the columns with the ends of an edge: --set source=COLUMN --set target=COLUMN",
+            steps="name the columns with the ends of an edge: --set source=COLUMN --set target=COLUMN",
         )
     edges = candidates[0]
     others = [table for table in tables if table is not edges]
@@ -264,7 +264,7 @@ def _has_a_row_for_each_id(table: Table, edges: Table, values: ValuesOfTables) -
 def _two_tables_error(level: Level, tables: Sequence[Table]) -> DamagedInput:
     return DamagedInput(
         f"Two files may be the table of {level}s: {', '.join(table.name for table in tables)}.",
-        next="copy the files of one graph into a folder, and pass it with --archive; several "
+        steps="copy the files of one graph into a folder, and pass it with --archive; several "
         f"types of {level}s are one table, with the type in a column and before each id: user:0",
     )
 
