@@ -38,6 +38,7 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.card import CARD_NAME
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Command, Setting
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -150,13 +151,16 @@ def command(
     if (dry_run or describe) and name not in DESCRIBED_RECIPES:
         raise UsageError(
             f"{name} takes no --dry-run and no --describe.",
-            steps="kmip-data build graphs --archive PATH --dry-run, for graphs of your own",
+            steps=[
+                "for graphs of your own",
+                Command("kmip-data", "build", "graphs", "--archive", "PATH", "--dry-run"),
+            ],
         )
     is_recipe = load_manifest(name).recipe
     if parameters.source and not is_recipe:
         raise UsageError(
             f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
-            steps=f"kmip-data info {name}",
+            steps=Command("kmip-data", "info", name),
         )
     if describe is not None:
         check_output_path(describe, "--describe", force=False)
@@ -213,7 +217,8 @@ def _print_dry_run(
         columns = format_table(description.titles, description.table_rows())
         summary = summary_of_build(build, split, parameters, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}
-        has_target = build.card.schema_.y_column is not None or " --like " in step
+        is_described = describe is not None or "like" in parameters.source
+        has_target = is_described or build.card.schema_.y_column is not None
         if not has_target and "label" not in parameters.records and target_candidates(build.card):
             step += " --set label=COLUMN"
     print_result(facts, f"{columns}\n\n{summary}\n\nNext: {step}")
@@ -256,7 +261,7 @@ def _take_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, .
             raise UsageError(
                 f"picture cannot be {value!r}.",
                 expected="true or false",
-                steps="draw no picture: --set picture=false",
+                steps=["draw no picture", Setting({"picture": False})],
             ) from error
     return draws_picture, tuple(remaining)
 
@@ -292,7 +297,10 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
         draw_build(build, path, home, records=records)
         add_picture_to_page(build)
     except (KmipDataError, OSError) as error:
-        print_status(f"No picture was drawn: {str(error).splitlines()[0]}", quiet=quiet)
+        print_status(
+            f"No picture was drawn: {getattr(error, 'message', error)}",
+            quiet=quiet,
+        )
 
 
 def _print_build(build: Build, split: str, parameters: DatasetParameters) -> None:

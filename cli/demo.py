@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import Json, format_table, print_result, wants_json
 from kmip_data.errors import MissingExtra, SourceUnavailable
@@ -32,7 +32,7 @@ DISTANCE_BANDS = ("1", "2", "4", "9–12", "19–26")  #: distances in the summa
 PICTURE = "long-range.png"
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
     help="Folder for all results.  [default: $KMIP_DATA_HOME, else demo-home]",
@@ -107,7 +107,8 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # raised by the first step
         click.echo(error.message)
-        last = f"The map of the city: {error.next}, then kmip-data demo again."
+        steps = "; ".join(map(str, error.steps))
+        last = f"The map of the city: {steps}; then kmip-data demo again."
 
     # 3. Time forward passes of k-MIP and full attention on the CPU.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result
 from kmip_data.errors import CheckFailed
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("a")
 @click.argument("b")
 @home_option

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import click
 
 import kmip_data
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result, wants_json
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, PACKAGES, install_command
+from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ REQUIREMENT_PATTERN = re.compile(
 STATUS_MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @home_option
 @json_option
 def command(home: Home) -> None:
@@ -68,7 +69,7 @@ def command(home: Home) -> None:
         raise CheckFailed(
             f"{count_with_noun(len(problems), 'check')} failed.",
             found="; ".join(problems),
-            steps="fix these, then run kmip-data doctor again",
+            steps=["fix these, then check again", SAME_AGAIN],
         )
 
 

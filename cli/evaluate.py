@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import read_only_options, trained_model_options
 from kmip_data.cli.shared.output import format_table, print_result
 from kmip_data.cli.shared.targets import RUN
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
 @trained_model_options
 @click.option(

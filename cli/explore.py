@@ -37,6 +37,7 @@ from kmip_data.cli.shared.output import (
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Command, Setting
 
 if TYPE_CHECKING:
     from kmip_data.arrays import Array
@@ -97,7 +98,10 @@ def command(
     if output is not None:
         check_output_path(output, force=force)
     if not names:
-        raise UsageError("A NAME or RUN is missing.", steps="kmip-data list, or kmip-data runs")
+        raise UsageError(
+            "A NAME or RUN is missing.",
+            steps=[Command("kmip-data", "list"), Command("kmip-data", "runs")],
+        )
 
     # 1. Open the build, or the runs with the build that the first one was trained on.
     runs: _PageRuns | None = None
@@ -113,7 +117,7 @@ def command(
         if len(names) > 1:
             raise UsageError(
                 f"A run is shown on its own data: leave out {names[0]}.",
-                steps=f"kmip-data explore {' '.join(names[1:])}",
+                steps=Command("kmip-data", "explore", *names[1:]),
             )
 
     # 2. Draw the city, or some records.
@@ -125,7 +129,7 @@ def command(
         if refused := {"--record", "--split"} & typed_options():
             raise UsageError(
                 "A city is a single graph and is shown completely.",
-                steps=f"leave out {' and '.join(sorted(refused))}",
+                steps=Setting(dict.fromkeys(option[2:] for option in refused)),
             )
         graphs = [_city_with_predictions(build, runs)]
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import archive_options, long_running_options, plugin_option
 from kmip_data.cli.shared.output import format_table, print_result
 from kmip_data.cli.shared.targets import DATASET
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("name", type=DATASET)
 @archive_options
 @plugin_option

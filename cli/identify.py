@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, format_facts, print_result
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @home_option
 @json_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, build_as_json, format_table, print_result
 from kmip_data.cli.shared.printed_tables import builds_table
@@ -24,7 +24,7 @@ _OWN_DATA_TITLE = "Your own files"
 MAX_RUNS = 10  #: newest runs that are shown
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.option("--all", "all_datasets", is_flag=True, help="List all datasets instead, by family.")
 @home_option
 @json_option

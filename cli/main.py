@@ -34,7 +34,7 @@ from kmip_data.runtime.signals import (
     resend_swallowed_signals,
     unwind_on_signal,
 )
-from kmip_data.steps import joined_setting
+from kmip_data.steps import Command, joined_setting
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -249,9 +249,8 @@ def _run_and_handle_errors(args: list[str]) -> int:
             shown = _save_traceback_of_bug(error)
         else:
             code = shown.exit_code
-        line = TypedLine(args, PROGRAM, root)
-        commands = line.steps(shown)
-        lines = shown.labelled_lines(map(shlex.join, commands))
+        steps = TypedLine(args, PROGRAM, root).steps(shown)
+        lines = shown.labelled_lines(steps)
         click.echo(f"{errors.ERROR_PREFIX}{errors.format_error(shown.message, lines)}", err=True)
         # Scripts read one object from stdout: the error, unless the result is already printed.
         if "--json" in args and not meta.get(JSON_PRINTED_META_KEY):
@@ -261,7 +260,7 @@ def _run_and_handle_errors(args: list[str]) -> int:
                 "exit_code": code,
                 "what": shown.message,
                 **{label.replace(" ", "_"): text for label, text in lines.items()},
-                "steps": commands,
+                "steps": [step.words for step in steps if isinstance(step, Command)],
             }
             click.echo(json.dumps({"error": facts}, indent=2))
         return code

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import (
     force_option,
     part_option,
@@ -19,13 +18,14 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
 from kmip_data.cli.shared.targets import RUN
 from kmip_data.errors import UsageError
+from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun, dataset_name_from
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.predictions import PredictionOrigin
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
 @path_option(
     "--output",
@@ -55,7 +55,7 @@ def command(
             path = output if output.stem.strip("-.") else output.with_name("predictions")
             raise UsageError(
                 f"{output} ends in neither .npz nor .csv.",
-                steps=f"--output {shlex.quote(str(path.with_suffix('.npz')))}",
+                steps=Setting({"output": path.with_suffix(".npz")}),
             )
         check_output_path(output, force=force)
     from kmip_data.models.training.run.predictions import predict, write_predictions

@@ -26,6 +26,7 @@ from kmip_data.cli.shared.targets import BUILD, find_selected_build
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.arrays import Array
@@ -111,13 +112,13 @@ def draw_build(build: Build, path: Path, home: Home, *, records: str | None = No
         if records is not None:
             raise UsageError(
                 "A city is a single graph and is drawn completely.",
-                steps="leave out --records",
+                steps=Setting({"records": None}),
             )
         nodes = card.counts["nodes"]
         require_memory(
             nodes * BYTES_PER_NODE,
             f"A map of {nodes:,} intersections",
-            "a build of a part: --set bbox=",
+            "build a part of the city, with its parameter bbox",
         )
         city = read_city_map(build)
         # Classes are ranges of the eccentricity, whose own map would look the same, and the parts
@@ -267,6 +268,6 @@ def parse_record_positions(text: str | None, count: int) -> list[int]:
             f"--records {text} does not name records of the build.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=str(last) if last >= count else f"{len(positions)} positions",
-            steps="--records 0",
+            steps=Setting({"records": 0}),
         )
     return positions

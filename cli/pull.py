@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import long_running_options, path_option
 from kmip_data.cli.shared.output import print_result, push_as_json
 from kmip_data.text import count_with_noun, human_bytes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("address")
 @path_option(
     "--output", metavar="DIR",

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import format_table, print_result, wants_json
 from kmip_data.errors import UsageError
+from kmip_data.steps import Command
 from kmip_data.text import human_bytes, list_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @home_option
@@ -54,7 +54,7 @@ def command(
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
                 "There is no terminal to confirm the removal.",
-                steps=f"kmip-data remove {shlex.join(names)} --yes",
+                steps=Command("kmip-data", "remove", *names, "--yes"),
             )
         if not click.confirm(f"Remove {human_bytes(total)}?", err=True):
             click.echo("Nothing was removed.", err=True)

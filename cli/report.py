@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import (
     force_option,
     home_option,
@@ -22,6 +21,7 @@ from kmip_data.cli.shared.printed_tables import next_line_for_best_run, report_t
 from kmip_data.cli.shared.targets import SWEEP_OR_RUN
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Command, Setting, Step
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -32,7 +32,7 @@ FORMATS = {
 }  # fmt: skip
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
 @click.option(
     "--against", metavar="MODEL", help="Model to compare with, seed by seed.  [default: the best]"
@@ -71,7 +71,7 @@ def command(
             *suffixes, last = FORMATS
             raise UsageError(
                 f"{output} ends in none of {', '.join(suffixes)} and {last}.",
-                steps=f"--output {shlex.quote(str(output.with_suffix('.html')))}",
+                steps=Setting({"output": output.with_suffix(".html")}),
             )
         output_format = output_format or FORMATS.get(suffix)
         check_output_path(output, force=force)
@@ -125,9 +125,9 @@ def _no_finished_run_error(
         return UsageError(
             f"There is no finished run of the sweep {names[0]}.",
             found=f"none below {home.runs}",
-            steps=f"kmip-data sweep {names[0]}",
+            steps=Command("kmip-data", "sweep", names[0]),
         )
-    step = "kmip-data runs, which names the command that resumes each run"
+    steps: list[Step] = ["resume one of the runs", Command("kmip-data", "runs")]
     if not has_folders and not names:
-        step = "kmip-data train NAME"
-    return UsageError("There is no finished run to report.", found=found, steps=step)
+        steps = [Command("kmip-data", "train", "NAME")]
+    return UsageError("There is no finished run to report.", found=found, steps=steps)

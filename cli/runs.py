@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.printed_tables import runs_table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @home_option
 @json_option
 def command(home: Home) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import (
     long_running_options,
     number_option,
@@ -23,6 +23,7 @@ from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.cli.shared.targets import BUILD, SWEEP
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.run.run_status import RunState, RunStatus
 
 
-@click.command(cls=Command)
+@click.command(cls=ClickCommand)
 @click.argument("plan", metavar="[SWEEP]", required=False, type=SWEEP)
 @click.option(
     "--dataset",
@@ -265,7 +266,7 @@ def _print_plan(
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {count_with_noun(len(planned_runs), 'run')} failed: {failed[0].reason}"
         left = f"their logs in {home.path / 'sweeps' / plan.name}, and their checkpoints"
-        raise CheckFailed(message, left=left, steps="the same command, which tries them again")
+        raise CheckFailed(message, left=left, steps=["try them again", SAME_AGAIN])
 
 
 def _next_step_lines(plan: SweepPlan, *, has_results: bool, dry_run: bool) -> list[str]:

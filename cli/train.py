@@ -28,7 +28,8 @@ from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.cli.shared.targets import BUILD, RUN
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import human_bytes, list_names, quote_name
+from kmip_data.steps import Command, Setting, Step, as_steps
+from kmip_data.text import human_bytes, list_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -150,7 +151,7 @@ def command(
     if positional is not None and dataset is not None:
         raise UsageError(
             f"Two datasets are named: {positional} and {dataset}.",
-            steps=f"kmip-data train {positional}; or kmip-data train {dataset}",
+            steps=[Command("kmip-data", "train", name) for name in (positional, dataset)],
         )
     dataset = dataset or positional
     _require_one_source(dataset or file, resume, reproduce)
@@ -221,7 +222,7 @@ def _require_one_source(data: str | Path | None, resume: str | None, reproduce: 
     sources = [data is not None, resume is not None, reproduce is not None]
     if sum(sources) == 1:
         return
-    step = "kmip-data train --help"
+    step = Command("kmip-data", "train", "--help")
     if resume is not None:
         step = _command_with_only("--resume", resume)
     elif reproduce is not None:
@@ -375,16 +376,16 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
     except UsageError as error:
         described = column_roles_on_card(build.card.statistics)
         if other := _other_build_with_targets(build, home):
-            error.next = f"an earlier build with targets: kmip-data train {shlex.quote(other)}"
+            error.steps = ["an earlier build with targets", Command("kmip-data", "train", other)]
             error.correction = (data.dataset, other)
         elif build.card.schema_.y_column is None and described is not None:
-            error.next = _advice_without_targets(data.dataset, build, home)
+            error.steps = _steps_without_targets(data.dataset, build, home)
         raise
     ensure_split(build, data.split)
 
 
-def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
-    """Return the command for tables without targets: build them with a target, or predict it."""
+def _steps_without_targets(dataset: str, build: Build, home: Home) -> list[Step]:
+    """Return the steps for tables without targets: build them with a target, or predict it."""
     from kmip_data.builds.home import unused_name
     from kmip_data.cli.shared.build_summary import target_candidates
     from kmip_data.columns.column_roles import column_roles_on_card
@@ -395,17 +396,15 @@ def _advice_without_targets(dataset: str, build: Build, home: Home) -> str:
     # A build with --like and without targets is meant for predictions.
     if not candidates or (described is not None and described.task):
         run = find_runs.find_compatible_run(build, home)
-        run_argument = "RUN" if run is None else shlex.quote(str(run))
-        return f"kmip-data predict {run_argument} --dataset {shlex.quote(dataset)}"
+        return [Command("kmip-data", "predict", run or "RUN", "--dataset", dataset)]
     label = candidates[0] if len(candidates) == 1 else "COLUMN"
     command = find_runs.command_of_own_build(
         unused_name(build.card.dataset, home),
         {**build.card.parameters, "label": label},
         find_runs.raw_folder_of_build(build, home),
     )
-    if label == "COLUMN":
-        command += f"; COLUMN is the target: {list_names(map(quote_name, candidates))}"
-    return command
+    words = f"COLUMN is the target: {list_names(map(repr, candidates))}"
+    return as_steps(command) if label != "COLUMN" else [words, *as_steps(command)]
 
 
 def _other_build_with_targets(build: Build, home: Home) -> str | None:
@@ -429,7 +428,7 @@ def _refuse_second_model(typed: set[str]) -> None:
         if option in typed and (ignored := typed & others):
             raise UsageError(
                 f"{option} names its model itself, so {min(ignored)} has no effect.",
-                steps=f"leave out {min(ignored)}",
+                steps=Setting({min(ignored)[2:]: None}),
             )
 
 
@@ -448,11 +447,14 @@ def _refuse_other_options(option: str, value: str, typed: set[str]) -> None:
     if refused:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(refused))}.",
-            steps=f"{_command_with_only(option, value)}; with other settings, another run with --dataset",
+            steps=[
+                "for other settings, train another run",
+                _command_with_only(option, value),
+            ],
         )
 
 
-def _command_with_only(option: str, value: str) -> str:
+def _command_with_only(option: str, value: str) -> Command:
     """Return the typed command with only the options that are compatible with ``option``."""
     context = click.get_current_context()
     words = ["kmip-data", "train", option, value]
@@ -468,4 +470,4 @@ def _command_with_only(option: str, value: str) -> str:
         else:
             typed = context.params[str(param.name)]
             words += [flag, str(typed.path if flag == "--home" else typed)]
-    return shlex.join(words)
+    return Command(*words)

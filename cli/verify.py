@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
 from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.steps import Command, Step
 from kmip_data.text import count_with_noun, one_line
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def command(
 
     state = "broken"
     left = None
-    step = f"kmip-data verify {shlex.quote(str(path))} --repair"
+    step: Step = Command("kmip-data", "verify", path, "--repair")
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
@@ -149,13 +149,9 @@ def _verify_run(run: Path, *, repair: bool) -> None:
     if not problems:
         return
 
-    step = f"train it again: {config_command(run)}"
+    steps: list[Step] = ["train it again", config_command(run)]
     if any(problem.file == CONFIG_NAME for problem in problems):
-        step = f"kmip-data train {shlex.quote(str(run.parents[1].name))}, with your settings"
+        steps = ["with your settings", Command("kmip-data", "train", run.parents[1].name)]
     if repairable:
-        step = f"kmip-data verify {shlex.quote(str(run))} --repair"
-    raise CheckFailed(
-        f"{run} is broken.",
-        found=lines,
-        steps=step,
-    )
+        steps = [Command("kmip-data", "verify", run, "--repair")]
+    raise CheckFailed(f"{run} is broken.", found=lines, steps=steps)

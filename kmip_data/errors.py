@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from kmip_data.steps import Command, Setting, Step, as_steps, joined_setting
-from kmip_data.text import is_likely_typo, nearest_names, one_line, shorten_middle, strip_secrets
+from kmip_data.text import is_likely_typo, nearest_names, one_line, strip_secrets
 
 #: Exit codes of an unexpected error, of Ctrl-C and of a closed stdout.
 UNKNOWN_ERROR = 70
@@ -36,8 +36,8 @@ class KmipDataError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    #: Typed word and its likely correction; used to print a corrected command.
-    correction: tuple[str, str] | None = None
+    #: Typed word, and the likely word or setting instead; used to print a corrected command.
+    correction: tuple[str, str | Setting] | None = None
     #: True if the message already names file and line.
     has_location = False
 
@@ -57,20 +57,21 @@ class KmipDataError(Exception):
         self.steps = as_steps(steps)
         super().__init__(self.message)
 
-    def labelled_lines(self, commands: Iterable[str] | None = None) -> dict[str, str]:
-        """Return the lines printed below the message, by label.
-
-        ``commands`` are printed instead of the steps that are no words.
-        """
-        words = [_printable(step) for step in self.steps if isinstance(step, str)]
-        if commands is None:
-            commands = [str(step) for step in self.steps if not isinstance(step, str)]
+    def labelled_lines(self, steps: Sequence[Step] | None = None) -> dict[str, str]:
+        """Return the lines printed below the message, by label, with completed ``steps`` if given."""
+        words = []
+        commands = []
+        for step in self.steps if steps is None else steps:
+            if isinstance(step, str):
+                words.append(_printable(step))
+            else:
+                commands.append(one_line(str(step)))
         lines = {
             "expected": self.expected,
             "found": self.found,
             "on disk": self.left,
             "remedy": "; ".join(filter(None, words)),
-            "next": "\n".join(map(one_line, commands)),
+            "next": "\n".join(commands),
         }
         return {label: text for label, text in lines.items() if text}
 
@@ -92,7 +93,11 @@ def _printable(text: str | list[str] | None) -> str | None:
     if isinstance(text, list):
         return "\n".join(filter(None, map(_printable, text)))
     # Messages may quote file names, headers and replies of servers.
-    return text and shorten_middle(one_line(strip_secrets(str(text))), _MAX_LETTERS)
+    line = text and one_line(strip_secrets(str(text)))
+    if line and len(line) > _MAX_LETTERS:
+        half = _MAX_LETTERS // 2
+        line = f"{line[:half]}… ({len(line):,} characters) …{line[-half:]}"
+    return line
 
 
 class CheckFailed(KmipDataError):
@@ -176,15 +181,21 @@ _MAX_LETTERS = 4_000  #: of a line of an error
 
 def conflicting_values_error(option: str, value: object, setting: str) -> UsageError:
     """Return the error for a key to which ``option`` and ``--set setting`` give different values."""
-    key = setting.partition("=")[0].strip()
+    key, _, other_value = map(str.strip, setting.partition("="))
+    name = option.removeprefix("--")
     return UsageError(
         f"{option} {value} and --set {setting} give two values of {key}.",
-        steps=[Setting({option.removeprefix("--"): None}), Setting({key: None})],
+        steps=[Setting({name: None, key: other_value}), Setting({key: None, name: value})],
     )
 
 
 def error_with_correction(
-    message: str, typed: str, meant: str, step: Step | None = None, *, expected: str | None = None
+    message: str,
+    typed: str,
+    meant: str | Setting,
+    step: Step | Sequence[Step] | None = None,
+    *,
+    expected: str | None = None,
 ) -> UsageError:
     """Return the error for the word ``typed``; the command line prints its line with ``meant``."""
     error = UsageError(message, expected=expected, steps=step)

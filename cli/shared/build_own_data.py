@@ -15,6 +15,7 @@ from kmip_data.cli.shared.dataset_options import DatasetParameters
 from kmip_data.cli.shared.options import typed_options
 from kmip_data.cli.shared.targets import dataset_name_of_file
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import parameters_as_options
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ def build_own_data(
     if sample:
         raise UsageError(
             f"{recipe!r} builds from your own files; a sample is generated without any.",
-            steps="leave out --sample",
+            steps=Setting({"sample": None}),
         )
     if len(archives) + ("images" in parameters.source) > 1:
-        raise _too_many_archives_error(recipe, archives)
+        raise _too_many_archives_error(recipe, archives, parameters.source.get("name", "NAME"))
     source = {**parameters.source}
     name = source.pop("name", None)
     if name is None:
@@ -64,7 +65,7 @@ def build_own_data(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCE_OPTIONS[recipe]}",
             found="no --name",
-            steps=f"a name: --name {dataset_name_of_file(example, home)}",
+            steps=Setting({"name": dataset_name_of_file(example, home)}),
         )
 
     if like := source.get("like"):
@@ -143,16 +144,22 @@ def build_command_after_dry_run(
     return f"{shlex.join(words)} {parameters_as_options(options)}".strip()
 
 
-def _too_many_archives_error(recipe: str, archives: tuple[Path, ...]) -> UsageError:
+def one_archive_steps(recipe: str, name: str) -> list[Step]:
+    """Return how to build a dataset from several files."""
+    command = Command("kmip-data", "build", recipe, "--name", name, "--archive", "FOLDER")
+    return ["copy them into a folder or zip, and pass it alone", command]
+
+
+def _too_many_archives_error(recipe: str, archives: tuple[Path, ...], name: str) -> UsageError:
     """Return the error for more ``--archive`` options than a recipe takes."""
-    step = "copy them into a folder or zip, and pass it alone: --archive FOLDER"
+    steps = one_archive_steps(recipe, name)
     if recipe == "city":
-        step = f"kmip-data info {recipe}"
+        steps = [Command("kmip-data", "info", recipe)]
     return UsageError(
         f"{recipe!r} takes one --archive.",
         expected=_SOURCE_OPTIONS[recipe],
         found=", ".join(map(str, archives)),
-        steps=step,
+        steps=steps,
     )
 
 
@@ -194,7 +201,7 @@ def _city_source_field(path: Path) -> str:
             expected="an OpenStreetMap extract (.osm.pbf, .osm, .osm.gz, .osm.bz2), GraphML of"
             " osmnx.save_graphml, or a folder, zip or tar of City-Networks tensors",
             found=f"a file that begins with {first_line!a}",
-            steps="kmip-data info city",
+            steps=Command("kmip-data", "info", "city"),
         )
     return "archive"
 
@@ -217,7 +224,7 @@ def build_from_class(
     if refused := typed_options() - _ACCEPTED_OPTIONS:
         raise UsageError(
             f"build {PYG_NAME} does not take {min(refused)}.",
-            steps="give each argument of the class by --set KEY=VALUE",
+            steps=["the arguments of the class are settings", Setting({min(refused)[2:]: None})],
         )
     texts = dict(item.split("=", 1) for item in settings if "=" in item)
     address = texts.pop("class", None)
@@ -226,8 +233,10 @@ def build_from_class(
             f"{PYG_NAME!r} builds a dataset from a class, and needs its address and a name.",
             expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument, and --name NAME",
             found=" ".join(settings) or "no --set",
-            steps=f"kmip-data build {PYG_NAME} --set class=torch_geometric.datasets:WebKB"
-            f" --set name=cornell --name {unused_name('my-cornell', home)}",
+            steps=Command(
+                *("kmip-data", "build", PYG_NAME, "--set", "class=torch_geometric.datasets:WebKB"),
+                *("--set", "name=cornell", "--name", unused_name("my-cornell", home)),
+            ),
         )
 
     from kmip_data.saving.save import check_new_folder

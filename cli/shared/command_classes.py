@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.output import WANTS_JSON_META_KEY
+from kmip_data.steps import Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,11 +27,27 @@ def command_examples() -> dict[str, list[str]]:
     return tomllib.loads(file.read_text("utf-8"))
 
 
-class Command(click.Command):
+def help_command(ctx: click.Context) -> Command:
+    """Return the command that shows the help of a command."""
+    return Command(*ctx.command_path.split(), "--help")
+
+
+class ExtraArguments(click.UsageError):
+    """A command takes fewer arguments; ``words`` are those too many."""
+
+    def __init__(self, words: Sequence[str], ctx: click.Context) -> None:
+        plural = "s" if len(words) > 1 else ""
+        super().__init__(f"Got unexpected extra argument{plural} ({' '.join(words)})", ctx)
+        self.words = words
+
+
+class ClickCommand(click.Command):
     """A click command whose help ends with examples from ``manifests/tables/examples.toml``.
 
     ``option_sections`` splits the help of a command with many options: section title -> options.
     """
+
+    allow_extra_args = True  # refused here, so that the error has their words
 
     def __init__(
         self,
@@ -40,6 +57,13 @@ class Command(click.Command):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.option_sections = option_sections or {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words behind the command, and refuse extra arguments."""
+        extra = super().parse_args(ctx, args)
+        if extra and not (ctx.resilient_parsing or isinstance(self, click.Group)):
+            raise ExtraArguments(extra, ctx)
+        return extra
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         """Return the same names in every context: click keeps those of the first one."""
@@ -85,7 +109,7 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-class Group(Command, click.Group):
+class Group(ClickCommand, click.Group):
     """A click group that shows its help by default, and suggests a command for a misspelt one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -100,7 +124,7 @@ class Group(Command, click.Group):
         if args and not args[0].startswith("-") and args[0] not in known:
             from kmip_data.errors import error_with_correction, unknown_name_error
 
-            step = f"{ctx.command_path} --help"
+            step = help_command(ctx)
             synonym = _COMMAND_SYNONYMS.get(args[0], "")
             if synonym in known:
                 message = f"There is no command called {args[0]!r}. Did you mean {synonym!r}?"

@@ -11,13 +11,13 @@ import click
 
 from kmip_data.cli.shared.printed_commands import with_typed_options
 from kmip_data.errors import KmipDataError
-from kmip_data.steps import Command, Setting, Step, values_of
+from kmip_data.steps import Command, Setting, Step, Values, values_of
 from kmip_data.text import PARAMETER_OPTIONS, strip_secrets
 
-_PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")  #: such as ``KEY=VALUE``
 #: Commands whose line is not repeated with another name: they remove data.
 _DESTRUCTIVE_COMMANDS = {"remove"}
 _COMMANDS_WITH_CONFIG_KEYS = {"train", "sweep"}
+_MAX_WORD = 100_000  #: characters of a word; Linux takes none of more than 131,071 bytes
 
 
 class TypedLine:
@@ -50,63 +50,100 @@ class TypedLine:
                 options.update(dict.fromkeys(param.opts, param))
         return options
 
-    def steps(self, error: KmipDataError) -> list[list[str]]:
-        """Return the commands that resolve an error, each as its words.
+    def steps(self, error: KmipDataError) -> list[Command | str]:
+        """Return the steps that resolve an error, as whole commands and words.
 
         A word that was probably meant replaces the typed word, instead of all other steps.
         """
         if self.can_repeat and error.correction is not None:
-            corrected = _replace_typed_word(self.args, *error.correction)
-            if corrected is not None and not _has_secret(corrected):
-                return [[self.program, *corrected]]
-        commands = []
-        for step in error.steps:
-            words = self.complete(step)
-            if words is not None and words not in commands:
-                commands.append(words)
-        return commands
+            corrected = self._corrected(*error.correction)
+            if corrected is not None and _is_printable(corrected):
+                return [Command(self.program, *corrected)]
+        steps = map(self.complete, error.steps)
+        return list(dict.fromkeys(step for step in steps if step is not None))
 
-    def complete(self, step: Step) -> list[str] | None:
-        """Return the words of a step; ``None`` for advice, and if the typed line cannot take it."""
-        words = None
+    def complete(self, step: Step) -> Command | str | None:
+        """Return a step as a whole command, or as words; ``None`` if it changes nothing.
+
+        A setting that the typed command does not take is words.
+        """
+        if isinstance(step, str):
+            return step
         if isinstance(step, Command):
             words = [*step.words]
             if words[0] == self.program:
                 words[1:] = with_typed_options(words[1:], self.args, self.root, choose_build=True)
-        elif isinstance(step, Setting) and self.can_repeat:
-            line = self.with_values(step.values)
-            words = None if line is None else [self.program, *line]
-        # A command without its password would not work, and one with it must not be logged.
-        return None if words is None or _has_secret(words) else words
+        else:
+            line = self.with_values(step.values) if self.can_repeat else None
+            if line is None:
+                return str(step)
+            # Values that were typed already resolve nothing, but the same line may be typed again.
+            if step.values and sorted(line) == sorted(self.args):
+                return None
+            words = [self.program, *line]
+        return Command(*words) if _is_printable(words) else None
 
-    def with_values(self, values: Mapping[str, object]) -> list[str] | None:
+    def _corrected(self, typed: str, meant: str | Setting) -> list[str] | None:
+        """Return the line with ``meant`` for ``typed``; ``None`` if that does not occur exactly once."""
+        if isinstance(meant, Setting):
+            others = [arg for arg in self.args if arg != typed]
+            if len(others) != len(self.args) - 1:
+                return None
+            return self.with_values(meant.values, others)
+        # The word may be one of a list, a key, a value, or the end of a path.
+        word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
+        if sum(len(word.findall(arg)) for arg in self.args) != 1:
+            return None
+        return [word.sub(lambda _: meant, arg) for arg in self.args]
+
+    def with_values(self, values: Values, args: Sequence[str] | None = None) -> list[str] | None:
         """Return the typed line with ``values``; ``None`` if the command takes no such key.
 
-        A key is the option of this name if the command has one, and else a key of ``--set``.
+        A key is the option of this name if the command has one, and else a key of ``--set``. ``args``
+        replace the typed line.
         """
         dropped = set()
         added = []
         for key, value in values.items():
-            option = PARAMETER_OPTIONS.get(key, f"--{key.replace('_', '-')}")
-            if option not in self.options:
-                option = "--set"
+            name = PARAMETER_OPTIONS.get(key, f"--{key.replace('_', '-')}")
+            option = self.options.get(name)
             # Values that are added to a repeatable option stay next to those that were typed.
-            if option == "--set" or value is None or not self.options[option].multiple:
-                dropped |= {(option, key if option == "--set" else ""), ("--set", key)}
+            if option is None or value is None or not option.multiple:
+                dropped |= {(name, ""), ("--set", key)}
             for item in values_of(value):
-                if option == "--set" and not self._takes_key(key):
-                    return None
-                if _PLACEHOLDER.search(str(item)):
-                    return None
-                if option != "--set":
-                    is_flag = self.options[option].is_flag
-                    added += [option] if is_flag else [option, str(item)]
+                text = str(item).lower() if isinstance(item, bool) else str(item)
+                if option is not None:
+                    added += [name] if option.is_flag else [name, text]
+                elif self._takes_key(key):
+                    added += ["--set", f"{key}={text}"]
                 else:
-                    added += [option, f"{key}={item}"]
-        flags = {name for name, option in self.options.items() if option.is_flag}
-        line = [*_drop_options(self.args, dropped, flags), *added]
-        # Values that were typed already resolve nothing, but the same line may be typed again.
-        return None if values and sorted(line) == sorted(self.args) else line
+                    return None
+        return [*self._without(dropped, self.args if args is None else args), *added]
+
+    def _without(self, dropped: Collection[tuple[str, str]], args: Sequence[str]) -> list[str]:
+        """Return a line without some options and their values.
+
+        A dropped ``--set`` is given with its key; any other option with an empty text.
+        """
+        kept: list[str] = []
+        position = 0
+        while position < len(args):
+            name, equals, value = args[position].partition("=")
+            option = self.options.get(name)
+            count = 1
+            if not equals and position + 1 < len(args) and not (option and option.is_flag):
+                value = args[position + 1]
+                count = 2
+            if value.startswith("--"):
+                value = ""
+                count = 1
+            name = option.opts[0] if option else name
+            key = value.partition("=")[0] if name == "--set" else ""
+            if (name, key) not in dropped:
+                count = 1
+                kept.append(args[position])
+            position += count
+        return kept
 
     def _takes_key(self, key: str) -> bool:
         """True if ``--set`` of the typed command takes a key: of a configuration, or of a build."""
@@ -114,61 +151,10 @@ class TypedLine:
         return "--set" in self.options and self.args[0] in commands
 
 
-def _has_secret(words: Sequence[str]) -> bool:
+def _is_printable(words: Sequence[str]) -> bool:
+    """True if a command has no password, which must not be logged, and can be typed."""
     line = shlex.join(words)
-    return strip_secrets(line) != line
-
-
-def _drop_options(
-    args: Sequence[str], dropped: Collection[tuple[str, str]], flags: Collection[str]
-) -> list[str]:
-    """Return the line without some options and their values.
-
-    A dropped ``--set`` is given with its key; any other option with an empty text.
-    """
-    kept: list[str] = []
-    position = 0
-    while position < len(args):
-        option, equals, value = args[position].partition("=")
-        count = 1
-        if not equals and option not in flags and position + 1 < len(args):
-            value = args[position + 1]
-            count = 2
-        if value.startswith("--"):
-            value = ""
-            count = 1
-        key = value.partition("=")[0] if option == "--set" else ""
-        if (option, key) in dropped:
-            position += count
-            continue
-        kept.append(args[position])
-        position += 1
-    return kept
-
-
-def _replace_typed_word(args: Sequence[str], typed: str, meant: str) -> list[str] | None:
-    """Return the line with ``meant`` for ``typed``, or None if ``typed`` does not occur exactly once."""
-    word = re.compile(rf"(?<![\w-]){re.escape(typed)}(?![\w.-])")
-    # A dataset without its option may also begin the name of a run.
-    is_bare = meant.startswith("--") and args.count(typed) == 1
-    if sum(len(word.findall(arg)) for arg in args) != 1 and not is_bare:
-        return None
-    line = []
-    for arg in args:
-        # An option may be meant by a word, as --model gcn by gcn.
-        if arg == typed and meant.startswith("--"):
-            line += shlex.split(meant)
-        elif is_bare:
-            line.append(arg)
-        else:
-            line.append(word.sub(lambda _: meant, arg))
-    if meant.endswith("="):  # of a key whose value follows a blank
-        position = next(number for number, word in enumerate(line) if word.endswith(meant))
-        value = "".join(line[position + 1 : position + 2])
-        if not value or value.startswith("--") or is_data_name(value, args):
-            return None
-        line[position : position + 2] = [line[position] + value]
-    return line
+    return strip_secrets(line) == line and max(map(len, words)) <= _MAX_WORD
 
 
 def is_data_name(word: str, args: Sequence[str]) -> bool:

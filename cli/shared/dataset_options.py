@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.output import Json
 from kmip_data.errors import conflicting_values_error, unknown_name_error
+from kmip_data.steps import Command
 from kmip_data.text import PARAMETER_OPTIONS
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class DatasetParameters:
                     f"parameter of {dataset}",
                     key,
                     sorted(known),
-                    command=f"kmip-data info {dataset}",
+                    command=Command("kmip-data", "info", dataset),
                 )
             group, value_type = known[name]
             from_options = getattr(self, group)
@@ -117,7 +118,7 @@ class DatasetParameters:
         return combined
 
 
-class DatasetCommand(Command):
+class DatasetCommand(ClickCommand):
     """A command with options for parameters of datasets, such as ``--k``.
 
     The function of the command takes them as one argument, ``parameters``. ``parameter_groups``

@@ -8,7 +8,6 @@ and stays in ``ctx.meta[PLUGINS_META_KEY]``. ``--json`` is in ``ctx.meta[WANTS_J
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,9 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from kmip_data.cli.shared.command_classes import help_command
 from kmip_data.cli.shared.targets import BUILD
-from kmip_data.errors import UsageError, error_with_correction
+from kmip_data.errors import UsageError
 from kmip_data.files.path_errors import absent_file_error, absolute_path
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -38,7 +39,7 @@ def _locate_home(ctx: click.Context, param: click.Parameter, value: str | None) 
     if home.path.exists() and not home.path.is_dir():
         raise UsageError(
             f"The home {home.path} is not a folder.",
-            steps="name a folder by --home DIR or KMIP_DATA_HOME",
+            steps="name a folder as home, or in the variable KMIP_DATA_HOME",
         )
     return home
 
@@ -156,8 +157,6 @@ def _refuse_missing_file(
     path = _refuse_address(ctx, param, value)
     if path is None or path.exists():
         return path
-    option = param.opts[0]
-    step = f"{ctx.command_path} --help"
     # The typed dataset may follow the option, and so be parsed later.
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)
@@ -168,9 +167,10 @@ def _refuse_missing_file(
         if dataset in {None, folder.parts[-3]}
     ]
     newest = max(configurations, key=lambda file: file.stat().st_mtime, default=None)
-    if newest is not None:
-        step = f"the newest run's: {option} {shlex.quote(str(newest))}"
-    raise absent_file_error(path, step)
+    if newest is None:
+        raise absent_file_error(path, help_command(ctx))
+    key = param.opts[0].removeprefix("--")
+    raise absent_file_error(path, ["the newest run's", Setting({key: newest})])
 
 
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -240,14 +240,23 @@ def _check_key_values(
 
 
 def _missing_value_error(key: str) -> UsageError:
-    """Return the error for ``--set KEY`` without a value."""
+    """Return the error for ``--set KEY`` without a value, which may follow a blank."""
+    from kmip_data.cli.shared.completed_steps import is_data_name
     from kmip_data.models.training.config.overrides import documented_keys
 
-    defaults = {known.name: known.default for known in documented_keys()}
-    step = "--set section.key=VALUE, such as --set optimizer.lr=1e-3"
-    if key in defaults:
-        step = f"its default: --set {key}={str(defaults[key]).lower()}"
-    return error_with_correction(f"--set {key} has no value.", key, f"{key}=", step)
+    error = UsageError(
+        f"--set {key} has no value.",
+        expected="section.key=VALUE, such as optimizer.lr=1e-3",
+        steps=help_command(click.get_current_context()),
+    )
+    words = typed_words()
+    value = words[words.index(key) + 1] if key in words[:-1] else ""
+    if value and not value.startswith("-") and not is_data_name(value, words):
+        error.correction = (value, Setting({key: value}))
+    for known in documented_keys():
+        if known.name == key:
+            error.steps = ["its default", Setting({key: str(known.default).lower()})]
+    return error
 
 
 jobs_option = click.option(
@@ -301,7 +310,7 @@ def parse_number_list(option: str, text: str) -> list[int]:
         if not 0 < len(item_numbers) <= MAX_LIST_LENGTH - len(numbers):
             error = UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                steps=f"give numbers and ranges, such as {option} 5,10 or 0..3; at most {MAX_LIST_LENGTH:,}",
+                steps=f"give numbers and ranges, such as 5,10 or 0..3; at most {MAX_LIST_LENGTH:,}",
             )
             # A descending range, or another separator.
             if ends := re.fullmatch(r"([0-9]{1,4})(?:\.\.|-|:)([0-9]{1,4})", item):
@@ -319,6 +328,6 @@ def parse_distinct_numbers(option: str, text: str) -> list[int]:
         if count > 1:
             raise UsageError(
                 f"{option} names {number} {count} times: {text:.80}",
-                steps=f"give {option} each number once",
+                steps="give each number once",
             )
     return numbers

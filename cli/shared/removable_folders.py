@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER_NAME, foreign_files_error
 from kmip_data.files.small_files import read_json
 from kmip_data.format.card import CARD_NAME
+from kmip_data.steps import Command
 from kmip_data.text import count_with_noun, is_likely_typo
 
 FolderKind = Literal["build", "unfinished build", "raw files", "run"]
@@ -83,10 +83,16 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         keys = _build_keys_of_runs(home)
         trained_on = {build.path for build in builds if build.card.key in keys}
         unused = [item for item in matches if item.path not in trained_on]
-        step = f"all of them: kmip-data remove {shlex.join(item.name for item in matches)}"
+        words = "all of them"
+        removed = names
         if 0 < len(unused) < len(matches):
-            step = f"only without runs: kmip-data remove {shlex.join(item.name for item in unused)}"
-        raise UsageError(f"{len(matches)} folders are called {name!r}.", found=names, steps=step)
+            words = "only without runs"
+            removed = [item.name for item in unused]
+        raise UsageError(
+            f"{len(matches)} folders are called {name!r}.",
+            found=names,
+            steps=[words, Command("kmip-data", "remove", *removed)],
+        )
 
     # 4. A dataset, or a dataset and a model, may be meant for its runs, but must not remove them.
     run_name = path.as_posix().removeprefix("runs/")
@@ -110,7 +116,11 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
             known_names.append(item.name)
     known_names += sorted({build.card.dataset for build in builds})
     raise unknown_name_error(
-        "build, run or raw/NAME", name, known_names, command="kmip-data list", where="in the home"
+        "build, run or raw/NAME",
+        name,
+        known_names,
+        command=Command("kmip-data", "list"),
+        where="in the home",
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.errors import MAX_LISTED_NAMES, UsageError, error_with_correction, unknown_name_error
+from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 
 #: Kind -> command that lists the names.
-_LIST_COMMANDS = {"dataset": "list --all", "build": "list", "sweep": "sweep --help", "run": "runs"}
+_LIST_COMMANDS = {
+    "dataset": Command("kmip-data", "list", "--all"),
+    "build": Command("kmip-data", "list"),
+    "sweep": Command("kmip-data", "sweep", "--help"),
+    "run": Command("kmip-data", "runs"),
+}
 #: Kind -> file that every folder of this kind has.
 _REQUIRED_FILES = {"build": "card.json", "run": "config.toml"}
 _GRAPH_SUFFIXES = {".csv", ".tsv", ".graphml", ".gml", ".gexf", ".npz", ".pt", ".mtx"}
@@ -147,16 +152,16 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if name == "pyg" and self.accepts_data:
             return UsageError(
                 "pyg is no dataset: it builds one from a dataset class.",
-                steps="kmip-data build pyg --set class=MODULE:CLASS --name NAME",
+                steps=Command(
+                    "kmip-data", "build", "pyg", "--set", "class=MODULE:CLASS", "--name", "NAME"
+                ),
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
-            option = f"--model {','.join(filter(None, [params.get('model'), name]))}"
-            return error_with_correction(f"{name!r} is a model, not a sweep.", name, option, option)
+            meant = Setting({"model": ",".join(filter(None, [params.get("model"), name]))})
+            return error_with_correction(f"{name!r} is a model, not a sweep.", name, meant, meant)
         if self.kinds == ("sweep",) and is_dataset:
-            option = f"--dataset {name}"
-            return error_with_correction(
-                f"{name!r} is a dataset, not a sweep.", name, option, option
-            )
+            meant = Setting({"dataset": name})
+            return error_with_correction(f"{name!r} is a dataset, not a sweep.", name, meant, meant)
         if self.kinds == ("dataset",) and builds:
             return UsageError(
                 f"{name!r} is a dataset of your own.", steps=rebuild_command(builds[0])
@@ -167,21 +172,21 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
             return UsageError(
                 f"The folder {name} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
-                steps="kmip-data list, which names your builds and runs",
+                steps=_LIST_COMMANDS["build"],
             )
         shards = [] if os.sep in name else home.built.glob(f"{glob.escape(name)}-*/shards")
         card_name = _REQUIRED_FILES["build"]
         if "build" in self.kinds and any(not (path.parent / card_name).exists() for path in shards):
             return UsageError(
                 f"{name} has no finished build: its build command was stopped.",
-                steps=f"the build command with --name {name} again, which says why",
+                steps=f"type the command that built {name!r} again: it says why",
             )
         if matches := [run for run in runs if run.startswith(f"{name}/")]:
             return _run_expected_error(name, matches, home)
         if self.kinds == ("run",) and is_dataset:
             return UsageError(
                 f"{name} is a dataset without a run; this command takes a run.",
-                steps=f"kmip-data train {shlex.quote(name)}",
+                steps=Command("kmip-data", "train", name),
             )
         return None
 
@@ -209,7 +214,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             _TYPE_NOUNS.get(self.name, self.name),
             name,
             known,
-            command=f"kmip-data {_LIST_COMMANDS[kind]}",
+            command=_LIST_COMMANDS[kind],
             listed=[other for other in listed if other not in dataset_names()],
         )
 
@@ -225,18 +230,17 @@ def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> N
     if not slash:
         return
     if model in shipped_names("models") and not path.exists() and is_dataset(dataset, home):
-        step = f"kmip-data train {dataset} --model {model}"
+        steps: list[Step] = [Command("kmip-data", "train", dataset, "--model", model)]
         if dataset in dataset_names():
-            step += f"; on other data: kmip-data train NAME --preset {name}"
-        raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", steps=step)
+            steps += ["on other data", Command("kmip-data", "train", "NAME", "--preset", name)]
+        raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", steps=steps)
 
     if any((folder / "config.toml").is_file() for folder in (path, home.runs / name)):
-        run = shlex.quote(name)
-        command = f"kmip-data evaluate {run}"
+        command = Command("kmip-data", "evaluate", name)
         if ctx is not None and ctx.info_name == "train":
-            command = f"kmip-data train --resume {run}"
+            command = Command("kmip-data", "train", "--resume", name)
         elif ctx is not None and ctx.info_name == "preview":
-            command = f"kmip-data explore {run}"
+            command = Command("kmip-data", "explore", name)
         raise UsageError(f"{name} is a run, not a dataset or a build.", steps=command)
 
 
@@ -248,7 +252,7 @@ def _run_expected_error(name: str, runs: Sequence[str], home: Home) -> UsageErro
         f"{name} is {noun}; this command takes a run.",
         name,
         newest,
-        f"its newest run: {newest}",
+        f"its newest run is {newest!r}",
         expected=f"one of {', '.join(runs[:MAX_LISTED_NAMES])}" if len(runs) > 1 else None,
     )
 
@@ -317,15 +321,16 @@ def _file_instead_of_name_error(file: str, home: Home, run: str | None) -> Usage
     name = dataset_name_of_file(path, home)
     command = ["kmip-data", "build", recipe, "--name", name, "--archive", file]
     kind = "folder with data" if path.expanduser().is_dir() else "file"
-    error = UsageError(f"{file} is a {kind}; this command takes the name of a dataset.")
-    then = ""
+    steps: list[Step] = ["build a dataset from it"]
     if run and recipe == "graphs":
         from kmip_data.models.training.run.find_runs import find_run
 
         command += ["--like", str(find_run(run, home))]
-        then = f"; then the same command with --dataset {name}"
-    error.next = f"build a dataset from it: {shlex.join(command)}{then}"
-    return error
+        steps.append(f"then the same command with the dataset {name!r}")
+    return UsageError(
+        f"{file} is a {kind}; this command takes the name of a dataset.",
+        steps=[*steps, Command(*command)],
+    )
 
 
 DATASET = NameType("dataset")

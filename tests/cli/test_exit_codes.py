@@ -21,7 +21,7 @@ from support.shared import ROOT
 
 from kmip_data import errors
 from kmip_data.cli import main
-from kmip_data.cli.shared.command_classes import Command
+from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress
@@ -51,7 +51,7 @@ def command_that(monkeypatch):
     """Put a command ``x`` on the command line that runs the function given, or raises the error."""
 
     def make(body):
-        @click.command(cls=Command)
+        @click.command(cls=ClickCommand)
         @json_option
         def x():
             if isinstance(body, BaseException):
