@@ -93,7 +93,7 @@ def _printable(text: str | list[str] | None) -> str | None:
     if isinstance(text, list):
         return "\n".join(filter(None, map(_printable, text)))
     # Messages may quote file names, headers and replies of servers.
-    line = text and one_line(strip_secrets(str(text)))
+    line = text and one_line(strip_secrets(str(text))).replace(_ADVICE_OF_PYTHON, "")
     if line and len(line) > _MAX_LETTERS:
         half = _MAX_LETTERS // 2
         line = f"{line[:half]}… ({len(line):,} characters) …{line[-half:]}"
@@ -177,6 +177,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_LISTED_NAMES = 16  #: largest number of names that an error lists
 _MAX_LETTERS = 4_000  #: of a line of an error
+#: End of a message of Python about a number, which no reader of a file can follow.
+_ADVICE_OF_PYTHON = "; use sys.set_int_max_str_digits() to increase the limit"
 
 
 def conflicting_values_error(option: str, value: object, setting: str) -> UsageError:

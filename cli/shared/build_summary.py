@@ -10,7 +10,6 @@ from kmip_data.cli.shared.output import format_facts, format_table
 from kmip_data.errors import UsageError
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.targets import require_trainable, target_column, target_type_of
-from kmip_data.steps import as_steps
 from kmip_data.text import list_names, parameters_as_options
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
         if not sizes.nodes:
             from kmip_data.pipelines.added_splits import remedy_for_empty_part
 
-            steps = as_steps(remedy_for_empty_part(card, split, part))
-            yield "; ".join(filter(None, [f"{part} is empty", *map(str, steps)]))
+            remedy = remedy_for_empty_part(card, split, part)
+            yield "; ".join([f"{part} is empty", *map(str, remedy)])
 
     facts = BuildFacts(card)
     names = facts.class_names

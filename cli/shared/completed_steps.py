@@ -109,7 +109,7 @@ class TypedLine:
             option = self.options.get(name)
             # Values that are added to a repeatable option stay next to those that were typed.
             if option is None or value is None or not option.multiple:
-                dropped |= {(name, ""), ("--set", key)}
+                dropped |= {(name, ""), (f"--{key}", ""), ("--set", key)}
             for item in values_of(value):
                 text = str(item).lower() if isinstance(item, bool) else str(item)
                 if option is not None:

@@ -250,7 +250,8 @@ def _missing_value_error(key: str) -> UsageError:
         steps=help_command(click.get_current_context()),
     )
     words = typed_words()
-    value = words[words.index(key) + 1] if key in words[:-1] else ""
+    pairs = zip(words, words[1:], strict=False)
+    value = next((value for word, value in pairs if word in {key, f"--set={key}"}), "")
     if value and not value.startswith("-") and not is_data_name(value, words):
         error.correction = (value, Setting({key: value}))
     for known in documented_keys():

@@ -9,11 +9,12 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.steps import Step
 from kmip_data.text import human_bytes, is_likely_typo, nearest_name, reword_python_problem
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
@@ -55,8 +56,16 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     return absolute
 
 
-def absent_file_error(path: Path, remedy: str, noun: str = "file") -> UsageError:
-    """Return the error for a missing file of the user, with a similar file name if there is one."""
+def absent_file_error(path: Path, remedy: Step | Sequence[Step], noun: str = "file") -> UsageError:
+    """Return the error for a missing file of the user, with a similar file name if there is one.
+
+    A folder, a pipe or a link to nothing in its place is named.
+    """
+    if os.path.lexists(path):
+        kind = "a folder" if path.is_dir() else "a pipe or a device"
+        if not path.exists():
+            kind = "a link to nothing"
+        return UsageError(f"{path} is {kind}, not a {noun}.", steps=remedy)
     names: list[str] = []
     with contextlib.suppress(OSError):
         entries = itertools.islice(path.parent.iterdir(), _MAX_SUGGESTED_FROM)

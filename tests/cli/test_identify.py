@@ -1,5 +1,6 @@
 """``kmip-data identify``: raw files, members, files of builds, and files that nobody knows."""
 
+import os
 import shlex
 
 from support.cli import expect_refusal, expect_success
@@ -30,7 +31,7 @@ def test_real_files_are_identified_and_their_command_works(home, tmp_path):
 
 
 def test_files_of_builds_are_identified(home, tmp_path):
-    """A shard is that of the published sample and of the build in the home; a folder is refused."""
+    """A shard is that of the published sample and of the build in the home."""
     build = build_dataset("minesweeper", sample=True, home=home, quiet=True)
     shard = build.path / build.card.shards[0].file
     assert "use      kmip-data info " in expect_success("identify", shard).out
@@ -39,7 +40,17 @@ def test_files_of_builds_are_identified(home, tmp_path):
     assert commands == ["kmip-data info minesweeper", f"kmip-data info {build.name_or_path}"]
     for command in commands:
         expect_success(*shlex.split(command)[1:])
-    assert "There is no file" in expect_refusal("identify", build.path)
+
+
+def test_what_is_no_file_is_named_without_the_same_command_again(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nothing")
+    (tmp_path / "folder").mkdir()
+    kinds = {"pipe": "a pipe or a device", "link": "a link to nothing", "folder": "a folder"}
+    for name, kind in kinds.items():
+        message = expect_refusal("identify", tmp_path / name)
+        assert f"{tmp_path / name} is {kind}, not a file.\n" in message
+        assert "next: " not in message
 
 
 def test_members_of_ogb_are_those_of_one_repository():
