@@ -249,9 +249,12 @@ class Tallies:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``make check`` has this."""
+    """``make check`` has the first one."""
     parser.addoption(
         "--core", action="store_true", help="run the first case of the first tests of each file"
+    )
+    parser.addoption(
+        "--update-messages", action="store_true", help="write tests/messages.txt, for a review"
     )
 
 

@@ -11,12 +11,12 @@ from tools import advice
 #: Folders of the package.
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
 #: Arguments and variables that hold advice.
-ADVICE = {"next", "remedy", "step", "hint"}
+ADVICE = {"steps", "remedy", "step", "hint"}
 #: Commands and requests that remove or replace a file. Lines of a table are the user's to change, and
 #: ``kmip-data remove`` asks before it removes.
 REMOVERS = re.compile(
     r"\brm\b|\bunlink\b|\bgunzip (?!-k )|--force(?!-reinstall)|\A(?!.*\.damaged).*\bmv\b"
-    r"|(?<!kmip-data )(?<!\{PROGRAM\} )\b(?:remove|delete|erase)\b"
+    r"|(?<!kmip-data )(?<!'kmip-data', ')\b(?:remove|delete|erase)\b"
     r"(?! (?:the lines?|one of the lines|outliers|the \{rows\}|raw/NAME))"
 )
 
@@ -54,7 +54,7 @@ def test_no_advice_removes_a_file(folder):
     ["rm a", "gunzip a.gz", "mv a b", "add --force", "remove {path}", "delete that folder"],
 )
 def test_advice_that_removes_is_recognised(advice):
-    tree = ast.parse(f'raise UsageError("No.", next="{advice}")')
+    tree = ast.parse(f'raise UsageError("No.", steps="{advice}")')
     assert REMOVERS.search(" ".join(text for _, text in advice_expressions(tree)))
 
 
@@ -63,7 +63,9 @@ MODULE = '''\
 
 def refuse(name):
     """Refuse a name; see kmip-data info."""
-    raise UsageError("No.", next=f"kmip-data info {name}; or kmip-data list, which lists all")
+    raise UsageError("No.", steps=["all", Command("kmip-data", *("info", name), "--json")])
+
+click.echo(f"Next: kmip-data info {name}; or kmip-data list, which lists all")
 
 option = click.option("--name", help="such as kmip-data list")
 words = ["kmip-data", "predict", run]
@@ -85,6 +87,7 @@ def code(tmp_path, monkeypatch):
 
 def test_commands_are_those_of_advice_alone(code):
     assert [template for _, template in advice.advised_commands()] == [
+        "kmip-data info {} --json",
         "kmip-data info {}",
         "kmip-data list",
         "kmip-data predict {}",
@@ -97,7 +100,7 @@ def test_lint_fails_if_a_command_is_untyped(code, capsys):
     note.write_text(f"{module}: kmip-data list\n{module}: kmip-data gone\n")
     assert advice.main(["--record"]) == 1
     assert advice.LIST.read_text() == f"{module}: kmip-data list\n"
-    assert "3 commands in the code, 1 typed by tests" in capsys.readouterr().out
+    assert "4 commands in the code, 1 typed by tests" in capsys.readouterr().out
     note.write_text("".join(f"{module}: {name}\n" for _, name in advice.advised_commands()))
     assert advice.main(["--record"]) == 0
     # A command whose text changed is to be typed again.

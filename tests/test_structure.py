@@ -1,8 +1,10 @@
-"""Bounds of the weight, which only fall (``tools/weight.py``)."""
+"""Bounds of the weight, which only fall (``tools/weight.py``), and words of errors that no code reads."""
+
+import ast
 
 import pytest
 
-from tools import weight
+from tools import structure, weight
 
 SUMS = dict.fromkeys(weight.SUMS, 1_000)
 
@@ -39,3 +41,27 @@ def test_tokens_are_counted_without_layout_comments_and_docstrings(source, token
     # Neither the names nor line breaks matter.
     padded = source.replace("x", "long_name").replace("\n", "\n\n")
     assert weight.count_tokens(padded) == tokens
+
+
+#: Handler of an error, and True if it reads words of an error of the package.
+HANDLERS = {
+    "except UsageError as e: 'no' in e.message": True,
+    "except UsageError as e: re.sub('a', '', (e.found or ''))": True,
+    "except (OSError, Mine) as e: str(e).split()": True,
+    "except Mine as e: command in e.steps": True,
+    "except OSError as e: 'memory' in str(e)": False,
+    "except UsageError as e: e.found is None and isinstance(e, Mine)": False,
+    "except OSError as e: pass\n for error in found: error.message.startswith('a')": True,
+    "except OSError as e: pass\n e = refuse_error()\n e.left.removeprefix('a')": True,
+    "except OSError as e: card.expected.splits": False,
+    "except OSError as e: 'a' in card.expected": False,
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_code_that_reads_the_words_of_an_error_is_named(handler):
+    tree = ast.parse(f"def f(e: KmipDataError):\n try: pass\n {handler}")
+    classes = structure.error_classes(
+        [ast.parse("class UsageError(KmipDataError): pass\nclass Mine(UsageError): pass")]
+    )
+    assert any(structure.words_of_errors(tree, classes)) == HANDLERS[handler]

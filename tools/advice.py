@@ -40,27 +40,37 @@ def advised_commands(root: Path = ROOT) -> list[tuple[str, str]]:
 
 
 def advice_texts(node: ast.AST) -> Iterator[str]:
-    """Yield strings, f-strings and lists of words below a node, without docstrings and help."""
+    """Yield strings, f-strings, commands and lists of words below a node, without docstrings and help."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
     if isinstance(node, ast.keyword) and node.arg in NO_ADVICE:
         return
     if isinstance(node, ast.JoinedStr | ast.Constant):
-        yield _template(node)
+        yield template_of(node)
         return
-    if isinstance(node, ast.List) and node.elts and _template(node.elts[0]) == PROGRAM:
-        yield " ".join(map(_template, node.elts))
+    words: list[ast.expr] = []
+    if isinstance(node, ast.List):
+        words = node.elts
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Command":
+        words = node.args
+    if words and template_of(words[0]) == PROGRAM:
+        yield " ".join(map(template_of, words))
         return
     for child in ast.iter_child_nodes(node):
         yield from advice_texts(child)
 
 
-def _template(node: ast.AST) -> str:
-    """Return the text of a string, with a placeholder for each expression."""
+def template_of(node: ast.AST) -> str:
+    """Return the text of a string, with a placeholder for each expression.
+
+    Words in a starred tuple are one text.
+    """
+    if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple):
+        return " ".join(map(template_of, node.value.elts))
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"\{\w+\}", PLACEHOLDER, node.value)  # to be formatted
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(_template, node.values))
+        return "".join(map(template_of, node.values))
     return PLACEHOLDER
 
 

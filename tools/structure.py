@@ -7,6 +7,8 @@
 - A module whose name begins with ``_`` is imported only in its own folder.
 - The docstring of a public function that takes arrays, or of its class, has shapes: ``(N, d)``, "any
   shape".
+- No code reads the words of an error: no ``in``, ``re``, ``startswith``, ``replace`` and the like on its
+  fields or on ``str(error)``. Messages of other libraries, caught by their classes, may be read.
 - Rates stay within :data:`LIMITS`: tokens per line, but not lines, and some constructs.
 - Commands and options are printed with their change since :data:`BASE`, and fail 10 % above
   :data:`NOW`. Parameters of datasets, which are options of several commands, count once.
@@ -19,7 +21,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import networkx as nx
@@ -54,6 +56,13 @@ LIMITS = {
     "conditional expressions": 18,
     "comprehensions": 28,
     "Any": 10,
+}
+#: Fields of an error, and methods that read or change a text.
+ERROR_FIELDS = {"message", "expected", "found", "left", "steps"}
+TEXT_METHODS = {
+    *("startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "index"),
+    *("split", "rsplit", "splitlines", "replace", "find", "count", "translate"),
+    *("search", "match", "fullmatch", "findall", "finditer", "sub", "subn"),
 }
 #: Annotations of arrays, and shapes such as ``(N,)``, ``(H, N, d)``, ``(G + 1)``, ``(n,)`` and ``()``.
 ARRAYS = re.compile(r"\b(Tensor|Array|NDArray|ArrayLike|Integers|Bools|Rows|[FIU]\d{1,2})\b")
@@ -94,15 +103,73 @@ def imports(nodes: list[ast.AST], known: dict[str, Path]) -> Iterator[str]:
                 yield module
 
 
+def error_classes(trees: Iterable[ast.AST]) -> set[str]:
+    """Return the names of the package's error classes: ``KmipDataError`` and all below it."""
+    bases = {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {getattr(base, "id", "") for base in node.bases}
+    found = {"KmipDataError"}
+    while added := {name for name in bases.keys() - found if bases[name] & found}:
+        found |= added
+    return found
+
+
+def words_of_errors(
+    node: ast.AST, classes: set[str], errors: frozenset[str] = frozenset()
+) -> Iterator[ast.expr]:
+    """Yield each expression below a node that reads the words of an error of the package.
+
+    ``errors`` are the names of errors around the node: caught by a class, an argument of it, or made.
+    Only errors of the package have fields, so a field is read of any error.
+    """
+    kinds: dict[str, ast.expr | None] = {}
+    if isinstance(node, ast.ExceptHandler) and node.name:
+        kinds[node.name] = node.type
+    elif isinstance(node, ast.FunctionDef):
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.arg):
+                kinds[inner.arg] = inner.annotation
+            elif isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Call):
+                kinds |= {ast.unparse(target): inner.value.func for target in inner.targets}
+    for name, kind in kinds.items():
+        mentioned = {getattr(inner, "id", "") for inner in ast.walk(kind)} if kind else set()
+        is_error = mentioned & classes or any(word.endswith("_error") for word in mentioned)
+        errors = errors | {name} if is_error else errors - {name}
+
+    texts: list[ast.expr] = []
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+        texts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in TEXT_METHODS:
+        texts = [node.func, *node.args]
+    if any(is_text_of_error(inner, errors) for text in texts for inner in ast.walk(text)):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from words_of_errors(child, classes, errors)
+
+
+def is_text_of_error(node: ast.AST, errors: frozenset[str]) -> bool:
+    """True for a field of an error, and for ``str`` of one of ``errors``."""
+    if isinstance(node, ast.Attribute) and node.attr in ERROR_FIELDS:
+        name = ast.unparse(node.value)
+        return name in errors or name.endswith(("error", "refusal"))
+    return isinstance(node, ast.Call) and ast.unparse(node) in {f"str({name})" for name in errors}
+
+
 def problems(root: Path = ROOT) -> Iterator[str]:
     """Yield one line for every broken rule."""
     known = modules(root)
+    trees = {name: ast.parse(path.read_text("utf-8")) for name, path in known.items()}
+    classes = error_classes(trees.values())
     graph = nx.DiGraph()
     for name, path in known.items():
-        text = path.read_text("utf-8")
-        lines = text.splitlines()
-        tree = ast.parse(text)
+        lines = path.read_text("utf-8").splitlines()
+        tree = trees[name]
         nodes = list(ast.walk(tree))
+        for expression in words_of_errors(tree, classes):
+            code = ast.unparse(expression)
+            yield f"{path.relative_to(root)}:{expression.lineno}: {code} reads the words of an error"
         others = {other for other in imports(nodes, known) if other in known and other != name}
         graph.add_edges_from((name, other) for other in others)
         place = path.relative_to(root)

@@ -234,7 +234,8 @@ def build_from_class(
             expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument, and --name NAME",
             found=" ".join(settings) or "no --set",
             steps=Command(
-                *("kmip-data", "build", PYG_NAME, "--set", "class=torch_geometric.datasets:WebKB"),
+                "kmip-data",
+                *("build", PYG_NAME, "--set", "class=torch_geometric.datasets:WebKB"),
                 *("--set", "name=cornell", "--name", unused_name("my-cornell", home)),
             ),
         )

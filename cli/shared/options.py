@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -249,11 +250,10 @@ def _missing_value_error(key: str) -> UsageError:
         expected="section.key=VALUE, such as optimizer.lr=1e-3",
         steps=help_command(click.get_current_context()),
     )
-    words = typed_words()
-    pairs = zip(words, words[1:], strict=False)
-    value = next((value for word, value in pairs if word in {key, f"--set={key}"}), "")
-    if value and not value.startswith("-") and not is_data_name(value, words):
-        error.correction = (value, Setting({key: value}))
+    for word, value in pairwise(words := typed_words()):
+        is_value = word in {key, f"--set={key}"} and not value.startswith("-")
+        if is_value and not is_data_name(value, words):
+            error.correction = (value, Setting({key: value}))
     for known in documented_keys():
         if known.name == key:
             error.steps = ["its default", Setting({key: str(known.default).lower()})]

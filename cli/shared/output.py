@@ -211,10 +211,10 @@ def check_output_path(path: Path, option: str = "--output", *, force: bool) -> N
         problem = "is not writable" if folder.is_dir() else "does not exist"
         raise UsageError(
             f"{path} cannot be written: the folder {folder} {problem}.",
-            steps=f"use another {option}",
+            steps="use another path",
         )
     if os.path.lexists(path) and not force:
-        raise UsageError(f"{path} exists already.", steps=f"use another {option}")
+        raise UsageError(f"{path} exists already.", steps="use another path")
 
 
 def default_output_path(path: Path, *, force: bool) -> Path:

@@ -46,7 +46,7 @@ def test_an_error_prints_one_json_object_and_downloads_nothing(home, command, co
         "class",
         "exit_code",
         "what",
-        "next",
+        "steps",
         "expected",
         "found",
         "on_disk",

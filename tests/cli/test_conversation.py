@@ -16,6 +16,7 @@ from support.cli import expect_refusal, expect_success
 
 from kmip_data.cli.shared import conversation
 from kmip_data.errors import OpenQuestions
+from kmip_data.steps import Setting
 
 EDGES = "source,target\n0,1\n1,2\n2,3\n3,0\n"
 #: -1 is a class or a missing label, NA is text or a missing value.
@@ -223,7 +224,7 @@ def test_the_command_that_a_refusal_prints_builds(tmp_path, monkeypatch, case):
 
 
 def test_questions_of_a_worker_process_arrive():
-    sent = OpenQuestions({"Is it a?": "--set a=1", "Is it b?": "--set b=2"})
+    sent = OpenQuestions({"Is it a?": Setting({"a": 1}), "Is it b?": Setting({"b": 2})})
     received = pickle.loads(pickle.dumps(sent))
     assert str(received) == str(sent)
     assert received.questions == sent.questions
@@ -279,14 +280,14 @@ def test_end_of_input_leaves_the_refusal(files, monkeypatch):
     assert refusal in expect_refusal(*line, code=4)
 
 
-def test_an_answer_that_is_no_option_is_asked_again(files, monkeypatch):
+def test_an_answer_that_is_no_setting_is_asked_again(files, monkeypatch):
     typed(monkeypatch, "a class\nmissing=none\nmissing=none\n")
     outcome = expect_success("build", "graphs", "--name", "own", "--archive", files)
-    assert "'a class' is not an option" in outcome.err
+    assert "'a class' is no KEY=VALUE" in outcome.err
     assert outcome.err.count("Question 1 of") == 1
 
 
 @pytest.mark.parametrize("answer", ["a", "--set", "--set a=1 b", "'a=1", ""])
-def test_no_options(answer):
+def test_no_settings(answer):
     with pytest.raises(click.UsageError):
-        conversation.options_of_answer(answer)
+        conversation.read_answer(answer)

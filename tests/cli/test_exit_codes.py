@@ -25,6 +25,7 @@ from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress
+from kmip_data.steps import Command
 
 CLASSES = {
     errors.CheckFailed: 1,
@@ -73,7 +74,13 @@ def test_every_error_has_its_exit_code_and_six_parts(command_that):
     def check(case):
         error, code = case
         command_that(
-            error("It broke.", expected="a", found="b", left="c", next="d: kmip-data list")
+            error(
+                "It broke.",
+                expected="a",
+                found="b",
+                left="c",
+                steps=["d", Command("kmip-data", "list")],
+            )
         )
         outcome = kmip("x")
         assert (outcome.code, outcome.out) == (code, "")

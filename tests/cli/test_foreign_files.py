@@ -265,7 +265,7 @@ def test_user_files_are_replaced_only_with_force(
             # Advice removes no file: the option that replaces one is in the help alone.
             refusal = expect_refusal(*words)
             assert f"{name} exists already" in refusal
-            assert "remedy: use another --" in refusal
+            assert "remedy: use another path" in refusal
             assert "--force" not in refusal
             assert path.read_bytes() == MINE
             expect_success(*words, "--force")
@@ -283,12 +283,12 @@ def test_user_files_are_replaced_only_with_force(
 def test_the_default_picture_is_replaced_in_a_marked_folder(world: World, tmp_path: Path) -> None:
     build = copied(world.build, tmp_path / "B")
     plant(build, "preview.png")
-    assert "remedy: use another --output" in expect_refusal("preview", build)
+    assert "remedy: use another path" in expect_refusal("preview", build)
     assert (build / "preview.png").read_bytes() == MINE
     expect_success("preview", build, "--force")
     expect_success("preview", build)  # ours by now
     plant(build, "preview.png")
-    assert "remedy: use another --output" in expect_refusal("preview", build)
+    assert "remedy: use another path" in expect_refusal("preview", build)
     (build / "preview.png").unlink()
     plant(tmp_path, "far.png")
     (build / "preview.png").symlink_to(tmp_path / "far.png")
@@ -296,7 +296,7 @@ def test_the_default_picture_is_replaced_in_a_marked_folder(world: World, tmp_pa
     assert (tmp_path / "far.png").read_bytes() == MINE
     old = copied(world.build, tmp_path / "old", marked=False)
     plant(old, "explore.html")
-    assert "remedy: use another --output" in expect_refusal("explore", old, "--no-open")
+    assert "remedy: use another path" in expect_refusal("explore", old, "--no-open")
 
 
 def test_nothing_is_removed_through_a_link(

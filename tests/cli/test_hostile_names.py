@@ -168,7 +168,8 @@ def printed_steps(outcome: Outcome) -> list[str]:
     """Return the printed steps; on stderr and in JSON they are the same."""
     lines = re.findall(r"(?m)^\s*(?:next|or|Next): (.*)$", outcome.err + outcome.out)
     if outcome.out.startswith("{"):
-        assert json.loads(outcome.out)["error"].get("next", "").splitlines() == lines
+        steps = json.loads(outcome.out)["error"]["steps"]
+        assert [one_line(shlex.join(step)) for step in steps] == lines
     return lines
 
 

@@ -95,7 +95,7 @@ def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
     monkeypatch.setattr(os, "access", lambda path, mode: path != build and real(path, mode))
     message = expect_refusal(*words)
     assert f"the folder {build} is not writable" in message
-    assert "remedy: use another --output" in message
+    assert "remedy: use another path" in message
 
 
 def test_build_draws_the_picture_that_its_page_begins_with(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -13,23 +12,26 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kmip_data.cli.shared.corrected_command import complete_next_line
 from support.cli import expect_refusal, expect_success, kmip
 
 from kmip_data.cli.main import COMMANDS, root
+from kmip_data.cli.shared.completed_steps import TypedLine
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
 from kmip_data.errors import UsageError
-from tools.advice import advice_texts
+from kmip_data.steps import SAME_AGAIN, Command, Setting
+from tools.advice import template_of
 from tools.structure import ROOT, modules
 
 
 def complete(text: str, *typed: str) -> str:
-    add_options = partial(
-        complete_printed_commands, words=typed, root=root, program="kmip-data", choose_build=True
-    )
+    add_options = partial(complete_printed_commands, words=typed, root=root, program="kmip-data")
     completed = add_options(text)
     assert add_options(completed) == completed
     return completed
+
+
+def line(typed: str) -> TypedLine:
+    return TypedLine(typed.split(), "kmip-data", root)
 
 
 def parse(text: str) -> ParsedCommand:
@@ -96,13 +98,13 @@ def test_any_home_is_kept_as_it_was_typed(home):
         ("train --resume zinc/gcn/a", "train --config c.toml", "train --resume zinc/gcn/a"),
         ("train --config d.toml", "train --config c.toml", "train --config d.toml"),
         ("info zinc", "train zinc --config c.toml", "info zinc"),
-        # No command.
+        # No options.
         ("train --help", "train zinc --home x", "train --help"),
-        ("wrote these files", "train zinc --home x", "wrote these files"),
     ],
 )
 def test_options_of_a_build_are_kept_on_its_dataset(printed, typed, expected):
-    assert complete(f"kmip-data {printed}", *typed.split()) == f"kmip-data {expected}"
+    step = Command("kmip-data", *printed.split())
+    assert line(typed).complete(step) == Command("kmip-data", *expected.split())
 
 
 def test_each_command_of_a_text_is_completed():
@@ -132,69 +134,86 @@ def test_output_errors_and_json_errors_are_completed(tmp_path, monkeypatch):
     message = expect_refusal("info", "zzzzzz", "--home", home)
     assert f"next: kmip-data list --home '{home}'\n" in message
     outcome = kmip("info", "zzzzzz", "--home", home, "--json")
-    assert json.loads(outcome.out)["error"]["next"] == f"kmip-data list --home '{home}'"
+    assert json.loads(outcome.out)["error"]["steps"] == [["kmip-data", "list", "--home", str(home)]]
     listed = expect_success("list", "--home", home, "--json").json
     assert Path(listed["home"]) == home
 
 
-def refused_words(command: str) -> list[str]:
-    """Return the words of a printed command that its parser does not take."""
-    program, *words = shlex.split(command)
-    if program in {"pip", "python", "mv", "osmium"}:
-        return []
-    assert program == "kmip-data", command
-    parsed = parse(command)
+def refused_words(words: list[str]) -> list[str]:
+    """Return the words of a command that its parser does not take."""
+    parsed = ParsedCommand.from_words(words, root)
     if parsed.command is None:  # the help of a command, or a name that the code fills in
         return [] if words[-1] == "--help" or "x1" in words[:2] else words
     context = click.Context(parsed.command)
     return parsed.command.make_parser(context).parse_args(words[1:])[1]
 
 
-def test_advice_of_every_error_in_the_code_is_divided_into_whole_commands():
-    texts = set()
-    for _, path in modules(ROOT).items():
-        source = path.read_text("utf-8")
-        for node in ast.walk(ast.parse(source if "next=" in source else "")):
-            if isinstance(node, ast.keyword) and node.arg == "next":
-                texts |= {*advice_texts(node.value)}
-    lines = 0
-    for line in ("build graphs --archive a --name a --k 3", "train a --epochs 3 --set b.c=1"):
-        command = parse(f"kmip-data {line}").command
-        for text in texts:
-            error = UsageError("x", next=re.sub(r"(?<=[a-z])\{\}", "", text).replace("{}", "x1"))
-            complete_next_line(error, line.split(), "kmip-data", command)
-            for advised in re.split("\n| && ", error.next or ""):
-                assert not advised or not refused_words(advised), (text, advised)
-                lines += bool(advised)
-            assert not re.search(r"(?<!`)kmip-data [a-z]", error.remedy or ""), text
-    assert lines > 200
+def test_every_command_in_the_code_is_taken_by_its_parser():
+    commands = 0
+    for path in modules(ROOT).values():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Command":
+                words = " ".join(map(template_of, node.args)).replace("{}", "x1").split()
+                assert words[0] in {"kmip-data", "x1", "pip", "python", "mv", "osmium"}
+                commands += words[0] == "kmip-data"
+                assert words[0] != "kmip-data" or not refused_words(words[1:]), words
+    assert commands > 100
 
 
 @pytest.mark.parametrize(
-    ("advice", "remedy", "lines"),
+    ("typed", "step", "completed"),
     [
-        ("--k 3", None, ["build g --by --k 3"]),
-        ("--k 3 or --k 4", None, ["build g --by --k 3", "build g --by --k 4"]),
-        ("leave out --k and --by", None, ["build g"]),
-        ("--k 3, if few; or repair it", "--k 3, if few; or repair it", ["build g --by --k 3"]),
-        ("repair it", "repair it", []),
-        ("with --k, or --k FILE", "with --k, or --k FILE", []),
-        ("kmip-data list; then the same command", None, ["list && kmip-data build g --k 2 --by"]),
-        ("kmip-data list, which helps", "this command, which helps", ["list"]),
+        ("build g --k 2", Setting({"k": 3}), "build g --k 3"),
+        ("build g --k=2 -j 4", Setting({"k": None, "jobs": 1}), "build g --jobs 1"),
+        ("build g --sample", Setting({"sample": None}), "build g"),
+        ("build g", Setting({"sample": True}), "build g --sample"),
+        ("build g --set a=1", Setting({"a": 2}), "build g --set a=2"),
         (
-            "one: kmip-data list; kmip-data runs, or so",
-            "one; this command, or so",
-            ["list", "runs"],
+            "build g --set=a=1 --set b=1",
+            Setting({"a": ["x", "y z"], "b": False}),
+            "build g --set a=x --set 'a=y z' --set b=false",
         ),
-        ("move it; then kmip-data list", "move it; then this command", ["list"]),
+        ("build g --archive a", Setting({"archive": "b c"}), "build g --archive a --archive 'b c'"),
+        ("train g --k 3", Setting({"k": None, "model.layers": 3}), "train g --set model.layers=3"),
+        (
+            "train g --lr 3",
+            Setting({"lr": None, "optimizer.lr": 3}),
+            "train g --set optimizer.lr=3",
+        ),
+        ("train g", SAME_AGAIN, "train g"),
+        ("train g", Command("mv", "a b", "c"), "mv 'a b' c"),
     ],
 )
-def test_advice_is_divided_into_commands_and_words(advice, remedy, lines):
-    error = UsageError("x", next=advice)
-    options = [click.Option(["--k"]), click.Option(["--by"], is_flag=True)]
-    words = ["build", "g", "--k", "2", "--by"]
-    complete_next_line(error, words, "kmip-data", click.Command("build", params=options))
-    assert error.remedy == remedy
-    assert (error.next or "").splitlines() == [f"kmip-data {line}" for line in lines]
-    shown = "".join(f"\n    or: kmip-data {line}" for line in lines[1:])
-    assert not lines or str(error).endswith(f"  next: kmip-data {lines[0]}{shown}")
+def test_a_step_is_completed_from_the_typed_line(typed, step, completed):
+    program = "" if completed.startswith("mv") else "kmip-data "
+    assert str(line(typed).complete(step)) == program + completed
+
+
+def test_a_step_that_changes_nothing_is_left_out_and_one_not_taken_is_words():
+    assert line("build g --k 3").complete(Setting({"k": 3})) is None
+    assert line("build g").complete(Setting({"k": None})) is None
+    assert line("info g").complete(Setting({"label": "a; b"})) == "label='a; b'"
+    assert line("train g").complete(Setting({"label": "y"})) == "label='y'"
+    assert line("remove g").complete(SAME_AGAIN) == "the same again"
+    assert line("train g").complete("kmip-data list; --k 3") == "kmip-data list; --k 3"
+    # A word that no shell takes, and a password.
+    assert line(f"build g --set a={'x' * 300_000}").complete(SAME_AGAIN) is None
+    assert line("pull https://me:pw@h/a").complete(SAME_AGAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "correction", "corrected"),
+    [
+        ("train cra --epochs 3", ("cra", "cora"), "train cora --epochs 3"),
+        ("train g --set model.lyers=3", ("model.lyers", "model.layers"), "train g --set model.layers=3"),
+        ("train g h", ("h", Setting({"dataset": "h"})), "train g --dataset h"),
+        ("train g/h h", ("h", Setting({"dataset": "h"})), "train g/h --dataset h"),
+        ("build g --set a 3", ("3", Setting({"a": "3"})), "build g --set a=3"),
+        ("train a a", ("a", "b"), "list"),
+        ("remove cra", ("cra", "cora"), "list"),
+    ],
+)  # fmt: skip
+def test_a_word_that_was_probably_meant_replaces_the_typed_one(typed, correction, corrected):
+    error = UsageError("No.", steps=Command("kmip-data", "list"))
+    error.correction = correction
+    assert line(typed).steps(error) == [Command("kmip-data", *corrected.split())]

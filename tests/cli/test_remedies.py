@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kmip_data.cli.shared.corrected_command import complete_next_line
 from support.builds.learnable import learnable_build
 from support.cli import expect_refusal, expect_success, kmip, python
 from support.type_advice import TINY
@@ -19,6 +18,8 @@ from support.type_advice import TINY
 import kmip_data
 from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
+from kmip_data.cli.main import root
+from kmip_data.cli.shared.completed_steps import TypedLine
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory_estimate import training_memory_error
@@ -27,6 +28,7 @@ from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.common_columns import feature_column, regression_column
 from kmip_data.pipelines.find_builds import find_build
+from kmip_data.steps import SAME_AGAIN, Command
 
 SMALL = [
     "--device",
@@ -54,15 +56,15 @@ def build(home):
 def test_blank_instead_of_equals_sign_is_corrected(home):
     message = expect_refusal("train", "helsinki", "--set", "optimizer.lr", "0.1")
     command = "kmip-data train helsinki --set optimizer.lr"
-    assert f"--set optimizer.lr has no value.\n  next: {command}=0.1\n" in message
+    assert "--set optimizer.lr has no value.\n" in message
+    assert f"next: {command}=0.1\n" in message
     message = expect_refusal("train", "helsinki", "--set", "optimizer.lr")
-    assert "remedy: its default: --set optimizer.lr=0.001\n" in message
-    assert f"next: {command}=0.001\n" in message
+    assert f"remedy: its default\n  next: {command}=0.001\n" in message
 
 
 def test_an_option_is_not_read_as_the_value_of_another(home):
     message = expect_refusal("train", "helsinki", "--lr", "--quiet")
-    assert "next: kmip-data train helsinki --set optimizer.lr=VALUE --quiet\n" in message
+    assert "next: kmip-data train helsinki --quiet --set optimizer.lr=VALUE\n" in message
 
 
 def test_a_sweep_accepts_samples(home):
@@ -388,7 +390,7 @@ def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
 
     # A dataset without its option, which is also the beginning of the run.
     message = expect_refusal("predict", "clouds/sage/r", "clouds", "--home", home)
-    assert f"next: kmip-data predict clouds/sage/r --dataset clouds --home {home}\n" in message
+    assert f"next: kmip-data predict clouds/sage/r --home {home} --dataset clouds\n" in message
     expect_success(*shlex.split(message.partition("next: kmip-data ")[2]))
 
     message = expect_refusal(
@@ -470,10 +472,10 @@ def test_a_path_through_a_file_is_answered_in_words(home, tmp_path, path):
 
 def test_a_password_on_the_command_line_is_not_printed():
     for address in ("https://h/a?token=abcdef", "https://me:pw@h/a", "https://h/a"):
-        error = UsageError("No answer.", next="the same command, later")
-        complete_next_line(error, ["pull", address], "kmip-data")
-        command = f"kmip-data pull {address}" if address == "https://h/a" else None
-        assert (error.remedy, error.next) == ("the same command, later", command)
+        error = UsageError("No answer.", steps=["later", SAME_AGAIN])
+        steps = TypedLine(["pull", address], "kmip-data", root).steps(error)
+        command = Command("kmip-data", "pull", address)
+        assert steps == (["later", command] if address == "https://h/a" else ["later"])
 
 
 def test_an_unlabelled_record_in_the_picture_has_no_class(home, tmp_path):
@@ -540,7 +542,7 @@ def test_two_input_files_are_refused_and_one_folder_is_suggested(home, tmp_path,
     monkeypatch.chdir(tmp_path)
     Path("nodes.csv").write_text("node,age\n1,20\n2,30\n")
     Path("b.csv").write_text("source,target\n1,2\n")
-    step = "remedy: copy them into a folder or zip, and pass it alone: "
+    step = "remedy: copy them into a folder or zip, and pass it alone\n  next: "
     for words in (
         ["--archive", "nodes.csv", "--archive", "b.csv"],
         ["--name", "x", "--archive", "nodes.csv", "--archive", "b.csv"],

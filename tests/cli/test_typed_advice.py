@@ -244,5 +244,5 @@ def _build(user: Path) -> Build:
 def test_advice_to_python_is_typed(user, call, advised):
     with pytest.raises(KmipDataError) as refusal:
         call(user)
-    (typed,) = type_commands(refusal.value.next)
+    (typed,) = type_commands(refusal.value.steps)
     assert typed.startswith(advised)

@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,13 +38,13 @@ def refuse(line: str) -> str:
     return outcome.err.rpartition("Error: ")[2]
 
 
-def refuse_call(call: Callable[[], object]) -> str:
-    """Make a call that is refused in Python; return its advice."""
+def refuse_call(call: Callable[[], object]) -> Any:
+    """Make a call that is refused in Python; return its steps, or the message of an ``ImportError``."""
     try:
         call()
     except (KmipDataError, ImportError) as error:
         typed_advice.note_exception(error)
-        return getattr(error, "next", None) or str(error)
+        return getattr(error, "steps", None) or str(error)
     raise AssertionError("not refused")
 
 
@@ -82,12 +83,12 @@ def test_advice_to_python_is_typed(user):
 
 @pytest.mark.parametrize("name", ["assay", "cora"])
 def test_a_dataset_that_is_no_city_is_opened_as_advised(user, name):
-    advice = refuse_call(lambda: kmip_data.CityNetwork(name))
+    steps = refuse_call(lambda: kmip_data.CityNetwork(name))
     opened = f"kmip_data.open({name!r})"
     if name == "assay":
         opened = f"kmip_data.open({str(build_folder(user, name))!r})"
-        assert eval(advice)
-    assert advice == opened
+        assert eval(steps[0])
+    assert steps == [opened]
 
 
 # --- files and builds -----------------------------------------------------------------------------
@@ -210,9 +211,9 @@ def test_shares_are_built_as_advised(user):
 def test_a_city_without_a_source_or_statistics_is_built_as_advised(user):
     write_map(user / "map.osm.pbf", limit=225)
     with osm_servers(user / "map.osm.pbf", shapely.box(10.0, 50.0, 10.014, 50.014)) as servers:
-        advice = refuse_call(lambda: kmip_data.CityNetwork("oslo"))
-        type_commands(advice.partition("; ")[0], PLACE="Oslo")
-        type_commands(advice.partition("; ")[2], FILE="map")
+        steps = refuse_call(lambda: kmip_data.CityNetwork("oslo"))
+        type_commands(steps[:-1], PLACE="Oslo")
+        type_commands(steps[-1:], FILE="map")
         servers.instead["search"] = (200, [])
         advice = refuse("build city --name bergen --place Bergen")
         servers.instead.clear()
@@ -223,7 +224,7 @@ def test_a_city_without_statistics_is_repaired_as_advised(user):
     folder = build_folder(user, "town")
     # As a build of others may state it.
     write_card(folder, read_card(folder).model_copy(update={"statistics": {}}))
-    assert "build it again" in refuse_call(lambda: kmip_data.CityNetwork("town")[0])
+    assert "build it again" in str(refuse_call(lambda: kmip_data.CityNetwork("town")[0]))
 
 
 def test_a_city_without_the_columns_of_a_map_is_shown_as_advised(user):

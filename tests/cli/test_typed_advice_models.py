@@ -145,7 +145,7 @@ def test_an_unknown_row_advises_a_row_that_starts(monkeypatch):
 def test_unreadable_predictions_advise_how_to_write_some(user):
     with pytest.raises(DamagedInput) as refusal:
         evaluate_predictions("assay.csv", "assay")
-    (command,) = commands_in(refusal.value.next)
+    (command,) = commands_in(refusal.value.steps)
     values = VALUES | {"FILE": "mine.npz"}
     expect_success(*(values.get(word, word) for word in shlex.split(command)[1:]))
     assert evaluate_predictions("mine.npz", "assay").metrics
@@ -179,7 +179,7 @@ def test_the_page_of_a_pushed_run_has_commands_that_use_it(user, monkeypatch):
     address = (user / "shared").as_uri()
     with pytest.raises(UsageError) as refusal:
         kmip_data.open(address)
-    assert type_commands(refusal.value.next) == [f"pull {address}"]
+    assert type_commands(refusal.value.steps) == [f"pull {address}"]
 
 
 def test_fetched_files_are_built_offline(user):
@@ -204,5 +204,5 @@ def test_faults_of_a_gpu_advise_the_doctor(user, monkeypatch, caplog):
     assert disabled == {"search": "other bits"}
     (warning,) = (record.getMessage() for record in caplog.records)
     typed_advice.note_page(warning, self_check.__name__)
-    for command in commands_in(f"{refusal.value.next} {warning}"):
+    for command in [*commands_in(refusal.value.steps), *commands_in(warning)]:
         expect_success(*shlex.split(command)[1:])

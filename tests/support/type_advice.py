@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from support.cli import expect_success, kmip
 from support.typed_advice import commands_in
+
+from kmip_data.steps import Step
 
 #: Options that make a training cheap.
 TINY = ["--set", "model.parameter_budget=none", "--set", "model.layers=1", "--epochs", "1"]
@@ -48,19 +51,16 @@ def work_in_copy(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def type_advice(line: str, *, code: int | None = None) -> list[str]:
     """Type a line, then each command that its output advises; return these commands."""
     outcome = kmip(*shlex.split(line))
-    text = outcome.out + outcome.err
-    if outcome.code != 0:
-        text = outcome.err.rpartition("next: ")[2]
     if code is not None:
         assert outcome.code == code, outcome.err
-    return type_commands(text)
+    return type_commands(outcome.out + outcome.err if outcome.code == 0 else outcome.err)
 
 
-def type_commands(text: str, **values: str) -> list[str]:
-    """Type each command of a text, with values for its placeholders; return these commands."""
+def type_commands(advised: str | Iterable[Step], **values: str) -> list[str]:
+    """Type each command of a text or of steps, with values for placeholders; return these commands."""
     known = VALUES | values
     typed = []
-    for command in commands_in(text):
+    for command in commands_in(advised):
         words = [
             re.sub(r"[A-Z]{3,}", lambda match: known.get(match[0], match[0]), word)
             for word in shlex.split(command)[1:]

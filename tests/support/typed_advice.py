@@ -7,12 +7,15 @@ import re
 import shlex
 import sys
 import traceback
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from kmip_data.errors import KmipDataError
+from kmip_data.steps import Command, Step
 from tools import advice
 
+_STEP = re.compile(r"(?m)^  (?:next|  or): (.*)$")  #: printed below an error
 _PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: to be replaced, such as ``FILE``
 
 #: Modules of lines that are no errors.
@@ -44,21 +47,21 @@ class TypedAdvice:
         #: Commands already noted, with the modules that may have printed them.
         self.noted: set[tuple[str, frozenset[str]]] = set()
 
-    def note_error(self, advice_text: str) -> None:
-        """Note the advice of an error that is made, and the modules on its stack."""
+    def note_error(self, error: KmipDataError) -> None:
+        """Note the steps of an error that is made, and the modules on its stack."""
         modules = set()
         frame = sys._getframe(1)
         while frame is not None:
             modules.add(frame.f_globals.get("__name__", ""))
             frame = frame.f_back
-        self._note_commands(advice_text, modules)
+        self._note_commands(error.steps, modules)
         self.modules |= modules
 
     def note_exception(self, error: BaseException) -> None:
-        """Note the advice in the message of an error of Python's own, and the modules that raised it."""
+        """Note the steps or the message of an error, and the modules that raised it."""
         frames = traceback.walk_tb(error.__traceback__)
         modules = {frame.f_globals.get("__name__", "") for frame, _ in frames}
-        self._note_commands(str(error), modules)
+        self._note_commands(getattr(error, "steps", str(error)), modules)
 
     def note_page(self, text: str, module: str) -> None:
         """Note the commands of a file, or of a logged line, that ``module`` writes."""
@@ -90,16 +93,23 @@ class TypedAdvice:
         """Note the commands that the command ``name`` printed."""
         printing = {f"kmip_data.cli.{name}", *_PRINTING_MODULES}
         self._note_commands(out, printing)
-        self._note_commands(err, (self.modules or printing) | _COMPLETING_MODULES)
+        for text in (err, _STEP.sub("", err)):
+            self._note_commands(text, (self.modules or printing) | _COMPLETING_MODULES)
 
-    def _note_commands(self, text: str, modules: set[str]) -> None:
-        for command in commands_in(text):
+    def _note_commands(self, advised: str | Iterable[Step], modules: set[str]) -> None:
+        for command in commands_in(advised):
             self.printed[command] = self.printed.get(command, set()) | modules
 
 
-def commands_in(text: str) -> list[str]:
-    """Return each printed command of a text, up to a punctuation mark."""
-    parts = re.split(rf"(?={advice.COMMAND.pattern})", text)[1:]
+def commands_in(advised: str | Iterable[Step]) -> list[str]:
+    """Return the commands among steps, or in a text: printed steps, or up to a punctuation mark."""
+    if not isinstance(advised, str):
+        steps = [str(step) for step in advised if isinstance(step, Command)]
+    else:
+        steps = _STEP.findall(advised)
+    if steps or not isinstance(advised, str):
+        return [step for step in steps if advice.COMMAND.match(step)]
+    parts = re.split(rf"(?={advice.COMMAND.pattern})", advised)[1:]
     return [advice.PROSE.split(part)[0].strip().rstrip(".)") for part in parts]
 
 
@@ -130,7 +140,7 @@ _make_error = KmipDataError.__init__
 
 def _make_and_note(error: KmipDataError, *arguments: Any, **options: Any) -> None:
     _make_error(error, *arguments, **options)
-    typed_advice.note_error(error.next or "")
+    typed_advice.note_error(error)
 
 
 KmipDataError.__init__ = _make_and_note
