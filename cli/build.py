@@ -153,14 +153,14 @@ def command(
             f"{name} takes no --dry-run and no --describe.",
             steps=[
                 "for graphs of your own",
-                Command("kmip-data", "build", "graphs", "--archive", "PATH", "--dry-run"),
+                Command("kmip-data build graphs --archive PATH --dry-run"),
             ],
         )
     is_recipe = load_manifest(name).recipe
     if parameters.source and not is_recipe:
         raise UsageError(
             f"{name} takes no --name, --place, --images or --masks: they are for your own data.",
-            steps=Command("kmip-data", "info", name),
+            steps=Command("kmip-data info", name),
         )
     if describe is not None:
         check_output_path(describe, "--describe", force=False)

@@ -100,7 +100,7 @@ def command(
     if not names:
         raise UsageError(
             "A NAME or RUN is missing.",
-            steps=[Command("kmip-data", "list"), Command("kmip-data", "runs")],
+            steps=[Command("kmip-data list"), Command("kmip-data runs")],
         )
 
     # 1. Open the build, or the runs with the build that the first one was trained on.
@@ -117,7 +117,7 @@ def command(
         if len(names) > 1:
             raise UsageError(
                 f"A run is shown on its own data: leave out {names[0]}.",
-                steps=Command("kmip-data", "explore", *names[1:]),
+                steps=Command("kmip-data explore", *names[1:]),
             )
 
     # 2. Draw the city, or some records.

@@ -54,7 +54,7 @@ def command(
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
                 "There is no terminal to confirm the removal.",
-                steps=Command("kmip-data", "remove", *names, "--yes"),
+                steps=Command("kmip-data remove", *names, "--yes"),
             )
         if not click.confirm(f"Remove {human_bytes(total)}?", err=True):
             click.echo("Nothing was removed.", err=True)

@@ -125,9 +125,9 @@ def _no_finished_run_error(
         return UsageError(
             f"There is no finished run of the sweep {names[0]}.",
             found=f"none below {home.runs}",
-            steps=Command("kmip-data", "sweep", names[0]),
+            steps=Command("kmip-data sweep", names[0]),
         )
-    steps: list[Step] = ["resume one of the runs", Command("kmip-data", "runs")]
+    steps: list[Step] = ["resume one of the runs", Command("kmip-data runs")]
     if not has_folders and not names:
-        steps = [Command("kmip-data", "train", "NAME")]
+        steps = [Command("kmip-data train NAME")]
     return UsageError("There is no finished run to report.", found=found, steps=steps)

@@ -151,7 +151,7 @@ def command(
     if positional is not None and dataset is not None:
         raise UsageError(
             f"Two datasets are named: {positional} and {dataset}.",
-            steps=[Command("kmip-data", "train", name) for name in (positional, dataset)],
+            steps=[Command("kmip-data train", name) for name in (positional, dataset)],
         )
     dataset = dataset or positional
     _require_one_source(dataset or file, resume, reproduce)
@@ -222,7 +222,7 @@ def _require_one_source(data: str | Path | None, resume: str | None, reproduce: 
     sources = [data is not None, resume is not None, reproduce is not None]
     if sum(sources) == 1:
         return
-    step = Command("kmip-data", "train", "--help")
+    step = Command("kmip-data train --help")
     if resume is not None:
         step = _command_with_only("--resume", resume)
     elif reproduce is not None:
@@ -376,7 +376,7 @@ def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:
     except UsageError as error:
         described = column_roles_on_card(build.card.statistics)
         if other := _other_build_with_targets(build, home):
-            error.steps = ["an earlier build with targets", Command("kmip-data", "train", other)]
+            error.steps = ["an earlier build with targets", Command("kmip-data train", other)]
             error.correction = (data.dataset, other)
         elif build.card.schema_.y_column is None and described is not None:
             error.steps = _steps_without_targets(data.dataset, build, home)
@@ -396,7 +396,7 @@ def _steps_without_targets(dataset: str, build: Build, home: Home) -> list[Step]
     # A build with --like and without targets is meant for predictions.
     if not candidates or (described is not None and described.task):
         run = find_runs.find_compatible_run(build, home)
-        return [Command("kmip-data", "predict", run or "RUN", "--dataset", dataset)]
+        return [Command("kmip-data predict {} --dataset", run or "RUN", dataset)]
     label = candidates[0] if len(candidates) == 1 else "COLUMN"
     command = find_runs.command_of_own_build(
         unused_name(build.card.dataset, home),

@@ -119,7 +119,7 @@ def command(
 
     state = "broken"
     left = None
-    step: Step = Command("kmip-data", "verify", path, "--repair")
+    step: Step = Command("kmip-data verify {} --repair", path)
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
@@ -151,7 +151,7 @@ def _verify_run(run: Path, *, repair: bool) -> None:
 
     steps: list[Step] = ["train it again", config_command(run)]
     if any(problem.file == CONFIG_NAME for problem in problems):
-        steps = ["with your settings", Command("kmip-data", "train", run.parents[1].name)]
+        steps = ["with your settings", Command("kmip-data train", run.parents[1].name)]
     if repairable:
-        steps = [Command("kmip-data", "verify", run, "--repair")]
+        steps = [Command("kmip-data verify {} --repair", run)]
     raise CheckFailed(f"{run} is broken.", found=lines, steps=steps)

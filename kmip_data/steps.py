@@ -39,16 +39,20 @@ SAME_AGAIN = Setting({})
 
 @dataclass(frozen=True, init=False)
 class Command:
-    """A whole command, by its words.
+    """A whole command, by its words: those of ``template``, with ``values`` for ``{}`` and at the end.
 
-    >>> print(Command("kmip-data", "info", "owner's data"))
-    kmip-data info 'owner'"'"'s data'
+    A value is one word, whatever is in it.
+
+    >>> print(Command("kmip-data info {} --json", "owner's data"))
+    kmip-data info 'owner'"'"'s data' --json
     """
 
     words: tuple[str, ...]
 
-    def __init__(self, *words: object) -> None:
-        object.__setattr__(self, "words", tuple(map(str, words)))
+    def __init__(self, template: str, *values: object) -> None:
+        rest = [*map(str, values)]
+        words = [rest.pop(0) if word == "{}" else word for word in template.split()]
+        object.__setattr__(self, "words", (*words, *rest))
 
     def __str__(self) -> str:
         return shlex.join(self.words)

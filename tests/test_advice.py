@@ -16,7 +16,7 @@ ADVICE = {"steps", "remedy", "step", "hint"}
 #: ``kmip-data remove`` asks before it removes.
 REMOVERS = re.compile(
     r"\brm\b|\bunlink\b|\bgunzip (?!-k )|--force(?!-reinstall)|\A(?!.*\.damaged).*\bmv\b"
-    r"|(?<!kmip-data )(?<!'kmip-data', ')\b(?:remove|delete|erase)\b"
+    r"|(?<!kmip-data )\b(?:remove|delete|erase)\b"
     r"(?! (?:the lines?|one of the lines|outliers|the \{rows\}|raw/NAME))"
 )
 
@@ -63,7 +63,7 @@ MODULE = '''\
 
 def refuse(name):
     """Refuse a name; see kmip-data info."""
-    raise UsageError("No.", steps=["all", Command("kmip-data", *("info", name), "--json")])
+    raise UsageError("No.", steps=["all", Command("kmip-data info {} --json", name, *words)])
 
 click.echo(f"Next: kmip-data info {name}; or kmip-data list, which lists all")
 
@@ -87,7 +87,7 @@ def code(tmp_path, monkeypatch):
 
 def test_commands_are_those_of_advice_alone(code):
     assert [template for _, template in advice.advised_commands()] == [
-        "kmip-data info {} --json",
+        "kmip-data info {} --json {}",
         "kmip-data info {}",
         "kmip-data list",
         "kmip-data predict {}",

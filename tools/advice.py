@@ -46,31 +46,26 @@ def advice_texts(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.keyword) and node.arg in NO_ADVICE:
         return
     if isinstance(node, ast.JoinedStr | ast.Constant):
-        yield template_of(node)
+        yield _template(node)
         return
-    words: list[ast.expr] = []
-    if isinstance(node, ast.List):
-        words = node.elts
-    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Command":
-        words = node.args
-    if words and template_of(words[0]) == PROGRAM:
-        yield " ".join(map(template_of, words))
+    if isinstance(node, ast.List) and node.elts and _template(node.elts[0]) == PROGRAM:
+        yield " ".join(map(_template, node.elts))
+        return
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Command" and node.args:
+        template = _template(node.args[0])
+        values = node.args[1 + template.count(PLACEHOLDER) :]
+        yield " ".join([template, *map(_template, values)])
         return
     for child in ast.iter_child_nodes(node):
         yield from advice_texts(child)
 
 
-def template_of(node: ast.AST) -> str:
-    """Return the text of a string, with a placeholder for each expression.
-
-    Words in a starred tuple are one text.
-    """
-    if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple):
-        return " ".join(map(template_of, node.value.elts))
+def _template(node: ast.AST) -> str:
+    """Return the text of a string, with a placeholder for each expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"\{\w+\}", PLACEHOLDER, node.value)  # to be formatted
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(template_of, node.values))
+        return "".join(map(_template, node.values))
     return PLACEHOLDER
 
 

@@ -146,7 +146,7 @@ def build_command_after_dry_run(
 
 def one_archive_steps(recipe: str, name: str) -> list[Step]:
     """Return how to build a dataset from several files."""
-    command = Command("kmip-data", "build", recipe, "--name", name, "--archive", "FOLDER")
+    command = Command("kmip-data build {} --name {} --archive FOLDER", recipe, name)
     return ["copy them into a folder or zip, and pass it alone", command]
 
 
@@ -154,7 +154,7 @@ def _too_many_archives_error(recipe: str, archives: tuple[Path, ...], name: str)
     """Return the error for more ``--archive`` options than a recipe takes."""
     steps = one_archive_steps(recipe, name)
     if recipe == "city":
-        steps = [Command("kmip-data", "info", recipe)]
+        steps = [Command("kmip-data info", recipe)]
     return UsageError(
         f"{recipe!r} takes one --archive.",
         expected=_SOURCE_OPTIONS[recipe],
@@ -201,7 +201,7 @@ def _city_source_field(path: Path) -> str:
             expected="an OpenStreetMap extract (.osm.pbf, .osm, .osm.gz, .osm.bz2), GraphML of"
             " osmnx.save_graphml, or a folder, zip or tar of City-Networks tensors",
             found=f"a file that begins with {first_line!a}",
-            steps=Command("kmip-data", "info", "city"),
+            steps=Command("kmip-data info city"),
         )
     return "archive"
 
@@ -234,9 +234,9 @@ def build_from_class(
             expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument, and --name NAME",
             found=" ".join(settings) or "no --set",
             steps=Command(
-                "kmip-data",
-                *("build", PYG_NAME, "--set", "class=torch_geometric.datasets:WebKB"),
-                *("--set", "name=cornell", "--name", unused_name("my-cornell", home)),
+                "kmip-data build {} --set class=torch_geometric.datasets:WebKB --set name=cornell --name",
+                PYG_NAME,
+                unused_name("my-cornell", home),
             ),
         )
 

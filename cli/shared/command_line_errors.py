@@ -253,7 +253,7 @@ def _unknown_option_error(
     if "overrides" in names and name == "label":
         return errors.UsageError(
             "The target is chosen when a dataset is built; training has no option --label.",
-            steps=Command("kmip-data", "build", "graphs", "--help"),
+            steps=Command("kmip-data build graphs --help"),
         )
 
     # 4. A misspelt option.

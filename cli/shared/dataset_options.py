@@ -99,7 +99,7 @@ class DatasetParameters:
                     f"parameter of {dataset}",
                     key,
                     sorted(known),
-                    command=Command("kmip-data", "info", dataset),
+                    command=Command("kmip-data info", dataset),
                 )
             group, value_type = known[name]
             from_options = getattr(self, group)

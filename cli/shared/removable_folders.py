@@ -91,7 +91,7 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         raise UsageError(
             f"{len(matches)} folders are called {name!r}.",
             found=names,
-            steps=[words, Command("kmip-data", "remove", *removed)],
+            steps=[words, Command("kmip-data remove", *removed)],
         )
 
     # 4. A dataset, or a dataset and a model, may be meant for its runs, but must not remove them.
@@ -119,7 +119,7 @@ def find_removable_folder(name: str, home: Home) -> RemovableFolder:
         "build, run or raw/NAME",
         name,
         known_names,
-        command=Command("kmip-data", "list"),
+        command=Command("kmip-data list"),
         where="in the home",
     )
 

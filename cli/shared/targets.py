@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 #: Kind -> command that lists the names.
 _LIST_COMMANDS = {
-    "dataset": Command("kmip-data", "list", "--all"),
-    "build": Command("kmip-data", "list"),
-    "sweep": Command("kmip-data", "sweep", "--help"),
-    "run": Command("kmip-data", "runs"),
+    "dataset": Command("kmip-data list --all"),
+    "build": Command("kmip-data list"),
+    "sweep": Command("kmip-data sweep --help"),
+    "run": Command("kmip-data runs"),
 }
 #: Kind -> file that every folder of this kind has.
 _REQUIRED_FILES = {"build": "card.json", "run": "config.toml"}
@@ -152,9 +152,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if name == "pyg" and self.accepts_data:
             return UsageError(
                 "pyg is no dataset: it builds one from a dataset class.",
-                steps=Command(
-                    "kmip-data", "build", "pyg", "--set", "class=MODULE:CLASS", "--name", "NAME"
-                ),
+                steps=Command("kmip-data build pyg --set class=MODULE:CLASS --name NAME"),
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
             meant = Setting({"model": ",".join(filter(None, [params.get("model"), name]))})
@@ -186,7 +184,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if self.kinds == ("run",) and is_dataset:
             return UsageError(
                 f"{name} is a dataset without a run; this command takes a run.",
-                steps=Command("kmip-data", "train", name),
+                steps=Command("kmip-data train", name),
             )
         return None
 
@@ -230,17 +228,17 @@ def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> N
     if not slash:
         return
     if model in shipped_names("models") and not path.exists() and is_dataset(dataset, home):
-        steps: list[Step] = [Command("kmip-data", "train", dataset, "--model", model)]
+        steps: list[Step] = [Command("kmip-data train {} --model", dataset, model)]
         if dataset in dataset_names():
-            steps += ["on other data", Command("kmip-data", "train", "NAME", "--preset", name)]
+            steps += ["on other data", Command("kmip-data train NAME --preset", name)]
         raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", steps=steps)
 
     if any((folder / "config.toml").is_file() for folder in (path, home.runs / name)):
-        command = Command("kmip-data", "evaluate", name)
+        command = Command("kmip-data evaluate", name)
         if ctx is not None and ctx.info_name == "train":
-            command = Command("kmip-data", "train", "--resume", name)
+            command = Command("kmip-data train --resume", name)
         elif ctx is not None and ctx.info_name == "preview":
-            command = Command("kmip-data", "explore", name)
+            command = Command("kmip-data explore", name)
         raise UsageError(f"{name} is a run, not a dataset or a build.", steps=command)
 
 

@@ -79,7 +79,7 @@ def test_every_error_has_its_exit_code_and_six_parts(command_that):
                 expected="a",
                 found="b",
                 left="c",
-                steps=["d", Command("kmip-data", "list")],
+                steps=["d", Command("kmip-data list")],
             )
         )
         outcome = kmip("x")

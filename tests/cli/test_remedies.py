@@ -474,7 +474,7 @@ def test_a_password_on_the_command_line_is_not_printed():
     for address in ("https://h/a?token=abcdef", "https://me:pw@h/a", "https://h/a"):
         error = UsageError("No answer.", steps=["later", SAME_AGAIN])
         steps = TypedLine(["pull", address], "kmip-data", root).steps(error)
-        command = Command("kmip-data", "pull", address)
+        command = Command("kmip-data pull", address)
         assert steps == (["later", command] if address == "https://h/a" else ["later"])
 
 
