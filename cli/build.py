@@ -26,6 +26,7 @@ from kmip_data.cli.shared.options import (
     plugin_option,
     raw_file_options,
     sample_option,
+    set_option,
 )
 from kmip_data.cli.shared.output import (
     build_as_json,
@@ -81,13 +82,10 @@ class _BuildableName(NameType):
 @click.argument("name", type=_BuildableName("dataset"))
 @raw_file_options
 @sample_option
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
+@set_option(
+    "Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
     " picture; may be repeated.",
+    "settings",
 )
 @click.option(
     "--unpinned", is_flag=True, help="Accept raw files that differ from the published ones."
@@ -251,8 +249,8 @@ def _take_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, .
     draws_picture = True
     remaining = []
     for item in settings:
-        key, equals, value = item.partition("=")
-        if key != "picture" or not equals:
+        key, _, value = item.partition("=")
+        if key != "picture":
             remaining.append(item)
             continue
         try:

@@ -17,6 +17,7 @@ from kmip_data.cli.shared.dataset_options import (
 from kmip_data.cli.shared.options import long_running_options, plugin_option, sample_option
 from kmip_data.cli.shared.output import print_result, push_as_json
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
+from kmip_data.steps import Command
 from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def command(
         if _HUB_REPOSITORY.fullmatch(address):
             kind = "datasets/" if index.kind == "build" else ""
             path = source if isinstance(source, Path) else source.path
-            push = shlex.join(["kmip-data", "push", str(path), f"hf://{kind}{address}"])
+            push = Command("kmip-data push", path, f"hf://{kind}{address}")
             lines.append(f"To push to the Hugging Face hub: {push}")
     lines.append(f"Next: kmip-data pull {shlex.quote(where)}")
     print_result(result, *lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.cli.shared.targets import BUILD, SWEEP
 from kmip_data.errors import CheckFailed
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import SAME_AGAIN
+from kmip_data.steps import SAME_AGAIN, Command
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:
@@ -273,8 +272,8 @@ def _next_step_lines(plan: SweepPlan, *, has_results: bool, dry_run: bool) -> li
     """Return the line with the next command, if there is one."""
     if dry_run:
         words = [word for word in typed_words() if word != "--dry-run"]
-        return [f"Next: {shlex.join(['kmip-data', *words])}"]
+        return [f"Next: {Command('kmip-data', *words)}"]
     if not has_results:
         return []
-    words = ["kmip-data", "report", plan.name, "--output", f"{plan.name}.html"]
-    return [f"Next: {shlex.join(words)}"]
+    step = Command("kmip-data report {} --output", plan.name, f"{plan.name}.html")
+    return [f"Next: {step}"]

@@ -457,7 +457,7 @@ def _refuse_other_options(option: str, value: str, typed: set[str]) -> None:
 def _command_with_only(option: str, value: str) -> Command:
     """Return the typed command with only the options that are compatible with ``option``."""
     context = click.get_current_context()
-    words = ["kmip-data", "train", option, value]
+    words = [option, value]
     for param in context.command.params:
         flag = param.opts[0]
         if flag not in typed_options() & (_COMPATIBLE_OPTIONS[option] | _ALWAYS_COMPATIBLE_OPTIONS):
@@ -470,4 +470,4 @@ def _command_with_only(option: str, value: str) -> Command:
         else:
             typed = context.params[str(param.name)]
             words += [flag, str(typed.path if flag == "--home" else typed)]
-    return Command(*words)
+    return Command("kmip-data train", *words)

@@ -68,7 +68,7 @@ def refuse(name):
 click.echo(f"Next: kmip-data info {name}; or kmip-data list, which lists all")
 
 option = click.option("--name", help="such as kmip-data list")
-words = ["kmip-data", "predict", run]
+click.echo(f"kmip-data predict {run}")
 '''
 
 

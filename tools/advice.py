@@ -40,16 +40,13 @@ def advised_commands(root: Path = ROOT) -> list[tuple[str, str]]:
 
 
 def advice_texts(node: ast.AST) -> Iterator[str]:
-    """Yield strings, f-strings, commands and lists of words below a node, without docstrings and help."""
+    """Yield strings, f-strings and commands below a node, without docstrings and help."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
     if isinstance(node, ast.keyword) and node.arg in NO_ADVICE:
         return
     if isinstance(node, ast.JoinedStr | ast.Constant):
         yield _template(node)
-        return
-    if isinstance(node, ast.List) and node.elts and _template(node.elts[0]) == PROGRAM:
-        yield " ".join(map(_template, node.elts))
         return
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Command" and node.args:
         template = _template(node.args[0])

@@ -21,7 +21,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
@@ -57,13 +57,16 @@ LIMITS = {
     "comprehensions": 28,
     "Any": 10,
 }
-#: Fields of an error, and methods that read or change a text.
-ERROR_FIELDS = {"message", "expected", "found", "left", "steps"}
-TEXT_METHODS = {
-    *("startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "index"),
-    *("split", "rsplit", "splitlines", "replace", "find", "count", "translate"),
-    *("search", "match", "fullmatch", "findall", "finditer", "sub", "subn"),
-}
+#: Class of an error of the package, field of one, and method that reads a text.
+OWN_ERROR = (
+    r"\b(?:KmipDataError|CheckFailed|UsageError|MissingExtra|FolderInUse|SourceUnavailable|NotReproduced"
+    r"|DamagedInput|OpenQuestions|LicenseNotAccepted|OutOfResources)\b"
+)
+ERROR_FIELD = r"(?:error|refusal)\.(?:message|expected|found|left|steps)\b"
+READS_TEXT = re.compile(
+    r"\.(?:(?:starts|ends)with|remove(?:pre|suf)fix|r?partition|r?split|splitlines|replace|r?find|search"
+    r"|match|fullmatch|findall|finditer|subn?)$"
+)
 #: Annotations of arrays, and shapes such as ``(N,)``, ``(H, N, d)``, ``(G + 1)``, ``(n,)`` and ``()``.
 ARRAYS = re.compile(r"\b(Tensor|Array|NDArray|ArrayLike|Integers|Bools|Rows|[FIU]\d{1,2})\b")
 SHAPE = re.compile(r"any shape|\([\w…·⌈⌉Σ+\- ]+,[^()]*\)|\((?:[A-Z]|Σ|…)[^()a-z]*\)|\(\)")
@@ -103,79 +106,39 @@ def imports(nodes: list[ast.AST], known: dict[str, Path]) -> Iterator[str]:
                 yield module
 
 
-def error_classes(trees: Iterable[ast.AST]) -> set[str]:
-    """Return the names of the package's error classes: ``KmipDataError`` and all below it."""
-    bases = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = {getattr(base, "id", "") for base in node.bases}
-    found = {"KmipDataError"}
-    while added := {name for name in bases.keys() - found if bases[name] & found}:
-        found |= added
-    return found
+def words_of_errors(node: ast.AST, text: str = ERROR_FIELD) -> Iterator[str]:
+    """Yield a line for each expression below a node that reads the words of an error.
 
-
-def words_of_errors(
-    node: ast.AST, classes: set[str], errors: frozenset[str] = frozenset()
-) -> Iterator[ast.expr]:
-    """Yield each expression below a node that reads the words of an error of the package.
-
-    ``errors`` are the names of errors around the node: caught by a class, an argument of it, or made.
-    Only errors of the package have fields, so a field is read of any error.
+    ``text`` is the pattern of such words: fields, and all of an error that a handler caught.
     """
-    kinds: dict[str, ast.expr | None] = {}
-    if isinstance(node, ast.ExceptHandler) and node.name:
-        kinds[node.name] = node.type
-    elif isinstance(node, ast.FunctionDef):
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.arg):
-                kinds[inner.arg] = inner.annotation
-            elif isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Call):
-                kinds |= {ast.unparse(target): inner.value.func for target in inner.targets}
-    for name, kind in kinds.items():
-        mentioned = {getattr(inner, "id", "") for inner in ast.walk(kind)} if kind else set()
-        is_error = mentioned & classes or any(word.endswith("_error") for word in mentioned)
-        errors = errors | {name} if is_error else errors - {name}
-
-    texts: list[ast.expr] = []
-    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
-        texts = [node.left, *node.comparators]
-    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in TEXT_METHODS:
-        texts = [node.func, *node.args]
-    if any(is_text_of_error(inner, errors) for text in texts for inner in ast.walk(text)):
-        yield node
+    if isinstance(node, ast.ExceptHandler):
+        text = ERROR_FIELD
+        if re.search(OWN_ERROR, ast.unparse(node.type or node)):
+            text += rf"|\bstr\({node.name}\)|\b{node.name}\.(?:message|found)\b"
+    is_search = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+    is_method = isinstance(node, ast.Call) and READS_TEXT.search(ast.unparse(node.func))
+    if (is_search or is_method) and re.search(text, ast.unparse(node)):
+        yield f"{node.lineno}: {ast.unparse(node)} reads the words of an error"
     for child in ast.iter_child_nodes(node):
-        yield from words_of_errors(child, classes, errors)
-
-
-def is_text_of_error(node: ast.AST, errors: frozenset[str]) -> bool:
-    """True for a field of an error, and for ``str`` of one of ``errors``."""
-    if isinstance(node, ast.Attribute) and node.attr in ERROR_FIELDS:
-        name = ast.unparse(node.value)
-        return name in errors or name.endswith(("error", "refusal"))
-    return isinstance(node, ast.Call) and ast.unparse(node) in {f"str({name})" for name in errors}
+        yield from words_of_errors(child, text)
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
     """Yield one line for every broken rule."""
     known = modules(root)
-    trees = {name: ast.parse(path.read_text("utf-8")) for name, path in known.items()}
-    classes = error_classes(trees.values())
     graph = nx.DiGraph()
     for name, path in known.items():
-        lines = path.read_text("utf-8").splitlines()
-        tree = trees[name]
+        text = path.read_text("utf-8")
+        lines = text.splitlines()
+        tree = ast.parse(text)
         nodes = list(ast.walk(tree))
-        for expression in words_of_errors(tree, classes):
-            code = ast.unparse(expression)
-            yield f"{path.relative_to(root)}:{expression.lineno}: {code} reads the words of an error"
         others = {other for other in imports(nodes, known) if other in known and other != name}
         graph.add_edges_from((name, other) for other in others)
         place = path.relative_to(root)
         if len(lines) > MAX_LINES:
             yield f"{place}: {len(lines)} lines, at most {MAX_LINES}"
-        yield from (f"{place}:{line}" for line in long_functions(nodes, lines))
+        for line in (*long_functions(nodes, lines), *words_of_errors(tree)):
+            yield f"{place}:{line}"
         for function, shaped in array_functions(tree):
             if not shaped:
                 yield f"{place}: {function} takes arrays; its docstring has no shape such as (N, d)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,15 +132,16 @@ def build_command_after_dry_run(
         options["like"] = str(description)
 
     name = parameters.source.get("name") or unused_name("mine", home)
-    words = ["kmip-data", "build", recipe, "--name", name]
+    words: list[object] = []
     for archive in archives:
-        words += ["--archive", str(archive)]
+        words += ["--archive", archive]
     for option in ("images", "masks"):
         if folder := parameters.source.get(option):
-            words += [f"--{option}", str(folder)]
+            words += [f"--{option}", folder]
     if "--home" in typed_options():
-        words += ["--home", str(home.path)]
-    return f"{shlex.join(words)} {parameters_as_options(options)}".strip()
+        words += ["--home", home.path]
+    command = Command("kmip-data build {} --name", recipe, name, *words)
+    return f"{command} {parameters_as_options(options)}".strip()
 
 
 def one_archive_steps(recipe: str, name: str) -> list[Step]:
@@ -226,7 +226,7 @@ def build_from_class(
             f"build {PYG_NAME} does not take {min(refused)}.",
             steps=["the arguments of the class are settings", Setting({min(refused)[2:]: None})],
         )
-    texts = dict(item.split("=", 1) for item in settings if "=" in item)
+    texts = dict(item.split("=", 1) for item in settings)
     address = texts.pop("class", None)
     if address is None or name is None or len(texts) + 1 != len(settings):
         raise UsageError(

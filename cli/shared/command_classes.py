@@ -32,22 +32,11 @@ def help_command(ctx: click.Context) -> Command:
     return Command(*ctx.command_path.split(), "--help")
 
 
-class ExtraArguments(click.UsageError):
-    """A command takes fewer arguments; ``words`` are those too many."""
-
-    def __init__(self, words: Sequence[str], ctx: click.Context) -> None:
-        plural = "s" if len(words) > 1 else ""
-        super().__init__(f"Got unexpected extra argument{plural} ({' '.join(words)})", ctx)
-        self.words = words
-
-
 class ClickCommand(click.Command):
     """A click command whose help ends with examples from ``manifests/tables/examples.toml``.
 
     ``option_sections`` splits the help of a command with many options: section title -> options.
     """
-
-    allow_extra_args = True  # refused here, so that the error has their words
 
     def __init__(
         self,
@@ -57,13 +46,6 @@ class ClickCommand(click.Command):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.option_sections = option_sections or {}
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words behind the command, and refuse extra arguments."""
-        extra = super().parse_args(ctx, args)
-        if extra and not (ctx.resilient_parsing or isinstance(self, click.Group)):
-            raise ExtraArguments(extra, ctx)
-        return extra
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         """Return the same names in every context: click keeps those of the first one."""

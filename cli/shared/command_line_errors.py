@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data import errors
-from kmip_data.cli.shared.command_classes import ExtraArguments, help_command
+from kmip_data.cli.shared.command_classes import help_command
 from kmip_data.cli.shared.completed_steps import is_data_name
+from kmip_data.cli.shared.printed_commands import ParsedCommand
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS, disk_error
 from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
@@ -70,8 +71,10 @@ def _usage_error(
 
     message = error.format_message()
     steps: list[Step] = [help_command(context)]
-    if isinstance(error, ExtraArguments):
-        if refusal := _extra_arguments_error(error, context, args):
+    root = context.find_root().command
+    assert isinstance(root, click.Group)
+    if extra := ParsedCommand.from_words(args, root).extra:
+        if refusal := _extra_arguments_error(message, extra, context, args):
             return refusal
         if context.info_name == "build":
             steps = _steps_with_archive(args, context.params.get("home")) or steps
@@ -80,32 +83,25 @@ def _usage_error(
 
 
 def _extra_arguments_error(
-    error: ExtraArguments, context: click.Context, args: Sequence[str]
+    message: str, extra: Sequence[str], context: click.Context, args: Sequence[str]
 ) -> errors.UsageError | None:
-    """Return the error for extra arguments that are settings, a value, or a name with an option."""
+    """Return the error for ``extra`` arguments that are settings, or a name with an option."""
     from kmip_data.strict_model import shipped_names
 
-    message = error.format_message()
-    word = error.words[0]
-    *_, option, key = ["", "", *args[: args.index(word)]]
-    if option == "--set" and "=" not in key:
-        return errors.error_with_correction(
-            f"--set {key} has no value.", word, Setting({key: word}), help_command(context)
-        )
-
     takes_settings = any("--set" in param.opts for param in context.command.params)
-    if takes_settings and all("=" in word for word in error.words):
+    if takes_settings and all("=" in word for word in extra):
         line = [PROGRAM]
         for arg in args:
-            line += ["--set", arg] if arg in error.words else [arg]
+            line += ["--set", arg] if arg in extra else [arg]
         return errors.UsageError(message, steps=Command(*line))
 
+    word, *others = extra
     meant = None
     if context.info_name == "train" and word in shipped_names("models"):
         meant = "model"
     elif context.info_name in {"evaluate", "predict"} and is_data_name(word, args):
         meant = "dataset"
-    if meant is not None and len(error.words) == 1:
+    if meant is not None and not others:
         message += f" Did you mean --{meant} {word}?"
         return errors.error_with_correction(message, word, Setting({meant: word}))
 

@@ -90,10 +90,8 @@ class DatasetParameters:
         # 2. Add the values. A parameter given as an option must not have a second value.
         combined = copy.deepcopy(self)
         for item in settings:
-            key, equals, value = item.partition("=")
+            key, _, value = item.partition("=")
             name = key.replace("-", "_")
-            if not equals:
-                raise click.BadParameter(f"{item!r} is not KEY=VALUE", param_hint="--set")
             if name not in known:
                 raise unknown_name_error(
                     f"parameter of {dataset}",

@@ -218,11 +218,11 @@ def number_option(
     )
 
 
-def set_option(help_text: str) -> Callable[[F], F]:
+def set_option(help_text: str, name: str = "overrides") -> Callable[[F], F]:
     """Make ``--set KEY=VALUE``, checked before names: KEY VALUE would make VALUE a name."""
     return click.option(
         "--set",
-        "overrides",
+        name,
         multiple=True,
         metavar="KEY=VALUE",
         is_eager=True,
@@ -247,7 +247,7 @@ def _missing_value_error(key: str) -> UsageError:
 
     error = UsageError(
         f"--set {key} has no value.",
-        expected="section.key=VALUE, such as optimizer.lr=1e-3",
+        expected="KEY=VALUE",
         steps=help_command(click.get_current_context()),
     )
     for word, value in pairwise(words := typed_words()):

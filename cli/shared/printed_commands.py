@@ -35,6 +35,7 @@ class ParsedCommand:
     command: click.Command | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     dataset: object = None  #: dataset that is named, or built by ``--name``
+    extra: Sequence[str] = ()  #: words that the command does not take
 
     @classmethod
     def from_words(cls, words: Sequence[str], root: click.Group) -> ParsedCommand:
@@ -46,13 +47,13 @@ class ParsedCommand:
 
         # Let click separate options from arguments. Prose may follow a printed command.
         context = click.Context(command, resilient_parsing=True, ignore_unknown_options=True)
-        values, _, _ = command.make_parser(context).parse_args([*words[1:]])
+        values, extra, _ = command.make_parser(context).parse_args([*words[1:]])
         arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
         names = [values.get(str(key)) for key in ("recipe_name", "dataset", *arguments)]
         # The parser gives an argument that is not typed an object of its own, which is true.
         typed_names = (name for name in names if name and isinstance(name, str | tuple))
         dataset = next(typed_names, None)
-        return cls(name, command, values, dataset)
+        return cls(name, command, values, dataset, extra)
 
 
 def with_typed_options(

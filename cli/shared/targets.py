@@ -317,17 +317,20 @@ def _file_instead_of_name_error(file: str, home: Home, run: str | None) -> Usage
     elif suffix in {".pbf", ".osm"}:
         recipe = "city"
     name = dataset_name_of_file(path, home)
-    command = ["kmip-data", "build", recipe, "--name", name, "--archive", file]
+    options = []
     kind = "folder with data" if path.expanduser().is_dir() else "file"
     steps: list[Step] = ["build a dataset from it"]
     if run and recipe == "graphs":
         from kmip_data.models.training.run.find_runs import find_run
 
-        command += ["--like", str(find_run(run, home))]
+        options = ["--like", find_run(run, home)]
         steps.append(f"then the same command with the dataset {name!r}")
     return UsageError(
         f"{file} is a {kind}; this command takes the name of a dataset.",
-        steps=[*steps, Command(*command)],
+        steps=[
+            *steps,
+            Command("kmip-data build {} --name {} --archive {}", recipe, name, file, *options),
+        ],
     )
 
 

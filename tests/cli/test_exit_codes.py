@@ -112,6 +112,15 @@ def test_other_errors_have_their_documented_exit_codes(command_that):
     check_each(check, [*full, *others, *ends])
 
 
+def test_a_long_value_is_cut_with_its_length(tmp_path):
+    message = expect_refusal("train", "cora", "--set", f"optimizer.lr={'x' * 300_000}")
+    assert "… (300,026 characters) …" in message
+    assert max(map(len, message.splitlines())) < 4_100
+    config = tmp_path / "long.toml"
+    config.write_text(f"[model]\nlayers = {'9' * 5_000}\n")
+    assert "set_int_max_str_digits" not in expect_refusal("train", "--config", config, code=4)
+
+
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202egnp.exe\u2066"
 
 
