@@ -210,7 +210,7 @@ def unknown_name_error(
     name: str,
     known: Sequence[str],
     *,
-    command: Step = Command("kmip-data list --all"),  # noqa: B008 -- it never changes
+    command: Step = Command("kmip-data", "list", "--all"),  # noqa: B008 -- it never changes
     listed: Sequence[str] | None = None,
     where: str = "",
 ) -> UsageError:
