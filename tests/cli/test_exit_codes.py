@@ -131,7 +131,7 @@ def test_printed_text_never_contains_control_sequences(command_that):
         click.echo(f"class {HOSTILE}\tof\nlines")
         with Progress(f"unpack {HOSTILE}", 1) as progress:
             progress.print_line(f"said {HOSTILE}")
-        raise errors.DamagedInput(f"{HOSTILE} is damaged.", found=HOSTILE, next=HOSTILE)
+        raise errors.DamagedInput(f"{HOSTILE} is damaged.", found=HOSTILE, steps=HOSTILE)
 
     command_that(body)
     outcome = kmip("x", "--json")
@@ -152,6 +152,7 @@ def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
         "what": "It broke.",
         "expected": "a",
         "on_disk": "c",
+        "steps": [],
     }
     assert outcome.json == {"error": about}
     assert "It broke." in outcome.err

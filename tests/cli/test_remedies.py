@@ -225,10 +225,11 @@ def test_missing_city_build_prints_build_command(home):
     with pytest.raises(UsageError) as caught:
         CityNetwork("rome")
     assert caught.value.message == f"There is no city called 'rome' in {home / 'built'}."
-    assert caught.value.next.startswith("kmip-data build city --name rome --place ")
+    (step,) = caught.value.steps
+    assert str(step).startswith("kmip-data build city --name rome --place ")
     with pytest.raises(UsageError, match="Did you mean 'helsinki'") as caught:
         CityNetwork("helsinkii")
-    assert caught.value.next == "kmip_data.CityNetwork('helsinki')"
+    assert caught.value.steps == ["kmip_data.CityNetwork('helsinki')"]
 
 
 def test_a_misspelled_module_attribute_suggests_the_nearest_name():
@@ -271,7 +272,7 @@ TABLES = {
 2 rows are not molecules.
   found: a.csv, line 3: RDKit refuses 'C1CC(': it is not a SMILES. a.csv, line 5: \
 RDKit refuses 'N(': it is not a SMILES.
-  remedy: repair or remove the rows, or leave such rows out: --set on_error=skip
+  remedy: repair or remove the rows, or leave such rows out
   next: kmip-data build graphs --name a --archive a.csv --set label=y --set on_error=skip
 """,
     ),
@@ -292,7 +293,6 @@ a.csv has no column 'toxi'. Did you mean 'toxic'?
         "toxic",
         """\
 a.csv has no edges: 'structure' is its only column besides the label.
-  remedy: if it has SMILES: --set smiles=structure
   next: kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=structure
 """,
     ),
@@ -346,13 +346,14 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     line = ("build", "graphs", "--archive", table, "--set", "label=y", "-q")
     text = expect_success(*line, "--name", "a", "--set", "val_fraction=0").out
     step = (
-        "write val into some train rows of the column 'split' and build again; "
-        "--split-rule random redraws all parts\n"
+        "write val into some train rows of the column 'split' and build again, or redraw all parts"
     )
-    assert re.search(rf"warning +val is empty; {step}", text)
+    assert re.search(rf"warning +val is empty; {step}; split_rule='random'\n", text)
     assert "Next: kmip-data preview a\n" in text
     training = ("train", "a", "--epochs", "1", *SMALL)
-    assert f"remedy: {step}" in expect_refusal(*training)
+    message = expect_refusal(*training)
+    assert f"remedy: {step}\n" in message
+    assert shlex.join(map(str, [*training, "--split-rule", "random"])) in message
 
     # The user's test rows are still the test rows.
     table.write_text(table.read_text().replace("train", "val", 3))
@@ -378,7 +379,7 @@ def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
     text = expect_success(
         "build", "graphs", "--archive", folder, "--name", "c", "-q", "--set", "val_fraction=0"
     ).out
-    assert "val is empty; put some train nodes into val in the files and build again; " in text
+    assert "val is empty; put some train nodes into val in the files and build again, " in text
 
 
 def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
@@ -466,7 +467,8 @@ def test_a_path_through_a_file_is_answered_in_words(home, tmp_path, path):
     (tmp_path / "card").write_text("mine")
     with pytest.raises(UsageError, match="is no folder, but a file or a path below one") as error:
         kmip_data.open(tmp_path / path / "x")
-    expect_success(*shlex.split(error.value.next.partition(",")[0])[1:])
+    (command,) = error.value.steps
+    expect_success(*command.words[1:])
     assert "There is no" in expect_refusal("verify", tmp_path / path / "x")
 
 
@@ -506,9 +508,10 @@ def test_sdf_names_the_command_that_writes_a_table(tmp_path, home, monkeypatch):
             writer.write(molecule)
     words = ["build", "graphs", "--name", "drugs", "--set", "label=toxic", "--archive"]
     message = expect_refusal(*words, "my drugs.sdf", code=4)
-    convert, build = re.search(r"next: (python -c '.*') && kmip-data (.*)\n", message).groups()
+    convert = re.search(r"next: (python -c .*)\n", message)[1]
     subprocess.run([sys.executable, *shlex.split(convert)[1:]], check=True)
-    assert expect_success(*shlex.split(build), "-q", "--json").json["counts"]["graphs"] == 10
+    outcome = expect_success(*words, "my drugs.csv", "-q", "--json")
+    assert outcome.json["counts"]["graphs"] == 10
     again = subprocess.run(
         [sys.executable, *shlex.split(convert)[1:]], check=False, capture_output=True
     )
