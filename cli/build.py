@@ -83,9 +83,9 @@ class _BuildableName(NameType):
 @raw_file_options
 @sample_option
 @set_option(
-    "Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
+    help="Parameter of the dataset (`kmip-data info NAME` lists them), or picture=false, to draw no"
     " picture; may be repeated.",
-    "settings",
+    name="settings",
 )
 @click.option(
     "--unpinned", is_flag=True, help="Accept raw files that differ from the published ones."

@@ -87,7 +87,7 @@ def code(tmp_path, monkeypatch):
 
 def test_commands_are_those_of_advice_alone(code):
     assert [template for _, template in advice.advised_commands()] == [
-        "kmip-data info {} --json {}",
+        "kmip-data info {} --json {*}",
         "kmip-data info {}",
         "kmip-data list",
         "kmip-data predict {}",
@@ -121,6 +121,8 @@ def test_lint_fails_if_a_command_is_untyped(code, capsys):
         ("kmip-data list", "kmip-data list --all", True),
         ("kmip-data list --all", "kmip-data list", False),
         ("kmip-data verify {} --repair", "kmip-data verify a", False),
+        ("kmip-data remove {*} --yes", "kmip-data remove a 'b c' --yes", True),
+        ("kmip-data build {} --name {} {*}", "kmip-data build g --name a", True),
     ],
 )
 def test_printed_commands_match_their_template(template, printed, matches):

@@ -19,6 +19,7 @@ from tools.structure import ROOT, modules
 LIST = ROOT / "tests" / "support" / "typed_advice.txt"  #: commands that tests have typed
 NOTES = ROOT / ".pytest_cache" / "advice"  #: folder of notes, one file for each process of tests
 PLACEHOLDER = "{}"  #: an expression in a template
+WORDS = "{*}"  #: any number of words in a template
 PROGRAM = "kmip-data"
 COMMAND = re.compile(r"(?<![\w/.-])kmip-data [a-z]")
 PROSE = re.compile(r"[;`\n]|,(?!\S)|: | \(| which | again| && ")  #: end of a command
@@ -48,7 +49,7 @@ def advice_texts(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.JoinedStr | ast.Constant):
         yield _template(node)
         return
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Command" and node.args:
+    if getattr(getattr(node, "func", None), "id", "") == "Command":
         template = _template(node.args[0])
         values = node.args[1 + template.count(PLACEHOLDER) :]
         yield " ".join([template, *map(_template, values)])
@@ -63,7 +64,7 @@ def _template(node: ast.AST) -> str:
         return re.sub(r"\{\w+\}", PLACEHOLDER, node.value)  # to be formatted
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_template, node.values))
-    return PLACEHOLDER
+    return WORDS if isinstance(node, ast.Starred) else PLACEHOLDER
 
 
 def _commands_in(text: str) -> Iterator[str]:
@@ -88,6 +89,7 @@ def pattern(template: str) -> re.Pattern[str]:
     word = r"(?:'[^']*'|[^\s'-]\S*)"
     program, name, *words = template.split(" ")
     rest = re.escape("".join(f" {word}" for word in words))
+    rest = rest.replace(re.escape(f" {WORDS}"), "(?: .+)?")
     rest = rest.replace(re.escape(PLACEHOLDER), f"{word}?")
     if template.endswith(f" {PLACEHOLDER}"):
         rest = rest.removesuffix(f"{word}?") + f"(?:{word}|--.*)"

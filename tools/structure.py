@@ -111,11 +111,9 @@ def words_of_errors(node: ast.AST, text: str = ERROR_FIELD) -> Iterator[str]:
 
     ``text`` is the pattern of such words: fields, and all of an error that a handler caught.
     """
-    if isinstance(node, ast.ExceptHandler):
-        text = ERROR_FIELD
-        if re.search(OWN_ERROR, ast.unparse(node.type or node)):
-            text += rf"|\bstr\({node.name}\)|\b{node.name}\.(?:message|found)\b"
-    is_search = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+    if isinstance(node, ast.ExceptHandler) and re.search(OWN_ERROR, ast.unparse(node.type)):
+        text += rf"|\bstr\({node.name}\)|\b{node.name}\.(?:message|found)\b"
+    is_search = isinstance(node, ast.Compare) and " in " in ast.unparse(node)
     is_method = isinstance(node, ast.Call) and READS_TEXT.search(ast.unparse(node.func))
     if (is_search or is_method) and re.search(text, ast.unparse(node)):
         yield f"{node.lineno}: {ast.unparse(node)} reads the words of an error"

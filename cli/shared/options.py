@@ -218,7 +218,7 @@ def number_option(
     )
 
 
-def set_option(help_text: str, name: str = "overrides") -> Callable[[F], F]:
+def set_option(help: str, name: str = "overrides") -> Callable[[F], F]:  # noqa: A002 -- click's word
     """Make ``--set KEY=VALUE``, checked before names: KEY VALUE would make VALUE a name."""
     return click.option(
         "--set",
@@ -227,7 +227,7 @@ def set_option(help_text: str, name: str = "overrides") -> Callable[[F], F]:
         metavar="KEY=VALUE",
         is_eager=True,
         callback=_check_key_values,
-        help=help_text,
+        help=help,
     )
 
 
