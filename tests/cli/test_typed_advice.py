@@ -57,6 +57,7 @@ from kmip_data.reading.dataset import ShardedDataset
         ("train graphs", "info graphs"),
         ("train assay --set data.features=zzzz", "info assay"),
         ("train assay --set label=toxic", "build graphs --name assay --archive assay.csv"),
+        ("train assay --label toxic", "build graphs --help"),
         ("train assay --preset assay/gcn", "train assay --model gcn"),
         ("train assay --resume assay/gcn/one", "train --resume assay/gcn/one"),
         ("train assay --set optimizer.lr=0.1,0.2", "sweep --dataset assay"),
