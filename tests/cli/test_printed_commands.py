@@ -143,7 +143,7 @@ def refused_words(words: list[str]) -> list[str]:
     """Return the words of a command that its parser does not take."""
     parsed = ParsedCommand.from_words(words, root)
     if parsed.command is None:  # the help of a command, or a name that the code fills in
-        return [] if words[-1] == "--help" or "x1" in words[:2] else words
+        return [] if not words or {"--help", "x1"} & {*words[:2], words[-1]} else words
     context = click.Context(parsed.command)
     return parsed.command.make_parser(context).parse_args(words[1:])[1]
 
