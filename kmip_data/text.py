@@ -291,24 +291,28 @@ def dataset_name_from(text: str) -> str:
 
 
 def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
-    """Format parameters as command-line options, leaving out those that are ``None``.
-
-    ``prefix`` is put before the keys of ``--set``.
+    """Format parameters as command-line options, as :func:`option_words` divides them.
 
     >>> parameters_as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --set category=Bag --set category=Cap'
+    """
+    return shlex.join(option_words(parameters, prefix))
+
+
+def option_words(parameters: Mapping[str, object], prefix: str = "") -> list[str]:
+    """Return the command-line options of parameters, leaving out those that are ``None``.
+
+    ``prefix`` is put before the keys of ``--set``.
     """
     words = []
     for name, value in parameters.items():
         if value is None:
             continue
-        option = (
-            f"{PARAMETER_OPTIONS[name]} " if name in PARAMETER_OPTIONS else f"--set {prefix}{name}="
-        )
+        option = PARAMETER_OPTIONS.get(name)
         for item in value if isinstance(value, list | tuple) else [value]:
             text = str(item).lower() if isinstance(item, bool) else str(item)
-            words.append(f"{option}{shlex.quote(text)}")
-    return " ".join(words)
+            words += [option, text] if option else ["--set", f"{prefix}{name}={text}"]
+    return words
 
 
 def format_parameters(parameters: Mapping[str, object]) -> str:
