@@ -55,7 +55,7 @@ def absolute_path(path: str | os.PathLike[str], noun: str = "path") -> Path:
     return absolute
 
 
-def absent_file_error(path: Path, remedy: Step, noun: str = "file") -> UsageError:
+def absent_file_error(path: Path, remedy: Step | Sequence[Step], noun: str = "file") -> UsageError:
     """Return the error for a missing file of the user, with a similar file name if there is one."""
     names: list[str] = []
     with contextlib.suppress(OSError):
