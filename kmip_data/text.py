@@ -30,9 +30,7 @@ ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
-MAX_QUOTED_LETTERS = 200  #: letters of a name in an advice
-#: Quoted name in a message, as :func:`quote_name` and ``shlex.quote`` write it. No word in it is an
-#: option or a command.
+#: Quoted name in a printed line, as ``shlex.quote`` writes it. No word in it is an option or a command.
 QUOTED_NAME = r"""(?<!\w)'[^'\n]*'(?:"'"'[^'\n]*')*"""
 #: Characters that control a terminal (C0 except tab, DEL, C1, bidirectional marks), and lone
 #: surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
@@ -58,18 +56,8 @@ def one_line(text: str) -> str:
     return _CONTROLS.sub("\ufffd", text)
 
 
-def quote_name(name: str) -> str:
-    """Quote a name from a file for the words of an advice, which is searched for commands.
-
-    >>> print(quote_name("owner's; kmip-data list"))
-    'owner'"'"'s; kmip-data list'
-    """
-    shown = shorten_middle(one_line(name), MAX_QUOTED_LETTERS)
-    return "'{}'".format(shown.replace("'", "'\"'\"'"))
-
-
 def python_literal(name: str) -> str:
-    r"""Quote a name from a file for Python code in an advice, as one quoted name.
+    r"""Quote a name from a file for Python code, as one quoted name.
 
     >>> print(python_literal("owner's.pt"))
     'owner\x27s.pt'
