@@ -259,19 +259,15 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
     built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
     nearest = nearest_name(name, [*cities, *built_cities])
     hint = ""
-    build = ("kmip-data", "build", "city", "--name", name)
-    steps: list[Step] = [
-        Command(*build, "--place", "PLACE"),
-        Command(*build, "--archive", "FILE.osm.pbf"),
-    ]
+    step: Step = Command("kmip-data", "build", "city", "--name", name, "--place", "PLACE")
     if nearest is not None:
         hint = f" Did you mean {nearest!r}?"
         if is_likely_typo(name, nearest):
-            steps = [f"kmip_data.CityNetwork({nearest!r})"]
+            step = f"kmip_data.CityNetwork({nearest!r})"
     raise UsageError(
         f"There is no city called {name!r} in {home.built}.{hint}",
         expected=f"{', '.join(cities)}, or a city that you built",
-        steps=steps,
+        steps=step,
     )
 
 
