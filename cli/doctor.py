@@ -114,7 +114,7 @@ def _check_program() -> Iterator[tuple[str, str, str]]:
         if is_usable:
             yield f"[{extra}]", "ok", ""
         else:
-            detail = install_command(extra)
+            detail = str(install_command(extra))
             if extra in GPU_EXTRAS:
                 detail += f" (without it, on an NVIDIA GPU, {GPU_EXTRAS[extra]})"
             yield f"[{extra}]", "no", detail

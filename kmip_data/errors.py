@@ -132,6 +132,8 @@ class DamagedInput(KmipDataError):
     """Input is damaged, malicious or mislabelled (exit code 4)."""
 
     exit_code = 4
+    #: Problem of a damaged file, without its path.
+    problem: str | None = None
 
 
 class OpenQuestions(DamagedInput):
@@ -210,7 +212,7 @@ def unknown_name_error(
     name: str,
     known: Sequence[str],
     *,
-    command: Step = Command("kmip-data", "list", "--all"),  # noqa: B008 -- it never changes
+    command: Step | Sequence[Step] = Command("kmip-data", "list", "--all"),  # noqa: B008 -- it never changes
     listed: Sequence[str] | None = None,
     where: str = "",
 ) -> UsageError:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.registry import PLUGIN_OBJECTS
+from kmip_data.steps import Command
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_datasets
 from kmip_data.text import address_without_secrets
 
@@ -333,7 +334,7 @@ def require_dataset(manifest: Manifest) -> Manifest:
     if manifest.recipe and manifest.name == manifest.registered_name:
         raise UsageError(
             f"{manifest.name!r} is a recipe that builds datasets, not a dataset.",
-            steps=f"kmip-data info {manifest.name}",
+            steps=Command("kmip-data", "info", manifest.name),
         )
     return manifest
 

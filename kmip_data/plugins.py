@@ -15,7 +15,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -37,6 +36,7 @@ from kmip_data.files.small_files import first_problem, json_digest, read_small_f
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import PLUGIN_OBJECTS, Plugin, PluginObject
 from kmip_data.runtime.signals import Ended
+from kmip_data.steps import Setting
 from kmip_data.strict_model import shipped_datasets, shipped_names
 
 PLUGINS_VARIABLE = "KMIP_DATA_PLUGINS"
@@ -193,7 +193,7 @@ def _resolve_plugin(entry: Plugin | str, config: str, folder: Path | None) -> Pl
                 f"The plugin {entry.name} has changed since {config} was written.",
                 expected=f"SHA-256 {entry.sha256}",
                 found=f"SHA-256 {plugin.sha256} ({plugin.source})",
-                steps="--plugin with the earlier file or package, or a new run",
+                steps="load the earlier file or package, or start a new run",
             )
     raise _not_loaded_error(config, entry.source, entry.source, entry.sha256)
 
@@ -209,12 +209,13 @@ def _listed_source(entry: str, config: Path) -> str:
 
 
 def _not_loaded_error(config: str, name: str, source: str, digest: str) -> UsageError:
-    quoted_source = shlex.quote(source)
     return UsageError(
         f"{config} names the plugin {name}, and a run never imports code by itself.",
         found=f"SHA-256 {digest}",
-        steps=f"if you trust it, the same command with --plugin {quoted_source} "
-        f"(or {PLUGINS_VARIABLE}={quoted_source} before it)",
+        steps=[
+            f"if you trust it, load it (or set {PLUGINS_VARIABLE})",
+            Setting({"plugin": source}),
+        ],
     )
 
 
@@ -235,7 +236,7 @@ def _import_package(name: str) -> tuple[Plugin, list[Entry]]:
     if not points:
         raise UsageError(
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
-            steps="--plugin FILE.py for a file, or install the package",
+            steps="install the package; the name of a file ends in .py",
         )
     with _convert_import_errors(name):
         entries = [

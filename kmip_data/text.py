@@ -9,6 +9,8 @@ import time
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 
+from kmip_data.steps import values_of
+
 #: Dataset parameter -> command-line option; all others are set with ``--set KEY=VALUE``.
 PARAMETER_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
@@ -28,9 +30,7 @@ ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
-MAX_QUOTED_LETTERS = 200  #: letters of a name in an advice
-#: Quoted name in a message, as :func:`quote_name` and ``shlex.quote`` write it. No word in it is an
-#: option or a command.
+#: Quoted name in a printed line, as ``shlex.quote`` writes it. No word in it is an option or a command.
 QUOTED_NAME = r"""(?<!\w)'[^'\n]*'(?:"'"'[^'\n]*')*"""
 #: Characters that control a terminal (C0 except tab, DEL, C1, bidirectional marks), and lone
 #: surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
@@ -56,18 +56,8 @@ def one_line(text: str) -> str:
     return _CONTROLS.sub("\ufffd", text)
 
 
-def quote_name(name: str) -> str:
-    """Quote a name from a file for the words of an advice, which is searched for commands.
-
-    >>> print(quote_name("owner's; kmip-data list"))
-    'owner'"'"'s; kmip-data list'
-    """
-    shown = shorten_middle(one_line(name), MAX_QUOTED_LETTERS)
-    return "'{}'".format(shown.replace("'", "'\"'\"'"))
-
-
 def python_literal(name: str) -> str:
-    r"""Quote a name from a file for Python code in an advice, as one quoted name.
+    r"""Quote a name from a file for Python code, as one quoted name.
 
     >>> print(python_literal("owner's.pt"))
     'owner\x27s.pt'
@@ -290,25 +280,29 @@ def dataset_name_from(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
 
 
-def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
-    """Format parameters as command-line options, leaving out those that are ``None``.
+def option_words(parameters: Mapping[str, object], prefix: str = "") -> list[str]:
+    """Return parameters as words of a command line, leaving out those that are ``None``.
 
     ``prefix`` is put before the keys of ``--set``.
+    """
+    words = []
+    for name, value in parameters.items():
+        for item in values_of(value):
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            if name in PARAMETER_OPTIONS:
+                words += [PARAMETER_OPTIONS[name], text]
+            else:
+                words += ["--set", f"{prefix}{name}={text}"]
+    return words
+
+
+def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
+    """Format parameters as command-line options, leaving out those that are ``None``.
 
     >>> parameters_as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --set category=Bag --set category=Cap'
     """
-    words = []
-    for name, value in parameters.items():
-        if value is None:
-            continue
-        option = (
-            f"{PARAMETER_OPTIONS[name]} " if name in PARAMETER_OPTIONS else f"--set {prefix}{name}="
-        )
-        for item in value if isinstance(value, list | tuple) else [value]:
-            text = str(item).lower() if isinstance(item, bool) else str(item)
-            words.append(f"{option}{shlex.quote(text)}")
-    return " ".join(words)
+    return shlex.join(option_words(parameters, prefix))
 
 
 def format_parameters(parameters: Mapping[str, object]) -> str:

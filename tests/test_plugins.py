@@ -136,7 +136,7 @@ def test_a_configuration_names_its_plugins(folder):
     (folder / "metrics.csv").touch()  # as in a run, which may be a stranger's
     with fresh(), pytest.raises(plugins.UsageError, match=r"part\.py") as error:
         read_users_config(folder / "own.toml")
-    advised = re.search(r"--plugin (\S+)", error.value.next)[1]
+    advised = error.value.steps[1].values["plugin"]
     with fresh(), pytest.MonkeyPatch.context() as patch:
         patch.chdir("/")
         plugin = plugins.load(advised)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -12,6 +11,7 @@ from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.small_files import (
     json_digest,
     read_model,
@@ -27,6 +27,7 @@ from kmip_data.format.card import (
 )
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
+from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 
@@ -116,7 +117,10 @@ def require_added_columns(build: Build, names: Iterable[str]) -> None:
     if missing:
         raise UsageError(
             f"{build.card.dataset} lacks the added column {missing[0]}, which the network reads.",
-            steps=f"kmip-data encode {build.name_or_path} {shlex.join(missing)}; then the same command again",
+            steps=[
+                Command("kmip-data", "encode", build.name_or_path, *missing),
+                "then the same command again",
+            ],
         )
 
 
@@ -139,16 +143,12 @@ def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
             "added column",
             name,
             added_column_names(build.path),
-            command=f"kmip-data encode {build.name_or_path} --help",
+            command=Command("kmip-data", "encode", "--help"),
         ) from error
     if read_small_file(path) != card.to_json().encode():
-        raise DamagedInput(f"{path} was changed after it was written.", steps=build.remedy)
+        raise_damaged(path, "was changed after it was written")
     if card.shards_digest != shards_digest(build.card) or card.name != name:
-        raise DamagedInput(
-            f"{path} belongs to other shards.",
-            found=f"{card.name} of build {card.build_key}",
-            steps=build.remedy,
-        )
+        raise_damaged(path, "belongs to other shards", f"{card.name} of build {card.build_key}")
     return card
 
 

@@ -12,6 +12,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.runtime.extras import require_extra
+from kmip_data.steps import Command, Setting
 
 EngineName = Literal["processes", "dask"]
 
@@ -68,7 +69,7 @@ class ExecutionOptions:
                     "option",
                     name,
                     names,
-                    command=f"kmip-data build {dataset} --help",
+                    command=Command("kmip-data", "build", dataset, "--help"),
                 )
         options = cls(**arguments)
         if options.jobs is not None and options.jobs < 1:
@@ -81,12 +82,13 @@ class ExecutionOptions:
             require_extra("distributed", "The engine dask")
             if options.memory is not None:
                 raise UsageError(
-                    "--memory does not reach Dask workers.", steps="dask worker --memory-limit"
+                    "memory does not reach Dask workers.",
+                    steps="limit the memory of the workers where they are started",
                 )
         elif options.scheduler is not None:
             raise UsageError(
                 f"A scheduler ({options.scheduler}) belongs to the engine dask.",
-                steps=f"--dask {options.scheduler}",
+                steps=Setting({"engine": "dask"}),
             )
         if options.memory is None:
             return options

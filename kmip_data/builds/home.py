@@ -20,6 +20,7 @@ from kmip_data.files.small_files import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import SAME_AGAIN, Command
 from kmip_data.text import count_with_noun, format_parameters, timestamp
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Home:
             import platformdirs
 
             folder = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        return cls(absolute_path(folder, f"home folder (--home DIR, {HOME_VARIABLE})"))
+        return cls(absolute_path(folder, f"home folder ({HOME_VARIABLE})"))
 
     @property
     def as_option(self) -> str:
@@ -132,13 +133,13 @@ class Build:
         dataset = self.card.dataset
         paths_of_name = [other.path for other in list_builds(Home.locate(), dataset)]
         if paths_of_name == [self.path] and dataset != self.card.manifest:
-            return shlex.quote(dataset)
-        return shlex.quote(str(self.path))
+            return dataset
+        return str(self.path)
 
     @property
-    def remedy(self) -> str:
+    def remedy(self) -> Command:
         """Command that repairs a damaged file of the build."""
-        return f"kmip-data verify {shlex.quote(str(self.path))} --repair"
+        return Command("kmip-data", "verify", self.path, "--repair")
 
     def open_shard(self, file: str, entry: FileEntry) -> Shard:
         """Open a shard, or a file of an added column, by its path in the build.
@@ -163,7 +164,7 @@ class Build:
             raise UsageError(
                 f"{self.path} no longer holds the build {self.card.key}: "
                 "another process has built into it.",
-                steps="run the same command again, for the new build",
+                steps=SAME_AGAIN,
             )
         return card
 
@@ -232,15 +233,15 @@ def refuse_unreadable_cards(dataset: str, home: Home) -> None:
         read_card(card_path.parent)
 
 
-def rebuild_command(build: Build) -> str:
+def rebuild_command(build: Build) -> Command:
     """Return the command that builds a dataset of your own from its source."""
-    dataset = shlex.quote(build.card.dataset)
-    manifest = shlex.quote(build.card.manifest)
+    dataset = build.card.dataset
+    manifest = build.card.manifest
     if manifest == dataset:
-        return f"kmip-data build {dataset} --plugin FILE"  # a plugin's dataset
+        return Command("kmip-data", "build", dataset, "--plugin", "FILE")  # a plugin's dataset
     if manifest:
-        return f"kmip-data build {manifest} --name {dataset} --archive PATH"
-    return f"kmip-data info {dataset}"
+        return Command("kmip-data", "build", manifest, "--name", dataset, "--archive", "PATH")
+    return Command("kmip-data", "info", dataset)
 
 
 def unused_name(name: str, home: Home) -> str:
@@ -341,7 +342,7 @@ def _several_builds_error(dataset: str, builds: Sequence[Build]) -> UsageError:
     error = UsageError(
         f"{len(builds)} builds of {dataset!r} match.",
         found=lines,
-        steps=f"one of these names in place of {dataset}",
+        steps=f"use one of these names in place of {dataset}",
     )
     error.correction = (dataset, names[0])
     return error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shlex
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -44,6 +43,7 @@ from kmip_data.format.split_files import (
     read_split,
 )
 from kmip_data.runtime.parallel import run_in_ranges
+from kmip_data.steps import Command
 from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 
 
@@ -79,7 +79,7 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
         try:
             digest, size = sha256_file(path / name)
         except DamagedInput as error:
-            yield _problem_from_error(path, name, error)
+            yield _problem_from_error(name, error)
             continue
         if digest != member.sha256 or size != getattr(member, "bytes", size):
             yield Problem(
@@ -112,9 +112,8 @@ def _schema_problems(file: str, expected: Schema, actual: Schema) -> Iterator[Pr
         yield Problem(file, "has a different schema", found=f"different {', '.join(names)}")
 
 
-def _problem_from_error(path: Path, file: str, error: DamagedInput) -> Problem:
-    message = error.message.removeprefix(f"{path / file} ").removesuffix(".")
-    return Problem(file, message, found=error.found or "")
+def _problem_from_error(file: str, error: DamagedInput) -> Problem:
+    return Problem(file, error.problem or error.message, found=error.found or "")
 
 
 @dataclass
@@ -157,7 +156,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         card = read_card(path)
         column_roles_on_card(card.statistics)
     except DamagedInput as error:
-        report.problems.append(_problem_from_error(path, CARD_NAME, error))
+        report.problems.append(_problem_from_error(CARD_NAME, error))
         return report
 
     # 1. Card and shards, on all threads.
@@ -177,7 +176,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     faulty = {problem.file for problem in report.problems}
     for name in report.outdated:
         if name not in faulty:
-            report.notes.append(f"{name} does not match the card; --repair rewrites it")
+            report.notes.append(f"{name} does not match the card; a repair rewrites it")
     report.notes += foreign_file_notes(path)
     shards = _check_shards(report, card, card.schema_)
 
@@ -307,7 +306,7 @@ def _check_shard(
         check_values(shard)
         shard.keys  # noqa: B018 -- reads and decodes the keys
     except DamagedInput as error:
-        return None, [*problems, _problem_from_error(path, entry.file, error)]
+        return None, [*problems, _problem_from_error(entry.file, error)]
     return shard, problems
 
 
@@ -331,7 +330,7 @@ def _split_problems(
     try:
         split = read_split(path / entry.file, records=nodes if len(keys) == 1 else len(keys))
     except DamagedInput as error:
-        yield _problem_from_error(path, entry.file, error)
+        yield _problem_from_error(entry.file, error)
         return
     rule_on_card = (entry.rule, entry.parameters)
     yield from _property_problems(entry.file, rule=(rule_on_card, (split.rule, split.parameters)))
@@ -395,7 +394,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[P
         except DamagedInput as error:
             # A folder not named after an encoding may not be a column at all.
             if find_encoding(name) is not None:
-                yield _problem_from_error(build.path, f"{folder}/{CARD_NAME}", error)
+                yield _problem_from_error(f"{folder}/{CARD_NAME}", error)
             continue
         problems = [
             *_obstacle_problems(build.path, f"{folder}/{CARD_NAME}"),
@@ -461,7 +460,7 @@ def files_unlike_published(card: Card) -> list[str]:
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",
             expected=keys or "none of this dataset",
-            steps=f"kmip-data verify {shlex.quote(card.dataset)}",
+            steps=Command("kmip-data", "verify", card.dataset),
         )
 
     digests = card.digests

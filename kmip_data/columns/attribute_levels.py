@@ -6,7 +6,6 @@ Attributes that index nodes along their last axis, such as ``face``, belong to t
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,6 +17,7 @@ from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.part_masks import PART_ARRAYS
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import ItemForm
+from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 
@@ -134,7 +134,9 @@ class AttributeLevels:
                 message,
                 expected="one row for each node or each edge, or the same shape in every graph",
                 found=" ".join(others) or None,
-                steps=" ".join(f"--set ignore={shlex.quote(name)}" for name in self._problems)
-                + "; or pad before torch.save",
+                steps=[
+                    "pad before torch.save",
+                    Setting({"ignore": [*self._problems]}),
+                ],
             )
         return levels

@@ -14,6 +14,7 @@ from kmip_data.columns.labels import TaskName
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.schema import FieldKind
+from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description: 8 MiB, about 50,000 columns
@@ -248,7 +249,19 @@ def read_column_roles(path: Path) -> ColumnRoles:
     except (OSError, ValueError) as error:
         raise DamagedInput(
             f"{path.name} is not a valid description of columns: {first_problem(error)}.",
-            steps="write one: kmip-data build graphs --archive PATH --dry-run --describe FILE",
+            steps=[
+                "write one",
+                Command(
+                    "kmip-data",
+                    "build",
+                    "graphs",
+                    "--archive",
+                    "PATH",
+                    "--dry-run",
+                    "--describe",
+                    "FILE",
+                ),
+            ],
         ) from error
 
 

@@ -19,6 +19,7 @@ from kmip_data.arrays import I64, Array, Bools
 from kmip_data.columns.column_statistics import narrowest_integer_dtype
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.schema import Column
+from kmip_data.steps import Setting, Step
 from kmip_data.text import count_with_noun
 
 TaskName = Literal["classification", "multilabel", "regression"]
@@ -32,6 +33,8 @@ _MAX_LISTED_CLASSES = 128  #: classes up to which their labels can be listed in 
 _CERTAIN_CLASSES = 20
 #: Above that, labels may be numbers if values have fewer rows than this on average.
 _ROWS_PER_CLASS = 3
+_CLASSIFICATION = Setting({"task": "classification"})
+_REGRESSION = Setting({"task": "regression"})
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def infer_target(
     if class_names and task in {"regression", "multilabel"}:
         raise DamagedInput(
             f"The labels {', '.join(names)} are strings, such as {str(class_names[0])!r}, not numbers.",
-            steps="--set task=classification; or write numbers",
+            steps=["write numbers, or make them classes", _CLASSIFICATION],
         )
     texts = y if y.dtype == object and y.ndim == 1 else None
     numbers = targets_as_numbers(y, class_names)
@@ -98,7 +101,7 @@ def infer_target(
         raise DamagedInput(
             "All labels are missing.",
             found=", ".join(names),
-            steps="--set label= and another column",
+            steps="choose another column as label",
         )
 
     # 2. Task; the classes of a description imply the classification of a single label.
@@ -188,15 +191,15 @@ def infer_task(labels: LabelStatistics, names: str, axes: int = 1) -> TaskName |
     if labels.has_strings and has_few_rows_per_value:
         question = (
             f"{count_with_noun(len(values), 'different text')} in {rows:,} rows of {names} may be classes "
-            "or names: --set task=classification, or --set label= and another column, or none"
+            "or names: task=classification, or another column as label, or label=none"
         )
-        raise OpenQuestions({question: "--set task=classification"})
+        raise OpenQuestions({question: _CLASSIFICATION})
     if has_few_rows_per_value and low >= NO_CLASS and high < MAX_CLASSES:
         question = (
             f"{count_with_noun(len(values), 'different integer')} in {rows:,} rows of {names} may be "
-            "classes or numbers: --set task=regression for numbers, or --set task=classification"
+            "classes or numbers: task=regression for numbers, or task=classification"
         )
-        raise OpenQuestions({question: "--set task=regression"})
+        raise OpenQuestions({question: _REGRESSION})
     return "classification"
 
 
@@ -241,13 +244,13 @@ def fitting_task(
     problem = ": numbers, or labels of which some are missing"
     if task:
         problem = f", which does not fit {task}"
-    choices = " or ".join(f"--set task={name}" for name in fitting)
+    steps: list[Step] = [Setting({"task": name}) for name in fitting]
     if not is_missing_clear:
-        choices += ", where -1 is a number; write 0 for it if it is a class"
+        steps.insert(0, "write 0 for -1 if it is a class; in a regression, it is a number")
     raise DamagedInput(
         f"The labels {listed} are {found}{problem}.",
         expected="one label, a string or an integer from 0 (-1: missing); several 0/1 labels; or numbers",
-        steps=choices or "correct the labels, or --set label= and other columns",
+        steps=steps or "correct the labels, or choose other columns as label",
     )
 
 
@@ -278,10 +281,10 @@ def _classes_of_one_hot(y: Array, names: Sequence[str], task: TaskName | None) -
         return y
     if task is None:
         question = (
-            f"Each row of the labels {', '.join(names)} has a single 1: --set task=classification, where its "
-            "position is the class, or --set task=multilabel for several labels"
+            f"Each row of the labels {', '.join(names)} has a single 1: task=classification, where its "
+            "position is the class, or task=multilabel for several labels"
         )
-        raise OpenQuestions({question: "--set task=classification"})
+        raise OpenQuestions({question: _CLASSIFICATION})
     classes: Array = y.argmax(axis=1).astype(np.float64)
     return classes
 
@@ -321,13 +324,13 @@ def class_codes(labels: Array, classes: Sequence[int | str]) -> I64:
     return np.fromiter((codes.get(name, NO_CLASS) for name in names), np.int64, len(labels))
 
 
-def classes_option(values: Iterable[int], max_classes: int) -> str:
-    """Return the option that makes these integers classes: a number of classes, or their list."""
+def classes_option(values: Iterable[int], max_classes: int) -> Setting:
+    """Return the setting that makes these integers classes: a number of classes, or their list."""
     classes = sorted({*values})
     are_numbered = classes == list(range(len(classes)))
     if 1 < len(classes) <= _MAX_VALUES_SHOWN and not are_numbered:
-        return f"--set classes={','.join(map(str, classes))}"
-    return f"--set classes={max(2, min(max(classes, default=0) + 1, max_classes))}"
+        return Setting({"classes": ",".join(map(str, classes))})
+    return Setting({"classes": max(2, min(max(classes, default=0) + 1, max_classes))})
 
 
 def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
@@ -343,7 +346,7 @@ def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
         ]
         raise DamagedInput(
             f"The labels are strings, such as {strings[0] if strings else str(error)!r}, not numbers.",
-            steps="--set task=classification of one label; or write numbers",
+            steps=["write numbers, or make one label classes", _CLASSIFICATION],
         ) from error
 
 
@@ -392,9 +395,9 @@ class LabelStatistics:
         if self.has_strings:
             names = sorted(map(str, self.counts))
             if len(names) > allowed:
-                remedy = "another --set label="
+                remedy: Step = "choose another column as label"
                 if len(names) <= MAX_CLASSES:
-                    remedy = f"--set classes={len(names)}"
+                    remedy = Setting({"classes": len(names)})
                 raise DamagedInput(
                     f"{column!r} has {len(names)} distinct strings: {_list_values(names)}.",
                     steps=remedy,
@@ -404,7 +407,9 @@ class LabelStatistics:
             value for value in self.counts if isinstance(value, int) and value != NO_CLASS
         )
         if not numbers:
-            raise DamagedInput(f"No point has a label in {column!r}.", steps="--set label=none")
+            raise DamagedInput(
+                f"No point has a label in {column!r}.", steps=Setting({"label": "none"})
+            )
         if count is None and numbers[-1] in _VOID_LABELS and len(numbers) <= _MAX_LISTED_CLASSES:
             raise _void_error(numbers, column)
         if numbers[0] < 0 or numbers[-1] >= allowed:
@@ -413,7 +418,7 @@ class LabelStatistics:
                 len(numbers) > _MAX_VALUES_SHOWN
                 and not 0 <= numbers[0] <= numbers[-1] < MAX_CLASSES
             ):
-                remedy = "--set task=regression"
+                remedy = _REGRESSION
             raise DamagedInput(
                 f"The labels in {column!r} are {_list_values(numbers)}; classes must be 0 to {allowed - 1}.",
                 steps=remedy,
@@ -427,7 +432,7 @@ class LabelStatistics:
         return self.missing + sum(non_classes)
 
     def suggest_classes_option(self, classes: Sequence[int | str], column: str) -> str:
-        """Suggest an option if some classes never occur, else return an empty string."""
+        """Suggest a setting if some classes never occur, else return an empty string."""
         present = sorted(
             value for value in self.counts if value in set(classes) and isinstance(value, int)
         )
@@ -446,15 +451,14 @@ class LabelStatistics:
 def _void_error(numbers: Sequence[int], column: str) -> OpenQuestions:
     """Return the question about a largest label that may mark points without a class."""
     *others, last = map(str, numbers)
+    choices = [",".join([*others, last])]
+    if len(others) > 1:
+        choices.append(",".join(others))
     question = (
         f"The labels in {column!r} are {_list_values(numbers)}: {last} may be a class, or mark points "
-        "without one: "
+        f"without one: {' or '.join(f'classes={choice}' for choice in choices)}"
     )
-    remedy = f"--set classes={','.join([*others, last])}"
-    if len(others) > 1:
-        question += f"{remedy}, or "
-        remedy = f"--set classes={','.join(others)}"
-    return OpenQuestions({question + remedy: remedy})
+    return OpenQuestions({question: Setting({"classes": choices[-1]})})
 
 
 def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:

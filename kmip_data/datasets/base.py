@@ -24,6 +24,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.find_builds import ensure_split, find_or_build, parameter_names
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset, unknown_part_error
+from kmip_data.steps import Command
 
 Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]
@@ -273,7 +274,10 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
     if options["force_reload"]:
         raise UsageError(
             "force_reload=True: opening a dataset never rebuilds it.",
-            steps="kmip-data verify BUILD --repair, which rebuilds damaged files",
+            steps=[
+                "rebuild damaged files",
+                Command("kmip-data", "verify", "BUILD", "--repair"),
+            ],
         )
     return part
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack, get_args
 
@@ -23,6 +22,7 @@ from kmip_data.errors import UsageError, unknown_name_error
 from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import CoordinateMode, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.steps import Command, Step
 from kmip_data.text import is_likely_typo, nearest_name
 
 
@@ -259,16 +259,15 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
     built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
     nearest = nearest_name(name, [*cities, *built_cities])
     hint = ""
-    command = f"kmip-data build city --name {shlex.quote(name)}"
-    remedy = f"{command} --place PLACE; or, without a network, {command} --archive FILE.osm.pbf"
+    step: Step = Command("kmip-data", "build", "city", "--name", name, "--place", "PLACE")
     if nearest is not None:
         hint = f" Did you mean {nearest!r}?"
         if is_likely_typo(name, nearest):
-            remedy = f"kmip_data.CityNetwork({nearest!r})"
+            step = f"kmip_data.CityNetwork({nearest!r})"
     raise UsageError(
         f"There is no city called {name!r} in {home.built}.{hint}",
         expected=f"{', '.join(cities)}, or a city that you built",
-        steps=remedy,
+        steps=step,
     )
 
 

@@ -21,6 +21,7 @@ from kmip_data.graphs.city_columns import (
     is_city,
 )
 from kmip_data.graphs.encodings.degree_profile import FIELDS
+from kmip_data.steps import Command
 
 DEGREE_PROFILE = "degree-profile"  #: name of the features that are computed from the edges
 
@@ -60,7 +61,7 @@ def feature_views(
             f"set of features of {dataset}",
             name,
             ["all", *views, *computed],
-            command=f"kmip-data info {dataset}",
+            command=Command("kmip-data", "info", dataset),
         )
     return (views[name],)
 
@@ -109,5 +110,5 @@ def check_same_categories(
     if inputs.vocabulary_digest != training_digest:
         raise UsageError(
             f"The categories of {card.dataset} differ from the training data's, or are not on its card.",
-            steps=f"build the city with --set vocabulary={training_dataset}",
+            steps=f"build the city again with vocabulary={training_dataset}",
         )

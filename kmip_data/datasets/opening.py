@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find_builds import check_card, find_build
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.steps import Command
 
 
 @answer_unknown_keywords(
@@ -72,7 +72,7 @@ def open(  # noqa: A001 -- its public name
         if push.card is None:
             raise UsageError(
                 f"{address} is not a build but a run.",
-                steps=f"kmip-data pull {shlex.quote(address)}",
+                steps=Command("kmip-data", "pull", address),
             )
         check_card(push.card, address, parameters, sample=sample)  # before anything is pulled
         folder = push.pull(Home.locate(home, root), verify=False).path
@@ -84,6 +84,6 @@ def open(  # noqa: A001 -- its public name
             build = find_build(path_or_name, parameters, home=home, root=root, sample=sample)
         except UsageError as error:
             if error.correction is not None:
-                error.next = f"kmip_data.open({error.correction[1]!r})"
+                error.steps = [f"kmip_data.open({error.correction[1]!r})"]
             raise
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -34,7 +34,7 @@ def spring_layout(edge_index: I64, nodes: int) -> F64:
         raise UsageError(
             f"The graph cannot be drawn: it has {nodes:,} nodes without a position, "
             f"more than {MAX_NODES:,}.",
-            steps="choose smaller graphs with --records",
+            steps="choose smaller graphs",
         )
     if not nodes:
         return np.zeros((0, 2))

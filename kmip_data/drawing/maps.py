@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +38,7 @@ from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.graphs.city_columns import is_city, project_to_metres
 from kmip_data.reading.store import ShardStore, shared_store
+from kmip_data.steps import Command
 from kmip_data.text import count_with_noun, format_length, format_parameters, round_length
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def read_city_map(build: Build) -> CityMap:
         raise UsageError(
             f"{card.dataset} cannot be drawn as a map: it is not a street graph with y, eccentricity and"
             " edge_length.",
-            steps=f"its columns: kmip-data info {shlex.quote(str(build.path))}",
+            steps=Command("kmip-data", "info", build.path),
         )
 
     # Check values before drawing: shards may be untrusted.

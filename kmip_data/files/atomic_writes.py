@@ -45,6 +45,7 @@ from kmip_data.files.folder_marker import (
 from kmip_data.files.path_errors import convert_write_errors, occupied_error
 from kmip_data.files.small_files import readable_json
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import SAME_AGAIN, Step
 
 PARTIAL_SUFFIX = ".partial"  #: suffix of half-written files
 #: suffix of a lock file, or its name inside a folder whose parent is read-only
@@ -98,7 +99,7 @@ def build_marker_content(key: str) -> str:
     return f"build {key}"
 
 
-def refuse_occupied_folder(folder: Path, content: str, remedy: str | None = None) -> None:
+def refuse_occupied_folder(folder: Path, content: str, remedy: Step | None = None) -> None:
     """Raise ``UsageError`` unless a folder is missing, empty, or marked with the same content.
 
     ``remedy`` is the next step if the marker states other content.
@@ -318,8 +319,10 @@ def remove_files(
                 raise OutOfResources(
                     f"{root / name} cannot be removed: {error.strerror or error}.",
                     left=f"this file, and {MARKER_NAME}",
-                    steps="fix the permissions of the file or its folder (chmod, chattr); then run the same"
-                    " command again",
+                    steps=[
+                        "fix the permissions of the file or its folder (chmod, chattr)",
+                        SAME_AGAIN,
+                    ],
                 ) from error
         candidate_folders.update(name.parents[:-1])
     for folder in sorted(candidate_folders, key=lambda folder: -len(folder.parts)):
@@ -360,7 +363,7 @@ def new_folder(
             if not replace and folder.is_dir() and any(folder.iterdir()):
                 raise UsageError(
                     f"{folder} was written by another process meanwhile.",
-                    steps="the same command again, which looks at what was written",
+                    steps=SAME_AGAIN,
                 )
             remove_scratch(partial)
             try:
@@ -573,7 +576,7 @@ def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
                 os.close(descriptor)
                 raise FolderInUse(
                     f"{folder} is in use by another process.",
-                    steps="the same command, when that process has ended",
+                    steps=["wait until that process has ended", SAME_AGAIN],
                 ) from None
             if time.monotonic() - last_message >= WAIT_MESSAGE_SECONDS:
                 last_message = time.monotonic()

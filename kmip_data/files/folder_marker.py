@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import open_regular_file, sha256_file
+from kmip_data.steps import Command
 
 MARKER_NAME = ".kmip-data"  #: name of the marker file
 MAX_MARKER_BYTES = 2**24  #: largest marker that is written and read: 100,000 outputs
@@ -87,6 +87,8 @@ def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
         f"{folder} is not empty, and was not created by kmip-data.",
         expected=f"a new or empty folder, or one with {MARKER_NAME}",
         found=", ".join(names),
-        steps="use another folder; or, if it is a sound build or run, "
-        f"kmip-data verify {shlex.quote(str(folder))}, which adds the marker",
+        steps=[
+            "use another folder; or, if it is a sound build or run, add the marker",
+            Command("kmip-data", "verify", folder),
+        ],
     )

@@ -7,14 +7,13 @@ import errno
 import itertools
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.steps import Step
+from kmip_data.steps import SAME_AGAIN, Command, Step
 from kmip_data.text import human_bytes, is_likely_typo, nearest_name, reword_python_problem
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
@@ -99,13 +98,13 @@ def disk_error(
         return UsageError(
             f"{path} is a folder, and a file is to be written there.",
             left=left,
-            steps="move it elsewhere, then run the same command again",
+            steps=["move it elsewhere", SAME_AGAIN],
         )
     if error.errno in _PATH_ERRNOS:
         return UsageError(
             f"{path} cannot be written: {reason}.",
             left=left,
-            steps="choose another place with --home DIR (or KMIP_DATA_HOME) or --output",
+            steps="choose another home or output folder",
         )
     with contextlib.suppress(OSError):
         reason += f"; {shutil.disk_usage(path.parent).free:,} bytes free"
@@ -115,8 +114,10 @@ def disk_error(
         f"{path} could not be written.",
         found=reason,
         left=left,
-        steps="check free space, quota and the limit on file sizes of this disk, or choose another one with "
-        "--home DIR (or KMIP_DATA_HOME); then run the same command again",
+        steps=[
+            "check free space, quota and file-size limit of this disk, or choose a home on another",
+            SAME_AGAIN,
+        ],
     )
 
 
@@ -140,14 +141,14 @@ def unreadable_error(path: Path, error: OSError) -> DamagedInput:
 
 
 def occupied_error(
-    folder: Path, expected: str, found: str, remedy: str | None = None
+    folder: Path, expected: str, found: str, remedy: Step | None = None
 ) -> UsageError:
     """Return the error for a folder that already holds something else."""
     return UsageError(
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        steps=remedy or "give another --output folder",
+        steps=remedy or "choose another output folder",
     )
 
 
@@ -158,16 +159,16 @@ def require_disk_space(folder: Path, needed: int, purpose: str) -> None:
         sizes = f"{folder} has {human_bytes(free)} of {human_bytes(needed)}"
         raise OutOfResources(
             f"{purpose} does not fit on the disk: {sizes}.",
-            steps="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+            steps="free some space, or choose a home on another disk",
         )
 
 
 def raise_damaged(
     path: Path,
     problem: str,
-    found: str | Exception,
+    found: str | Exception | None = None,
     *,
-    remedy: str = "",
+    remedy: Step | Sequence[Step] | None = None,
 ) -> NoReturn:
     """Raise ``DamagedInput``, or ``OutOfResources`` if ``found`` is an exception caused by a limit.
 
@@ -185,11 +186,13 @@ def raise_damaged(
         found = " ".join(message.split())[:200] or type(cause).__name__
         if isinstance(cause, KmipDataError) and cause.found:
             found = f"{cause.message} ({cause.found})"
-    raise DamagedInput(
+    error = DamagedInput(
         f"{path} {problem}.",
         found=found,
-        steps=remedy or f"kmip-data verify {shlex.quote(str(build))} --repair",
-    ) from cause
+        steps=remedy or Command("kmip-data", "verify", build, "--repair"),
+    )
+    error.problem = problem
+    raise error from cause
 
 
 def check_resources(path: Path, error: BaseException) -> None:
@@ -199,7 +202,7 @@ def check_resources(path: Path, error: BaseException) -> None:
     if is_limit or isinstance(error, MemoryError):
         raise OutOfResources(
             f"{path} cannot be read now: {str(error) or type(error).__name__}",
-            steps="close other programs or raise the limit (ulimit -n), then repeat the command",
+            steps=["close other programs or raise the limit (ulimit -n)", SAME_AGAIN],
         ) from error
 
 
@@ -208,7 +211,7 @@ def check_version(path: Path, version: int | str | None, known: int) -> None:
     if isinstance(version, int) and version > known:
         raise DamagedInput(
             f"{path} was written by a newer kmip-data: format version {version}, not {known}.",
-            steps="pip install --upgrade kmip-data",
+            steps=Command("pip", "install", "--upgrade", "kmip-data"),
         )
     if version != known:
         raise_damaged(path, "has no valid format version", repr(version)[:40])

@@ -17,8 +17,9 @@ from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
-from kmip_data.files.path_errors import check_resources, unreadable_error
+from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.files.path_errors import check_resources, raise_damaged, unreadable_error
+from kmip_data.steps import Step
 from kmip_data.text import reword_python_problem
 
 try:
@@ -225,7 +226,7 @@ def read_model(
     model: type[M],
     problem: str,
     *,
-    next: str,  # noqa: A002 -- as in the errors
+    steps: Step | Sequence[Step],
 ) -> M:
     """Read and validate a JSON file.
 
@@ -248,7 +249,7 @@ def read_model(
             if not path.is_symlink():
                 raise
             found = f"a symbolic link to {path.readlink()}, which is missing"
-        raise DamagedInput(f"{path} {problem}.", found=found, steps=next) from error
+        raise_damaged(path, problem, found, remedy=steps)
 
 
 def first_problem(error: Exception) -> str:

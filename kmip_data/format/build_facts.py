@@ -190,8 +190,8 @@ class BuildFacts:
         other = f"{repeats.other_target:,} of {repeats.items:,} equal one with another target"
         yield "repeats", f"{in_train}; {other}"
         if repeats.test_in_train > MAX_REPEATS * repeats.test:
-            grouping = "--split-rule scaffold" if unit == "molecule" else "--set group=COLUMN"
-            remedy = f"keep one row of each, or {grouping} keeps them in one part"
+            grouping = "scaffold split" if unit == "molecule" else "split by a group column"
+            remedy = f"keep one row of each, or a {grouping} keeps them in one part"
             yield "warning", f"{in_train}, so that test flatters the model; {remedy}"
         if repeats.other_target > MAX_REPEATS * repeats.items:
             yield "warning", f"{other}, so that no model can be right about all of them"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -20,12 +19,14 @@ from pydantic import (
     model_validator,
 )
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.files.folder_marker import read_marker
+from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.small_files import read_model, read_small_file, sealed_json
 from kmip_data.format.schema import FieldKind, Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation, dataset_names, load_manifest
+from kmip_data.steps import Command, Step
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import count_with_noun, format_parameters, one_line
 
@@ -457,14 +458,13 @@ def read_card(folder: Path) -> Card:
     the card does not follow the model, or was changed after it was written.
     """
     path = folder / CARD_NAME
-    moved = shlex.quote(str(path))
-    remedy = f"move {moved} away, and build it again with the same command: its shards stay"
+    remedy = f"move {path} away, and build it again with the same command: its shards stay"
     problem = "cannot be read as a card"
     try:
         # Check the version first: a newer card may have other fields.
         version = read_model(path, _Version, problem, steps=remedy).version
     except FileNotFoundError as error:
-        step = "kmip-data list, which names your builds"
+        step: Step = Command("kmip-data", "list")
         if any("build" in line for line in read_marker(folder)[:1]):
             step = "build it again with the same command: finished shards stay"
         raise UsageError(
@@ -473,14 +473,14 @@ def read_card(folder: Path) -> Card:
     except NotADirectoryError as error:
         raise UsageError(
             f"{folder} is no folder, but a file or a path below one.",
-            steps="kmip-data list, which names your builds",
+            steps=Command("kmip-data", "list"),
         ) from error
     if version > CARD_VERSION:
         raise UsageError(
             f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
-            steps="upgrade kmip-data, or use another --home or --output with this version",
+            steps="upgrade kmip-data, or use another home or output folder with this version",
         )
     card = read_model(path, Card, problem, steps=remedy)
     if read_small_file(path) != card.to_json().encode():
-        raise DamagedInput(f"{path} was changed after it was written.", steps=remedy)
+        raise_damaged(path, "was changed after it was written", remedy=remedy)
     return card

@@ -18,6 +18,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.small_files import canonical_json, read_small_file
 from kmip_data.format.writer import file_bytes, open_memory_file, write_text_attribute
+from kmip_data.steps import Step
 from kmip_data.strict_model import StrictModel
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
@@ -182,7 +183,7 @@ def read_split(
     *,
     records: int = 0,
     sha256: str = "",
-    remedy: str = "",
+    remedy: Step | None = None,
 ) -> SplitFile:
     """Read a split file of at most 64 MiB plus 16 bytes for each of ``records`` graphs or nodes.
 

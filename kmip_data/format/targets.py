@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +9,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import LINK_ATTRIBUTE, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.steps import Command, Setting, Step
 
 #: type of the targets: a value of ``training.task``, or links
 TargetType = Literal["classification", "multilabel", "regression", "links"]
@@ -48,19 +48,19 @@ def require_trainable(
     if labels is None or labels.level not in {"node", "graph"}:
         missing.append("targets y")
         if card.manifest in _RECIPES_WITH_LABEL:
-            steps.append("build it under another --name with --set label=COLUMN")
+            steps.append("build it under another name, with a column as label")
     if needs_split and not card.splits:
         missing.append("split")
         steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')
     if missing or labels is None:
         raise UsageError(
             f"{card.dataset} cannot be trained on: it has no {' and no '.join(missing)}.",
-            steps="; ".join(steps) or f"kmip-data info {shlex.quote(str(folder))}",
+            steps=steps or Command("kmip-data", "info", folder),
         )
     if len(labels.shape) > 1:
         raise UsageError(
             f"{card.dataset} cannot be trained on: its targets have several rows.",
-            steps=f"kmip-data info {shlex.quote(str(folder))}",
+            steps=Command("kmip-data", "info", folder),
         )
     return labels
 
@@ -71,17 +71,17 @@ def require_network_inputs(card: Card, folder: Path, *, needs_features: bool = T
     if missing:
         raise UsageError(
             f"{card.dataset} has no {' and no '.join(missing)} that a network can read.",
-            steps="; ".join(steps) or f"kmip-data info {shlex.quote(str(folder))}",
+            steps=steps or Command("kmip-data", "info", folder),
         )
 
 
-def _missing_inputs(schema: Schema, *, needs_features: bool) -> tuple[list[str], list[str]]:
+def _missing_inputs(schema: Schema, *, needs_features: bool) -> tuple[list[str], list[Step]]:
     """Return the missing inputs of a network, and the steps that add them."""
     missing = []
-    steps = []
+    steps: list[Step] = []
     if needs_features and "x" not in schema.attributes:
         missing.append("node features x")
-        steps.append("--set data.features=degree-profile computes some from the edges")
+        steps += ["compute some from the edges", Setting({"data.features": "degree-profile"})]
     if schema.edges == "none":
         missing.append("edges")
     return missing, steps

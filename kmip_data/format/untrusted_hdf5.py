@@ -31,6 +31,7 @@ from kmip_data.arrays import DType
 from kmip_data.errors import KmipDataError
 from kmip_data.files.path_errors import check_version, raise_damaged
 from kmip_data.files.small_files import first_problem, open_regular_file
+from kmip_data.steps import Command
 
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000
@@ -213,7 +214,10 @@ def _is_fixed_string(data_type: h5t.TypeID) -> bool:
 
 _NOT_VALID = "has attributes that are not valid"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_REMEDY = "get the file again from its source; for a shard: kmip-data verify BUILD --repair"
+_REMEDY = (
+    "get the file again from its source; or, if it is a shard, repair its build",
+    Command("kmip-data", "verify", "BUILD", "--repair"),
+)
 # Exceptions raised by h5py while it reads data of a damaged file.
 _HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 

@@ -154,6 +154,6 @@ def feature_statistics(card: Card) -> Mapping[str, Sequence[object]]:
     if not scaling or not (len(scaling["mean"]),) == (len(scaling["std"]),) == width:
         raise DamagedInput(
             f"The card of {card.dataset} has no feature statistics: mean, std and coordinate_range.",
-            steps="build it again, in another --output",
+            steps="build it again, in another folder",
         )
     return scaling

@@ -15,6 +15,7 @@ from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
 from kmip_data.format.schema import Column
 from kmip_data.registry import import_modules_in, with_plugin_entries
+from kmip_data.steps import Command
 
 MAX_PARAMETER = 1024  #: maximum number of eigenvectors or steps
 
@@ -165,5 +166,5 @@ def parse_encoding(name: str) -> Encoding:
         "encoding",
         name,
         known_names,
-        command=f"kmip-data encode --help; numbers go up to {MAX_PARAMETER:,}",
+        command=[f"numbers go up to {MAX_PARAMETER:,}", Command("kmip-data", "encode", "--help")],
     )

@@ -18,6 +18,7 @@ from kmip_data.reading import gather
 from kmip_data.reading.store import RowSource, ShardStore
 from kmip_data.runtime import memory, reused_buffers
 from kmip_data.runtime.paging import is_cold, request_pages
+from kmip_data.steps import Command
 
 Level = Literal["graph", "node", "edge"]
 
@@ -66,7 +67,7 @@ def item_fields(
                 "column",
                 name,
                 sorted(names),
-                command="kmip-data info NAME",
+                command=Command("kmip-data", "info", "NAME"),
             )
 
     selected = set(names) - schema.split_attributes if columns is None else set(columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -31,6 +30,7 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import BatchAssembler, ItemField, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
+from kmip_data.steps import Command
 from kmip_data.text import count_with_noun, is_likely_typo, nearest_name, one_line
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: OGB's name of each part
@@ -120,7 +120,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if build.card.coverage == INCOMPLETE:
             graphs = count_with_noun(build.card.counts["graphs"], "graph")
             warnings.warn(
-                f"{build.path} has {graphs}, {INCOMPLETE}; see kmip-data info {shlex.quote(str(build.path))}",
+                f"{build.path} has {graphs}, {INCOMPLETE}; see {Command('kmip-data', 'info', build.path)}",
                 IncompleteBuildWarning,
                 stacklevel=2,
             )
@@ -155,7 +155,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def _read_part(self, part: str | None) -> None:
         """Read the records of a part from the split file, or the masks of a single graph."""
         names = list(self.card.splits)
-        info = f"kmip-data info {shlex.quote(str(self.build.path))}"
+        info = Command("kmip-data", "info", self.build.path)
         if self.split_name is not None and self.split_name not in names:
             raise unknown_name_error("split", self.split_name, names, command=info)
         # Without a part, only a single graph needs the split, for its masks.
@@ -510,9 +510,9 @@ def _resolve_columns(
         if name in finished and name not in stored:
             added.append(read_added_column_card(build, name))
         elif name not in available:
-            command = "kmip-data info NAME"
+            command = Command("kmip-data", "info", build.path)
             if find_encoding(name) is not None:
-                command = f"kmip-data encode {build.name_or_path} {name}"
+                command = Command("kmip-data", "encode", build.name_or_path, name)
             raise unknown_name_error("column", name, sorted(available), command=command)
         else:
             attributes.append(name)

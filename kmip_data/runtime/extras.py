@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 from kmip_data.errors import MissingExtra
+from kmip_data.steps import Command
 
 #: extra -> modules that it must make importable
 MODULES = {
@@ -32,13 +33,13 @@ PACKAGES = {
     "hub": "huggingface_hub",
     "gpu": "triton",
     "parquet": "pyarrow",
-    "lidar": "'laspy[lazrs]'",
+    "lidar": "laspy[lazrs]",
 }
 
 
-def install_command(extra: str) -> str:
+def install_command(extra: str) -> Command:
     """Return the ``pip`` command that installs the packages of an extra."""
-    return f"pip install {PACKAGES[extra]}"
+    return Command("pip", "install", *PACKAGES[extra].split())
 
 
 def require_extra(extra: str | None, feature: str) -> None:

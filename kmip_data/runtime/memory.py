@@ -7,7 +7,7 @@ import re
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import OutOfResources
+from kmip_data.steps import Step
 from kmip_data.text import human_bytes
 
 CGROUPS = Path("/sys/fs/cgroup")  #: control groups: version 2 here, version 1 in ``memory``
@@ -84,7 +85,7 @@ def free_host_memory() -> int:
     return max(0, min([available, *(limit - used for limit, used in _memory_limits())]))
 
 
-def require_memory(needed: int, purpose: str, remedy: str) -> None:
+def require_memory(needed: int, purpose: str, remedy: Step | Sequence[Step]) -> None:
     """Raise ``OutOfResources`` if ``needed`` bytes, an estimate, exceed the free memory."""
     free = free_host_memory()
     if needed > free:

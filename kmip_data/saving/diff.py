@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shlex
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +28,8 @@ from kmip_data.reading.assemble import BatchAssembler, item_fields
 from kmip_data.reading.batching import make_data
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.saving.save import save
-from kmip_data.text import dataset_name_from
+from kmip_data.steps import Command, Setting
+from kmip_data.text import dataset_name_from, option_words
 
 Comparable = str | os.PathLike[str] | Build | Iterable[Data]
 
@@ -235,11 +235,10 @@ def _build_of_files(side: str, path: Path, home: Home, folder: Path) -> Build:
     except DamagedInput as error:
         with contextlib.suppress(KmipDataError):
             return build(parameters={"label": (NO_LABEL,)})
-        if error.next and error.next.startswith("--set"):
+        settings = [step for step in error.steps if isinstance(step, Setting)]
+        if settings:
             name = unused_name(dataset_name_from(path.stem), home)
-            archive = shlex.quote(str(path))
-            error.next = (
-                f"kmip-data build graphs --name {name} --archive {archive} {error.next}"
-                f"; then compare the build {name}"
-            )
+            words = ["kmip-data", "build", "graphs", "--name", name, "--archive", path]
+            builds = [Command(*words, *option_words(setting.values)) for setting in settings]
+            error.steps = [*builds, f"then compare the build {name}"]
         raise error from None

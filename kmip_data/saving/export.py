@@ -204,7 +204,8 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
         files = write_parquet(build, scratch, quiet=quiet)
     except KmipDataError as error:
         print_status(
-            f"Pushed without the Parquet view: {' '.join(str(error).split())}", quiet=quiet
+            f"Pushed without the Parquet view: {error.message} {'; '.join(map(str, error.steps))}",
+            quiet=quiet,
         )
         return {}
     names = {part: f"{PARQUET_FOLDER}/{path.name}" for part, path in files.items()}
@@ -295,7 +296,7 @@ def export(build: Build, folder: Path, *, quiet: bool = False) -> dict[str, Path
         is_finished = all(path.is_file() for path in paths.values())
         if is_finished and atomic_writes.marker_content(folder) == content:
             return paths
-        raise UsageError(f"{folder} already exists.", steps="use another --output folder")
+        raise UsageError(f"{folder} already exists.", steps="use another folder")
 
     dataset = ShardedDataset(build)
     graphs = build.card.counts["graphs"]

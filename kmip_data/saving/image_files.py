@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from kmip_data.errors import UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Setting
 
 #: Image formats by file suffix, with reproducible metadata.
 IMAGE_METADATA: dict[str, dict[str, None]] = {
@@ -65,6 +65,6 @@ def image_suffix(path: Path) -> str:
         raise UsageError(
             f"A picture cannot be written as {path.name}.",
             expected=f"a name that ends in {', '.join(IMAGE_METADATA)}",
-            steps=f"--output {shlex.quote(str(path.with_suffix('.png')))}",
+            steps=Setting({"output": str(path.with_suffix(".png"))}),
         )
     return suffix

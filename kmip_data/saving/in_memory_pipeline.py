@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,41 +50,9 @@ from kmip_data.pipelines.formats.typed_tables.frames import (
 )
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
-from kmip_data.text import QUOTED_NAME, quote_name
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule
-
-
-def as_arguments(text: str) -> str:
-    """Replace the options of ``kmip-data build`` in a text by arguments of ``kmip_data.save``.
-
-    >>> print(as_arguments("--set source='atom 1' --set target=b, if it is one"))
-    save(…, source='atom 1', target='b'), if it is one
-    >>> print(as_arguments("--set ignore=Name --set ignore=ECO, or 'a --set b=c'"))
-    save(…, ignore=['Name', 'ECO']), or 'a --set b=c'
-    """
-    option = rf"--set \w+=(?:{QUOTED_NAME}|[\w.-]*)"
-
-    def as_call(options: re.Match[str]) -> str:
-        settings: dict[str, list[str]] = {}
-        for word in shlex.split(options[0])[1::2]:
-            key, _, value = word.partition("=")
-            is_literal = value in {"true", "false"} or value.isdecimal()
-            value = value.title() if is_literal else quote_name(value)
-            settings.setdefault(key, []).append(value)
-        arguments = [
-            f"{key}={values[0]}" if len(values) == 1 else f"{key}=[{', '.join(values)}]"
-            for key, values in settings.items()
-        ]
-        return f"save(…, {', '.join(arguments)})"
-
-    # A quoted name stays.
-    return re.sub(
-        f"{QUOTED_NAME}|({option}(?: {option})*)",
-        lambda match: as_call(match) if match[1] else match[0],
-        text,
-    )
 
 
 @dataclass(frozen=True)
@@ -211,15 +177,14 @@ class InMemoryPipeline(OwnGraphsPipeline):
         additions = super().card_additions(prepared, params)
         warnings = additions.notes if isinstance(self._graphs, InMemoryTables) else []
         not_stored = [
-            f"not stored: {as_arguments(line)}"
+            f"not stored: {line}"
             for line in params.inferred.summary["ignored"]
             if line.partition(": ")[0] not in params.ignore
         ]
-        with_options = [line for line in warnings if as_arguments(line) != line]
-        self.warnings = [*map(as_arguments, with_options), *not_stored]
-        notes = [*map(as_arguments, warnings), *not_stored]
+        self.warnings = [*warnings, *not_stored]
+        notes = [*self.warnings]
         if "direction" in params.inferred.summary:
-            notes.append(f"direction: {as_arguments(params.inferred.summary['direction'])}")
+            notes.append(f"direction: {params.inferred.summary['direction']}")
         return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
 
     def splits_to_write(self, params: InferredGraphParams) -> list[OwnSplitParams]:

@@ -43,10 +43,10 @@ from kmip_data.saving.in_memory_pipeline import (
     InMemoryPipeline,
     InMemoryTables,
     SavedGraphs,
-    as_arguments,
     update_digest,
 )
-from kmip_data.text import list_names
+from kmip_data.steps import Setting, Step
+from kmip_data.text import dataset_name_from, list_names
 
 
 def save(  # noqa: PLR0913 -- fields of the card and parameters of the graphs
@@ -224,23 +224,23 @@ def check_new_folder(folder: Path, name: str, *, overwrite: bool = False) -> Non
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         is_build = (folder / CARD_NAME).is_file()
         if not (overwrite and is_build):
-            step = "use another folder"
+            steps: list[Step] = ["use another folder"]
             if is_build:
-                step = f"kmip_data.save(graphs, {str(folder)!r}, overwrite=True); or use another folder"
-            raise UsageError(f"{folder} already exists.", steps=step)
+                steps.insert(0, f"kmip_data.save(graphs, {str(folder)!r}, overwrite=True)")
+            raise UsageError(f"{folder} already exists.", steps=steps)
         if note := next(foreign_file_notes(folder), None):
             raise UsageError(f"{folder} cannot be overwritten: {note}.", steps="use another folder")
     if not is_path_component(name):
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
             expected=NAME_RULE,
-            steps="use another name: save(…, name=…), build pyg --name NAME",
+            steps=Setting({"name": dataset_name_from(name) or "my-graphs"}),
         )
     # The name of a recipe, such as graphs, is allowed, because its builds have other names.
     if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
-            steps="use another name: save(…, name=…), build pyg --name NAME",
+            steps=Setting({"name": f"my-{name}"}),
         )
 
 
@@ -301,8 +301,5 @@ def _changed_types_error(
 
 
 def _as_call_error(error: DamagedInput | UsageError) -> UsageError:
-    """Convert an error of a build to one of the call, with arguments in place of options."""
-    found, remedy = (text and as_arguments(text) for text in (error.found, error.next))
-    return UsageError(
-        as_arguments(error.message), expected=error.expected, found=found, steps=remedy
-    )
+    """Convert an error of a build to one of the call, whose arguments were wrong."""
+    return UsageError(error.message, expected=error.expected, found=error.found, steps=error.steps)

@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.in_memory_pipeline import IndicesOrMask, update_digest
 from kmip_data.saving.save import check_new_folder, save
+from kmip_data.steps import SAME_AGAIN, Setting
 
 #: Defaults that show that the argument ``split`` selects a part.
 _PART_DEFAULTS = (*PARTS, "trainval", inspect.Parameter.empty)
@@ -79,7 +80,7 @@ def save_items_of_class(
             datasets[""] = _instantiate(dataset_class, root, arguments)
         sizes = {part: len(dataset) for part, dataset in datasets.items()}
     if not sum(sizes.values()):
-        raise UsageError(f"{class_path} has no items.", steps="other arguments: --set KEY=VALUE")
+        raise UsageError(f"{class_path} has no items.", steps="give it other arguments")
 
     items: Iterable[Data] = _yield_items(class_path, datasets.values())
     title = f"{class_path} {dict(arguments) or ''}".strip()
@@ -120,7 +121,7 @@ def _load_class(class_path: str) -> Any:
         raise UsageError(
             f"{class_path!r} is not a dataset class.",
             expected="MODULE:CLASS, a subclass of torch_geometric.data.Dataset",
-            steps="--set class=MODULE:CLASS, such as torch_geometric.datasets:Planetoid",
+            steps="name one such as torch_geometric.datasets:Planetoid",
         )
     return dataset_class
 
@@ -143,17 +144,17 @@ def _convert_class_errors(class_path: str) -> Iterator[None]:
     except ImportError as error:
         raise UsageError(
             f"{class_path} cannot be imported: {error}",
-            steps="install its package; for your own file, set PYTHONPATH=FOLDER",
+            steps="install its package; for your own file, add its folder to PYTHONPATH",
         ) from error
     except (Exception, SystemExit) as error:
         if reason := _network_problem(error):
             raise SourceUnavailable(
                 f"{class_path} could not download: {reason}",
-                steps="the same command, on a machine with a network or with its raw files in place",
+                steps=["connect to the network, or put its raw files in place", SAME_AGAIN],
             ) from error
         raise UsageError(
             f"{class_path} failed: {type(error).__name__}: {error}",
-            steps="pass its arguments as --set KEY=VALUE (root has a default)",
+            steps="pass its arguments (root has a default)",
         ) from error
 
 
@@ -179,7 +180,7 @@ def _check_parts_differ(class_path: str, items: Sequence[object]) -> None:
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(
             f"{class_path} has the same items in train, val and test.",
-            steps="--set split=train: the split is drawn 80/10/10",
+            steps=["draw the split 80/10/10 of one of them", Setting({"split": "train"})],
         )
 
 

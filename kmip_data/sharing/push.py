@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.sharing.push_index import MAX_FILES, SHARE_NAME, PushedFile, PushIndex
 from kmip_data.sharing.remote import Remote, read_blocks
+from kmip_data.steps import Command, Step
 
 #: Identifiers of licenses on the hub. Other licenses are described by name and link.
 _LICENSES = {
@@ -34,11 +34,6 @@ _LICENSES = {
     "CC BY-NC 4.0": "cc-by-nc-4.0",
     "MIT": "mit",
     "ODbL 1.0": "odbl",
-}
-#: Remedy if a file of a build or run is damaged.
-_REMEDIES = {
-    "build": "kmip-data verify {quoted_folder} --repair",
-    "run": "restore the file: the run's result.json has its digest",
 }
 PARQUET_FOLDER = "parquet"  #: folder of the Parquet view, which exists only in pushes
 
@@ -106,7 +101,10 @@ def _check_license(card: Card) -> None:
     if terms.get("agreement"):
         raise LicenseNotAccepted(
             f"The license of {card.dataset} does not allow redistribution: {terms.get('name')}.",
-            steps=f"others can build it: kmip-data build {shlex.quote(card.manifest or card.dataset)}",
+            steps=[
+                "others can build it",
+                Command("kmip-data", "build", card.manifest or card.dataset),
+            ],
         )
 
 
@@ -267,7 +265,9 @@ def _describe_files(
     """Read every file once and return its entry of the index, which does not list the page."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
-    remedy = _REMEDIES[kind].format(quoted_folder=shlex.quote(str(folder)))
+    remedy: Step = "restore the file: the run's result.json has its digest"
+    if kind == "build":
+        remedy = Command("kmip-data", "verify", folder, "--repair")
     files = []
     for file, source in content.items():
         if file == PAGE_NAME:

@@ -19,9 +19,9 @@ from kmip_data.files.atomic_writes import make_folder, write_file
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
-from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.sharing.push_index import SHARE_NAME, PushIndex, damaged_error, parse_pushed
+from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import address_without_secrets, strip_secrets
 
 _BLOCK_BYTES = 2**23  #: bytes of a file that are held in memory
@@ -44,8 +44,7 @@ def file_system(address: str) -> tuple[Any, str]:
             " reached from here.",
             expected="a folder, or hf://, s3://, gs:// or https:// with the required packages",
             found=strip_secrets(str(error), address),
-            steps=f"for hf://, {install_command('hub')}; for s3://, pip install s3fs; "
-            "for gs://, pip install gcsfs",
+            steps="install the package: huggingface_hub for hf://, s3fs for s3://, gcsfs for gs://",
         ) from error
     return system, root.rstrip("/")
 
@@ -208,7 +207,10 @@ class Remote:
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(reason.split())[:300],
-                steps="check address, network and credentials, then run the same command, which resumes",
+                steps=[
+                    "check address, network and credentials; the same command resumes",
+                    SAME_AGAIN,
+                ],
             ) from error
 
 

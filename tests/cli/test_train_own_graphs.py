@@ -47,7 +47,7 @@ def test_a_build_without_targets_is_refused_before_torch_loads(home, tmp_path):
     words = ["build", "points", "--name", "bare", "--archive", tmp_path / "clouds", "--k", "2"]
     assert "Next: kmip-data preview bare" in expect_success(*words, "-q").out
     message = expect_refusal("train", "bare")
-    assert "remedy: build it under another --name with --set label=COLUMN" in message
+    assert "remedy: build it under another name, with a column as label" in message
 
     kmip_data.save(graphs(), tmp_path / "whole")
     assert "Did you mean 'gcn'" in expect_refusal("train", tmp_path / "whole", "--model", "GCN")

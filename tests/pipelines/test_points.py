@@ -32,6 +32,7 @@ from kmip_data.pipelines.domains.point_clouds import (
     normalised_positions,
     window_corners,
 )
+from kmip_data.steps import Setting
 
 ROW = np.dtype(
     [
@@ -474,8 +475,8 @@ def test_a_last_label_of_255_is_a_class_or_marks_none(tmp_path, void, classes):
     with pytest.raises(DamagedInput, match=f"{void} may be a class, or mark points") as refusal:
         read_records(tmp_path / "a.txt", k=1)
     (question,) = refusal.value.questions
-    as_class, *as_void = re.findall("--set classes=([0-9]+(?:,[0-9]+)*)", question)
-    assert refusal.value.next == f"--set classes={[as_class, *as_void][-1]}"
+    as_class, *as_void = re.findall("classes=([0-9]+(?:,[0-9]+)*)", question)
+    assert refusal.value.steps == [Setting({"classes": [as_class, *as_void][-1]})]
     (record,) = read_records(tmp_path / "a.txt", k=1, classes=as_class)
     codes = [[*classes, void].index(label) for label in labels]
     assert record.columns["node/y"].tolist() == codes

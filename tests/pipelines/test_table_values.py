@@ -19,6 +19,7 @@ from support.own_graphs import (
 
 import kmip_data
 from kmip_data.errors import DamagedInput, OpenQuestions
+from kmip_data.steps import Setting
 
 
 def test_thousands_separators_need_a_choice(tmp_path):
@@ -569,7 +570,7 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,title\n" + rows)
     with pytest.raises(DamagedInput, match="60 different texts in 60 rows of title") as caught:
         read_files(folder, label=("title",))
-    assert caught.value.next == "--set task=classification"
+    assert caught.value.steps == [Setting({"task": "classification"})]
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)

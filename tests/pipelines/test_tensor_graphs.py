@@ -27,6 +27,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.steps import Setting
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -296,7 +297,7 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
             np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
         with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
             read_records(path)
-        assert caught.value.next == "--set task=regression"
+        assert caught.value.steps == [Setting({"task": "regression"})]
         dataset = opened(path, "--set=task=regression")
         item = dataset[0]
         assert item.y.tolist() == numbers.tolist()

@@ -17,6 +17,7 @@ from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.superpixels.mask_colours import MaskColours, voc_colours
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -180,8 +181,8 @@ def classes_from_values(values: I64, class_values: Sequence[int], void: int, nam
     return np.where(has_class, codes, VOID).astype(np.uint8)
 
 
-def suggest_classes_option(values: Iterable[int], void: int) -> str:
-    """Suggest the option that makes the values of masks classes."""
+def suggest_classes_option(values: Iterable[int], void: int) -> Setting:
+    """Suggest the setting that makes the values of masks classes."""
     return classes_option({int(value) for value in values} - {void, -1}, MAX_CLASSES)
 
 

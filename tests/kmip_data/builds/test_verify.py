@@ -369,4 +369,4 @@ def test_a_split_of_fewer_nodes_is_not_valid(tmp_path):
 
 def test_the_repair_of_a_folder_with_a_space_can_be_pasted(points):
     build = Build(points.with_name("my build"), read_card(points))
-    assert build.remedy == f"kmip-data verify '{build.path}' --repair"
+    assert str(build.remedy) == f"kmip-data verify '{build.path}' --repair"

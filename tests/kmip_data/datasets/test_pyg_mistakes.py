@@ -81,7 +81,7 @@ def test_an_item_by_name_is_answered_with_an_expression_that_works(dataset, key)
 def test_a_part_that_does_not_exist_is_refused_in_words(dataset, split):
     with pytest.raises(UsageError, match="no part of the split called") as error:
         kmip_data.open(dataset.build.path, split)
-    assert error.value.next == "split=None, for all"
+    assert error.value.steps == ["split=None, for all"]
     assert len(kmip_data.open(dataset.build.path, split=None)) == 10
 
 

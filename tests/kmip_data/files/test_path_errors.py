@@ -27,7 +27,7 @@ def test_system_errors_become_package_errors(number, kind):
         raise OSError(number, reason)
     text = str(caught.value)
     assert type(caught.value) is kind
-    for part in ("/data/home/raw/x", reason, "on disk: half of it", "next: "):
+    for part in ("/data/home/raw/x", reason, "on disk: half of it", "remedy: "):
         assert part in text
 
 

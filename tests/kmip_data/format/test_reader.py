@@ -221,7 +221,7 @@ def test_faulty_shards_are_refused(path, change, words):
         Shard(path)
     assert words in str(caught.value)
     assert str(path) in caught.value.message
-    assert caught.value.next
+    assert caught.value.steps
 
 
 def test_keys_that_are_not_text_are_refused(path):

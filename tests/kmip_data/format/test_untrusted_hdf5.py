@@ -180,7 +180,7 @@ def test_attacks_are_refused(tmp_path, secret, subtests):
             assert str(path) in text
             assert "canary" not in text
             assert caught.value.found
-            assert caught.value.next
+            assert caught.value.steps
     secret.read_bytes()
     assert watch.events() > 0
     watch.close()

@@ -177,7 +177,7 @@ def test_many_copies_without_memory_for_the_dense_solver_name_the_graph(monkeypa
     monkeypatch.setattr(lappe, "_eigenpairs_by_lanczos", lambda *_: None)
     with pytest.raises(OutOfResources, match=r"Graph stars: .*component of 601 nodes") as error:
         Laplacian(10).compute(graphs, lambda: None)
-    assert "rwse20" in error.value.next
+    assert "rwse20" in error.value.steps[0]
 
 
 def test_directions_loops_and_repeated_edges_do_not_count() -> None:

@@ -26,6 +26,7 @@ from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory
+from kmip_data.steps import Command
 
 PAGE = 4096
 BUILDS = ("whole", "cut", "columns")
@@ -124,9 +125,8 @@ def count_outcomes(originals: Path, folder: Path, tries: int) -> Counter[str]:
             is_right = read_all(folder) == right[name]
             outcomes["unnoticed" if is_right else "wrong"] += 1
         except DamagedInput as error:
-            step = error.next
-            is_repair = step == f"kmip-data verify {folder} --repair"
-            outcomes["refused" if is_repair else f"next: {step}"] += 1
+            is_repair = error.steps == [Command("kmip-data", "verify", folder, "--repair")]
+            outcomes["refused" if is_repair else str(error.steps)] += 1
         except Exception as error:
             outcomes[type(error).__name__] += 1
     return outcomes

@@ -609,7 +609,7 @@ def test_wrong_arguments_of_the_loader_are_refused(numbers, build, subtests):
             GraphLoader(numbers, **arguments)
     with pytest.raises(UsageError) as error:
         GraphLoader("assay")
-    assert error.value.next == "GraphLoader(kmip_data.open('assay'))"
+    assert error.value.steps == ["GraphLoader(kmip_data.open('assay'))"]
     with pytest.raises(UsageError, match=r"kmip_data\.save"):
         GraphLoader([1, 2, 3])
     with pytest.raises(UsageError, match="compact=True"):

@@ -110,7 +110,7 @@ def test_work_beyond_memory_is_refused_before_it_starts(monkeypatch) -> None:
     memory.require_memory(1_000, "a city", "free some")
     with pytest.raises(OutOfResources) as raised:
         memory.require_memory(1_001, "a city", "free some")
-    assert raised.value.next == "free some"
+    assert raised.value.steps == ["free some"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone returns holes of its heap")

@@ -24,6 +24,7 @@ from kmip_data.saving import export as exporting
 from kmip_data.saving.export import export, parquet_view, records_by_part, write_parquet
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
+from kmip_data.steps import SAME_AGAIN
 
 SPLIT = {"train": [4, 0], "val": [], "test": [3, 2]}
 PARTS = {"train": [4, 0], "test": [3, 2], "unassigned": [1]}
@@ -271,7 +272,7 @@ def test_the_second_of_two_exports_learns_of_the_first(graphs, tmp_path, monkeyp
     monkeypatch.setattr(atomic_writes, "folder_lock", wait_for_another_export)
     with pytest.raises(UsageError, match="written by another process meanwhile") as error:
         export(graphs, folder, quiet=True)
-    assert error.value.next.startswith("the same command again")
+    assert error.value.steps == [SAME_AGAIN]
     contents = read_contents(tmp_path)
     assert export(graphs, folder, quiet=True)["train"] == folder / "train.pt"
     assert read_contents(tmp_path) == contents

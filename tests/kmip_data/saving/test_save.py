@@ -21,6 +21,7 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.format.card import read_card
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.steps import Setting
 
 
 def tu_graphs():
@@ -284,7 +285,9 @@ def test_labels_of_plus_and_minus_one_need_a_choice(tmp_path):
     labels = torch.tensor([1, -1, 1])
     with pytest.raises(UsageError, match="labels y are -1 to 1") as error:
         kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
-    assert error.value.next.startswith("save(…, task='regression'), where -1 is a number")
+    words = "write 0 for -1 if it is a class; in a regression, it is a number"
+    assert error.value.steps == [words, Setting({"task": "regression"})]
+    assert "next: task='regression'" in str(error.value)
     kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "c", task="regression")
     assert [float(item.y) for item in kmip_data.open(tmp_path / "c")] == [1, -1, 1]
     labels[1] = 0  # which the error says of a class
@@ -349,7 +352,7 @@ def test_a_number_beyond_any_class_is_no_class(tmp_path):
     graphs = several(y=torch.tensor([10**12]))
     with pytest.raises(UsageError, match="1e\\+12") as error:
         kmip_data.save(graphs, tmp_path / "b")
-    assert error.value.next == "save(…, task='regression')"
+    assert error.value.steps == [Setting({"task": "regression"})]
     build = kmip_data.save(graphs, tmp_path / "b", task="regression")
     assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 
@@ -556,7 +559,7 @@ def test_columns_of_pandas_that_are_not_stored_are_a_warning_and_on_the_card(
         build = kmip_data.save(tables, tmp_path / "warned")
     assert any(note.startswith(f"not stored: {column}: ") for note in read_card(build.path).notes)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", "not stored")
         build = kmip_data.save(tables, tmp_path / "ignored", ignore=column)
     assert not any(column in note for note in read_card(build.path).notes)
 
@@ -582,14 +585,14 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
     assert "not stored: cells: lists or objects" in notes
     assert "direction: from 'source' to 'target'" in notes
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", "not stored")
         build = kmip_data.save(tables, tmp_path / "ignored", ignore="cells")
     assert not any("cells" in note for note in read_card(build.path).notes)
 
 
 def test_tables_whose_edges_go_one_way_are_warned_about(tmp_path):
     tables = {"edges": pd.DataFrame({"source": [0, 1, 2], "target": [1, 2, 0]})}
-    with pytest.warns(UserWarning, match=r"messages go one way; .* save\(…, undirected=True\)"):
+    with pytest.warns(UserWarning, match=r"messages go one way; .*undirected"):
         kmip_data.save(tables, tmp_path / "one-way")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -48,8 +48,10 @@ def test_the_call_in_the_message_works(tmp_path, name):
     folder = tmp_path / "mine"
     with pytest.raises(UsageError) as error:
         mistaken_call(graphs, folder)
-    call = error.value.next.partition(";")[0]
-    exec(call, {"kmip_data": kmip_data, "graphs": graphs, "batch": graphs, "folder": folder})
+    exec(
+        error.value.steps[0],
+        {"kmip_data": kmip_data, "graphs": graphs, "batch": graphs, "folder": folder},
+    )
     assert len(kmip_data.open(folder)) == 6
     if isinstance(graphs, dict):
         assert len(kmip_data.open(folder, "train")) == 4
@@ -67,7 +69,7 @@ def test_the_call_in_the_message_works(tmp_path, name):
 def test_a_misspelt_argument_is_answered_with_its_name(tmp_path, argument, meant):
     with pytest.raises(UsageError, match=f"called {argument!r}. Did you mean {meant!r}") as error:
         kmip_data.save(make_graphs(), tmp_path / "mine", **{argument: "y"})
-    assert error.value.next == "help(kmip_data.save)"
+    assert error.value.steps == ["help(kmip_data.save)"]
 
 
 #: Objects that are no graphs -> words of the answer.

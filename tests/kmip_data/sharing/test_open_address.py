@@ -12,6 +12,7 @@ from support.builds.shares import share_folder
 import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
+from kmip_data.steps import Command
 
 INDEX = {"/share.json", "/card.json"}
 
@@ -56,5 +57,5 @@ def test_another_build_or_a_run_is_refused_before_anything_is_pulled(small, tmp_
     address = Path(tmp_path, "pushed").as_uri()
     with pytest.raises(UsageError, match=r"not a build but a run") as caught:
         kmip_data.open(address, home=home)
-    assert caught.value.next == f"kmip-data pull {address}"
+    assert caught.value.steps == [Command("kmip-data", "pull", address)]
     assert not home.exists()
