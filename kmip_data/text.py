@@ -9,6 +9,8 @@ import time
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 
+from kmip_data.steps import values_of
+
 #: Dataset parameter -> command-line option; all others are set with ``--set KEY=VALUE``.
 PARAMETER_OPTIONS = {
     name: f"--{name.replace('_', '-')}"
@@ -290,25 +292,29 @@ def dataset_name_from(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
 
 
-def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
-    """Format parameters as command-line options, leaving out those that are ``None``.
+def option_words(parameters: Mapping[str, object], prefix: str = "") -> list[str]:
+    """Return parameters as words of a command line, leaving out those that are ``None``.
 
     ``prefix`` is put before the keys of ``--set``.
+    """
+    words = []
+    for name, value in parameters.items():
+        for item in values_of(value):
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            if name in PARAMETER_OPTIONS:
+                words += [PARAMETER_OPTIONS[name], text]
+            else:
+                words += ["--set", f"{prefix}{name}={text}"]
+    return words
+
+
+def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
+    """Format parameters as command-line options, leaving out those that are ``None``.
 
     >>> parameters_as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --set category=Bag --set category=Cap'
     """
-    words = []
-    for name, value in parameters.items():
-        if value is None:
-            continue
-        option = (
-            f"{PARAMETER_OPTIONS[name]} " if name in PARAMETER_OPTIONS else f"--set {prefix}{name}="
-        )
-        for item in value if isinstance(value, list | tuple) else [value]:
-            text = str(item).lower() if isinstance(item, bool) else str(item)
-            words.append(f"{option}{shlex.quote(text)}")
-    return " ".join(words)
+    return shlex.join(option_words(parameters, prefix))
 
 
 def format_parameters(parameters: Mapping[str, object]) -> str:

@@ -123,7 +123,7 @@ def _split_warnings(card: Card, split: str) -> Iterator[str]:
             from kmip_data.pipelines.added_splits import remedy_for_empty_part
 
             remedy = remedy_for_empty_part(card, split, part)
-            yield "; ".join(filter(None, [f"{part} is empty", remedy]))
+            yield "; ".join([f"{part} is empty", *map(str, remedy)])
 
     facts = BuildFacts(card)
     names = facts.class_names

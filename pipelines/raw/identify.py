@@ -14,6 +14,7 @@ from kmip_data.files.path_errors import absent_file_error, absolute_path
 from kmip_data.files.small_files import sha256_file
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.raw.copies import git_blob_of, md5_of
+from kmip_data.steps import Command
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _files_of_builds(home: Home) -> Iterator[tuple[str, KnownFile]]:
             yield digest, KnownFile(dataset, name, version, "kmip-data", command)
     for build in list_builds(home):
         card = build.card
-        command = f"kmip-data info {build.name_or_path}"
+        command = str(Command("kmip-data", "info", build.name_or_path))
         files = card.digests | {receipt.name: receipt.sha256 for receipt in card.receipts}
         for name, digest in files.items():
             yield digest, KnownFile(card.dataset, name, card.key, str(build.path), command)
