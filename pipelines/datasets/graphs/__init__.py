@@ -108,9 +108,9 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
         """Copy or unpack the files into the home folder."""
         if source.path is None:
             raise UsageError(
-                "--archive is missing.",
+                "archive is missing.",
                 expected="a file, a folder or an archive of graphs",
-                steps="--archive FILE",
+                steps="give archive the file",
             )
         if source.path.is_file():
             refuse_unsupported_format(source.path)
@@ -321,7 +321,8 @@ def _convert_reading_errors() -> Iterator[None]:
     try:
         yield
     except DamagedInput as error:
-        error.next = error.next or "repair or replace the file"
+        if not error.steps:
+            error.steps = ["repair or replace the file"]
         raise
     except UsageError:
         raise

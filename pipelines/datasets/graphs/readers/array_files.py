@@ -88,7 +88,8 @@ def read(
                     NpzFile(path), file, options, findings, has_many_graphs=has_many_graphs
                 )
         except DamagedInput as error:
-            error.next = error.next or _REMEDY.format(file=python_literal(path.name))
+            if not error.steps:
+                error.steps = [_REMEDY.format(file=python_literal(path.name))]
             raise
         except UsageError:
             raise
