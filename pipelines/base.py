@@ -279,7 +279,9 @@ class Pipeline(ABC, Generic[P, S]):
         return [cast("S", self.SplitParams(**values)) for values in parameters]
 
     def damage_remedy(self) -> list[Step]:
-        """Return the steps that errors about damaged raw files suggest."""
+        """Return the steps that errors about damaged raw files suggest; none for the user's files."""
+        if self.manifest.recipe:
+            return []
         return [Command("kmip-data", "build", self.manifest.name, "--archive", "PATH")]
 
 

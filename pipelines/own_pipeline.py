@@ -30,7 +30,7 @@ from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.own_split import OwnSplitParams, own_split
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
-from kmip_data.steps import Setting, Step
+from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 KEY_LENGTH = 160  #: maximum length of record keys in bytes
@@ -181,10 +181,6 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def group_of_record(self, key: str) -> str:
         """Return the name of a record's group: records of a group stay in one part."""
         return key
-
-    def damage_remedy(self) -> list[Step]:
-        """Return no step: there is no other copy to use."""
-        return []
 
     def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> SkippedRecord:
         """Return a skipped record with the reason, or raise the error if ``params`` say so."""

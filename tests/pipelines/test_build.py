@@ -162,7 +162,7 @@ def test_work_left_by_a_crash_is_removed_and_a_damaged_card_refused(toy: Toy) ->
     card = build.path / "card.json"
     card.write_text("{")
     # It had the default split: with another one asked for, other records would be read in silence.
-    with pytest.raises(DamagedInput, match=f"next: move {card} away, and build it again"):
+    with pytest.raises(DamagedInput, match=f"remedy: move {card} away, and build it again"):
         toy.build(split_parameters={"fold": 1})
     card.rename(toy.folder / "moved.json")
     assert toy.build().path == build.path
