@@ -130,7 +130,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         problems = []
         unknown = False
         correction = None
-        steps: list[Step] = [Command("kmip-data", "info", dataset)]
+        step: Step = Command("kmip-data", "info", dataset)
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
             why = reword_pydantic_problem(problem["msg"])
@@ -145,8 +145,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     )
                 if field == "k" and not issubclass(model, BaseSplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k)"
-                    keys_per_query = Setting({"model.attention.k": values["k"], "k": None})
-                    steps = ["give the keys per query of a run", keys_per_query]
+                    step = Setting({"model.attention.k": values["k"], "k": None})
                     correction = (
                         f"data.parameters.k={values['k']}",
                         f"model.attention.k={values['k']}",
@@ -163,7 +162,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(problems),
-            steps=steps,
+            steps=step,
         )
         refusal.correction = correction
         raise refusal from error

@@ -409,12 +409,9 @@ class _RawImport:
     def _archive_remedy(self, source: Source) -> list[Step]:
         """Return the steps without a download: a local copy of a source, or a sample."""
         content = source.content or self.manifest.content
-        sample = [self._command("--sample")] if self.command == "build" else []
-        return [
-            f"PATH is a zip, a tar or a folder with {content.anchor}",
-            self._command("--archive", "PATH"),
-            *sample,
-        ]
+        words = f"PATH is a zip, a tar or a folder with {content.anchor}"
+        steps: list[Step] = [words, self._command("--archive", "PATH"), self._command("--sample")]
+        return steps if self.command == "build" else steps[:2]
 
     def _command(self, *options: object) -> Command:
         return Command("kmip-data", self.command, self.manifest.name, *options)

@@ -98,7 +98,7 @@ def _refuse_line_of_counts(edges: Table, ends: Array, *, is_only_table: bool) ->
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow "
             "(if each has the neighbours of a node, it is METIS, and no table of edges)",
             [
-                "remove the line, or read it as names or an edge",
+                "remove the line, or say by header what it is",
                 *(Setting({"header": value}) for value in headers),
             ],
         )
