@@ -269,7 +269,7 @@ TABLES = {
 2 rows are not molecules.
   found: a.csv, line 3: RDKit refuses 'C1CC(': it is not a SMILES. a.csv, line 5: \
 RDKit refuses 'N(': it is not a SMILES.
-  remedy: repair or remove the rows, or leave such rows out: --set on_error=skip
+  remedy: repair or remove the rows, or leave such rows out
   next: kmip-data build graphs --name a --archive a.csv --set label=y --set on_error=skip
 """,
     ),
@@ -290,7 +290,6 @@ a.csv has no column 'toxi'. Did you mean 'toxic'?
         "toxic",
         """\
 a.csv has no edges: 'structure' is its only column besides the label.
-  remedy: if it has SMILES: --set smiles=structure
   next: kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=structure
 """,
     ),
