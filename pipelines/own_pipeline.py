@@ -186,8 +186,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return a skipped record with the reason, or raise the error if ``params`` say so."""
         if params.on_error == "skip":
             return SkippedRecord(key, skip_reason(error))
-        if not error.steps:
-            error.steps = ["repair the file, or skip such files", _SKIP]
+        error.steps = error.steps or ["repair the file, or skip such files", _SKIP]
         raise error
 
     def stop_or_skip_all(

@@ -244,8 +244,8 @@ def convert_unit_errors(
     except KmipDataError as error:
         if callable(where) and not error.has_location:
             error.message = f"{error.message} [{where()}]"
-        if isinstance(error, DamagedInput) and not error.steps:
-            error.steps = [*remedy]
+        if isinstance(error, DamagedInput):
+            error.steps = error.steps or [*remedy]
         raise
     except Exception as error:
         location = where() if callable(where) else where

@@ -321,8 +321,7 @@ def _convert_reading_errors() -> Iterator[None]:
     try:
         yield
     except DamagedInput as error:
-        if not error.steps:
-            error.steps = ["repair or replace the file"]
+        error.steps = error.steps or ["repair or replace the file"]
         raise
     except UsageError:
         raise

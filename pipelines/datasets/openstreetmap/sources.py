@@ -119,7 +119,7 @@ def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     except ValueError as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            steps=["use another build, or none", Setting({"vocabulary": None})],
+            steps=Setting({"vocabulary": None}),
         ) from error
 
 

@@ -32,7 +32,7 @@ from kmip_data.pipelines.formats.tensors import (
 )
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
 from kmip_data.steps import Setting
-from kmip_data.text import list_names, python_literal
+from kmip_data.text import list_names
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
@@ -57,26 +57,26 @@ _REMEDY = (
 _UNSUPPORTED_CLASSES = {
     "HeteroData": (
         "HeteroData, of several types of nodes and edges",
-        "with one width of x for all types: torch.save(data.to_homogeneous(), {file})",
+        "with one width of x for all types: torch.save(data.to_homogeneous(), {file!r})",
     ),
     "DynamicInheritanceGetter": (
         "a Batch, several graphs as one",
-        "torch.save(data.to_data_list(), {file})",
+        "torch.save(data.to_data_list(), {file!r})",
     ),
     "TemporalData": (
         "TemporalData, which has no edge_index",
-        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file})",
+        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file!r})",
     ),
     "Graph": (
         "a graph of networkx or DGL",
-        "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
+        "torch.save(torch_geometric.utils.from_networkx(data), {file!r}), or from_dgl(data)",
     ),
 }
 _MATRIX_REMEDY = (
     "an adjacency matrix: "
-    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
+    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file!r})"
 )
-_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file})"
+_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file!r})"
 #: Function of torch that rebuilds an unsupported tensor -> what it is, and the code that converts it.
 _UNSUPPORTED_TENSORS = {
     "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
@@ -147,9 +147,8 @@ def _read_graphs(
                     number += 1
         except DamagedInput as error:
             if isinstance(error, OldTorchFile):
-                name = python_literal(file)
                 error.steps = [
-                    f"if you trust it: torch.save(torch.load({name}, weights_only=False), {name})"
+                    f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
                 ]
             error.steps = error.steps or [_REMEDY]
             raise
@@ -171,7 +170,7 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
         content, remedy = _UNSUPPORTED_CLASSES.get(name.rpartition(".")[2], default)
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
-        step = remedy.format(file=python_literal(file))
+        step = remedy.format(file=file)
         raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, steps=step)
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
