@@ -63,6 +63,7 @@ from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 
@@ -110,7 +111,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
             raise UsageError(
                 "archive is missing.",
                 expected="a file, a folder or an archive of graphs",
-                steps="give archive the file",
+                steps=Setting({"archive": "FILE"}),
             )
         if source.path.is_file():
             refuse_unsupported_format(source.path)
