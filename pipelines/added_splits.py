@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,8 @@ from kmip_data.pipelines.engine.finish import read_record_table, write_split
 from kmip_data.pipelines.engine.repeated_items import RepeatCounter
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.units_and_splits import apply_split
-from kmip_data.text import parameters_as_options, quote_name
+from kmip_data.steps import Command, Setting, Step
+from kmip_data.text import option_words
 
 
 def ensure_split(
@@ -62,19 +62,19 @@ def ensure_split(
     try:
         return add_split(build, pipeline, params, None, quiet=quiet)
     except RawNeededError as error:
-        error.next = _command_with_raw(build, pipeline, params)
+        error.steps = [_command_with_raw(build, pipeline, params)]
         raise
 
 
-def _command_with_raw(build: Build, pipeline: AnyPipeline, split: BaseSplitParams) -> str:
+def _command_with_raw(build: Build, pipeline: AnyPipeline, split: BaseSplitParams) -> Command:
     """Return the command that obtains the raw files of a build, and adds a split to it."""
     params = check_params(pipeline.Params, build.card.parameters, build.card.dataset)
     values = {**params.model_dump(exclude_defaults=True), **split.model_dump(exclude_defaults=True)}
-    options = parameters_as_options(values)
+    options = option_words(values)
     if build.card.sample:
-        options = f"--sample {options}"
+        options = ["--sample", *options]
     name = pipeline.manifest.name
-    return f"kmip-data build {name} --output {shlex.quote(str(build.path))} {options}".rstrip()
+    return Command("kmip-data", "build", name, "--output", build.path, *options)
 
 
 def add_split(
@@ -111,7 +111,7 @@ def add_split(
     return name
 
 
-def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
+def remedy_for_empty_part(card: Card, split: str, part: str) -> list[Step]:
     """Return how to fill the empty ``part`` of ``split``; empty if no remedy is known."""
     is_own_data = card.manifest not in {"", card.dataset}
     target = target_column(card.schema_)
@@ -120,16 +120,16 @@ def remedy_for_empty_part(card: Card, split: str, part: str) -> str:
         unit = "nodes"
     records = card.counts[unit]
     if is_own_data and records < len(PARTS):
-        return f"add {unit} to the files: a split needs {len(PARTS)}"
+        return [f"add {unit} to the files: a split needs {len(PARTS)}"]
     if card.parameters.get("limit"):
-        return "leave out --limit, or use a larger one"
+        return ["use more records, or all", Setting({"limit": None})]
     if is_own_data and card.splits[split].rule == "given":
         donor = "" if part == "train" else "train "
         remedy = f"put some {donor}{unit} into {part} in the files"
         if column := _part_column(card):
-            remedy = f"write {part} into some {donor}rows of the column {quote_name(column)}"
-        return f"{remedy} and build again; --split-rule random redraws all parts"
-    return ""
+            remedy = f"write {part} into some {donor}rows of the column {column!r}"
+        return [f"{remedy} and build again, or redraw all parts", Setting({"split_rule": "random"})]
+    return []
 
 
 def _part_column(card: Card) -> str:

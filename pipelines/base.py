@@ -33,6 +33,7 @@ from kmip_data.pipelines.parameters import (
     check_params,
 )
 from kmip_data.registry import PLUGIN_OBJECTS
+from kmip_data.steps import Command, Step
 
 
 @dataclass(frozen=True)
@@ -277,9 +278,11 @@ class Pipeline(ABC, Generic[P, S]):
         parameters = self.manifest.layout.default_splits or ({},)
         return [cast("S", self.SplitParams(**values)) for values in parameters]
 
-    def damage_remedy(self) -> str | None:
-        """Return the next step that errors about damaged raw files suggest."""
-        return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
+    def damage_remedy(self) -> list[Step]:
+        """Return the steps that errors about damaged raw files suggest; none for the user's files."""
+        if self.manifest.recipe:
+            return []
+        return [Command("kmip-data", "build", self.manifest.name, "--archive", "PATH")]
 
 
 AnyPipeline = Pipeline[Any, Any]

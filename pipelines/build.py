@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Unpack
@@ -36,6 +35,7 @@ from kmip_data.pipelines.raw.copies import has_published_members, list_copies, r
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
+from kmip_data.steps import Setting
 from kmip_data.text import dataset_name_from
 
 
@@ -73,7 +73,7 @@ def build_dataset(
         _check_limit(pipeline, params)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if sample and execution.archives:
-        raise UsageError("A sample is generated: give --sample or --archive, not both.")
+        raise UsageError("A sample is generated: give a sample or archives, not both.")
     home = Home.locate(home, root)
 
     with signals.exit_on_signals():
@@ -120,7 +120,7 @@ def build_dataset(
             if raw.content_digest != build.card.content_digest:
                 raise UsageError(
                     f"{build.path} was not built from the raw files in {raw.path}.",
-                    steps=f"kmip-data build {name} --archive PATH (the archive it was built from)",
+                    steps=["use the archive that it was built from", Setting({"archive": "PATH"})],
                 ) from None
             add_split(
                 build,
@@ -240,7 +240,7 @@ def _check_files(build: Build) -> None:
         if not (build.path / file).is_file():
             raise DamagedInput(
                 f"{build.path} is no longer complete: {file} is gone.",
-                steps=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
+                steps=build.remedy,
             )
 
 
@@ -336,8 +336,8 @@ def _check_limit(pipeline: AnyPipeline, params: BuildParams) -> None:
     """Refuse a limit for a single graph that is not a sample: it would only change the name."""
     if pipeline.one_unit and params.limit is not None:
         raise UsageError(
-            f"{pipeline.manifest.name} is a single graph: --limit {params.limit} only sets the size of a sample.",
-            steps="add --sample, or leave out --limit",
+            f"{pipeline.manifest.name} is a single graph: limit={params.limit} only sets the size of a sample.",
+            steps=[Setting({"sample": True}), Setting({"limit": None})],
         )
 
 
@@ -355,13 +355,13 @@ def _check_name(name: str, home: Home) -> None:
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
-            steps=f"another name: --name {unused_name(f'my-{name.lower()}', home)}",
+            steps=Setting({"name": unused_name(f"my-{name.lower()}", home)}),
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            steps=f"another name: --name {unused_name(_similar_valid_name(name), home)}",
+            steps=Setting({"name": unused_name(_similar_valid_name(name), home)}),
         )
 
 

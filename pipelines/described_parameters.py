@@ -19,6 +19,7 @@ from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.card import Card
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.own_pipeline import OwnParams, OwnPipeline
+from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description
@@ -113,7 +114,7 @@ def _parameters_for_like(
             except (OSError, ValueError) as error:
                 raise DamagedInput(
                     f"{path.name} is not a description of {recipe}: {first_problem(error)}.",
-                    steps="write one with --dry-run --describe FILE",
+                    steps="write one with a dry run",
                 ) from error
         card = find_build(like, home=home).card
         name = card.dataset
@@ -123,7 +124,7 @@ def _parameters_for_like(
     if like.recipe != recipe:
         raise UsageError(
             f"{name} was not built by {recipe!r}.",
-            expected=f"a build of {recipe!r}, or a file of --describe",
-            steps=f"kmip-data info {recipe}",
+            expected=f"a build of {recipe!r}, or a description of one",
+            steps=Command("kmip-data", "info", recipe),
         )
     return {**like.parameters}

@@ -44,7 +44,8 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.text import parameters_as_options, quote_name
+from kmip_data.steps import Command, Setting, Step
+from kmip_data.text import option_words
 
 
 def find_build(
@@ -202,33 +203,33 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
             "dataset or build folder",
             name,
             sorted(own_names.union(dataset_names())),
-            command="kmip-data list",
+            command=Command("kmip-data", "list"),
             # List only the user's own names, which are few; `kmip-data list` lists the others.
             listed=sorted(own_names),
         )
     if sample and not is_shipped:
         raise UsageError(
             f"{name} has no sample: samples are generated only for published datasets.",
-            steps="leave out --sample",
+            steps=Setting({"sample": None}),
         )
 
     # 2. The dataset has no such build.
     changed = {key: value for key, value in values.items() if value != defaults.get(key)}
-    options = parameters_as_options(changed)
+    options = option_words(changed)
     if sample:
-        options = f"{options} --sample".strip()
-    command = f"kmip-data build {name}" if is_shipped else rebuild_command(builds[0])
-    remedy = f"{command} {options}".strip()
+        options.append("--sample")
+    command = Command("kmip-data", "build", name) if is_shipped else rebuild_command(builds[0])
+    steps: list[Step] = [Command(*command.words, *options)]
     similar = [build.path.name for build in builds if build.card.sample == sample]
     # Suggest existing builds first: building the requested one may download gigabytes.
     if similar:
-        remedy = f"use {' or '.join(map(quote_name, similar[:3]))} instead, or {remedy}"
+        steps.insert(0, f"use {' or '.join(map(repr, similar[:3]))} instead, or build this one")
     elif builds and not sample:
-        remedy += ", or --sample for the generated one"
+        steps.append(Setting({"sample": True}))
     raise UsageError(
-        f"There is no finished build of {name}{options and f' ({options})'} under {home.built}.",
+        f"There is no finished build of {' '.join([name, *options])} under {home.built}.",
         found=", ".join(build.path.name for build in builds) or "none",
-        steps=remedy,
+        steps=steps,
     )
 
 
@@ -263,10 +264,10 @@ def check_card(
         raise UsageError(
             f"{location} has no parameter {unknown[0]!r}.",
             expected=", ".join(card.parameters) or "no parameter",
-            steps=f"leave out {unknown[0]}",
+            steps=Setting({unknown[0]: None}),
         )
     if differing == ["sample"] and sample:
-        raise UsageError(f"{location} is not a sample.", steps="leave out --sample")
+        raise UsageError(f"{location} is not a sample.", steps=Setting({"sample": None}))
     if differing:
         raise UsageError(
             f"{location} is another build.",

@@ -6,9 +6,10 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+import traceback
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 from pydantic import Field, field_validator
@@ -29,8 +30,8 @@ from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.own_split import OwnSplitParams, own_split
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
+from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
-from kmip_data.text import parameters_as_options
 
 KEY_LENGTH = 160  #: maximum length of record keys in bytes
 
@@ -66,8 +67,9 @@ class OwnParams(BuildParams):
             value = getattr(self, key)
             if value in (type(self).model_fields[key].default, known.get(key)):
                 continue
-            option = parameters_as_options({key: value})
-            raise UsageError(f"{option} has no effect: {reason}.", steps=f"leave out {option}")
+            raise UsageError(
+                f"{Setting({key: value})} has no effect: {reason}.", steps=Setting({key: None})
+            )
 
     @classmethod
     def from_params(cls, params: OwnParams, **inferred: object) -> Self:
@@ -180,66 +182,73 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Return the name of a record's group: records of a group stay in one part."""
         return key
 
-    def damage_remedy(self) -> None:
-        """Return ``None``: there is no other copy to use."""
-
     def stop_or_skip(self, key: str, error: DamagedInput, params: OwnParams) -> SkippedRecord:
         """Return a skipped record with the reason, or raise the error if ``params`` say so."""
         if params.on_error == "skip":
             return SkippedRecord(key, skip_reason(error))
-        error.next = error.next or "repair the file, or skip such files: --set on_error=skip"
+        error.steps = error.steps or ["repair the file, or skip such files", _SKIP]
         raise error
 
     def stop_or_skip_all(
-        self, unusable: Mapping[str, DamagedInput], total: int, params: OwnParams
+        self, errors: Collection[DamagedInput], total: int, params: OwnParams
     ) -> None:
-        """Raise an error that names the unusable files, out of ``total``, unless they are skipped.
+        """Raise an error for the unusable files, out of ``total``, unless they are skipped.
 
         Questions about files come before their faults, because answers may change these.
         """
-        if not unusable or params.on_error == "skip":
+        if not errors or params.on_error == "skip":
             return
-        questions: dict[
-            str, str
-        ] = {}  # options of the likeliest answer -> question about a first file
-        for error in unusable.values():
-            if isinstance(error, OpenQuestions):
-                for question, answer in error.questions.items():
-                    questions.setdefault(answer, question)
-        if questions:
-            raise OpenQuestions({question: answer for answer, question in questions.items()})
-        skip = "--set on_error=skip leaves such files out" if total > len(unusable) else ""
-        # A fault that several files share is shown for the first of them, with its remedy.
-        faults: dict[str, DamagedInput] = {}
-        for name, refusal in unusable.items():
-            stem = re.escape(PurePosixPath(name).stem)
-            without_names = re.sub(rf"\S*(?<![^\W_]){stem}(?![^\W_])\S*", "", refusal.message)
-            faults.setdefault(without_names, refusal)
-        remedies = list(dict.fromkeys(refusal.next for refusal in faults.values()))
-        remedy = ""
-        if len(remedies) == 1:
-            remedy = remedies[0] or "repair the files, or move them out of the folder"
-        if len(unusable) == 1:
-            (first,) = unusable.values()
-            first.next = "; ".join(filter(None, (first.next, skip))) or _FILE_REMEDY
-            raise first
-        if len(remedies) > 1:  # an encoding may be the reason of the other faults
-            for error in unusable.values():
+        if questions := _joined_questions(errors):
+            raise OpenQuestions(questions)
+        # A fault that several files share is shown for the first of them, with its steps.
+        faults: dict[object, DamagedInput] = {}
+        for error in errors:
+            faults.setdefault(_fault(error), error)
+        first, *others = faults.values()
+        steps = first.steps
+        if any(error.steps != steps for error in others):
+            steps = []
+            for error in errors:  # an encoding may be the reason of the other faults
                 if isinstance(error, UnknownEncoding):
                     raise error
+        elif len(errors) > 1:
+            steps = steps or ["repair the files, or move them out of the folder"]
+        if total > len(errors):
+            steps = [*steps, "leave such files out", _SKIP]
+        steps = steps or ["repair or replace the file"]
+        if len(errors) == 1:
+            first.steps = steps
+            raise first
 
-        lines = [refusal.message for refusal in faults.values()][:_MAX_SHOWN]
-        if len(lines) < len(unusable):
+        lines = [error.message for error in faults.values()][:_MAX_SHOWN]
+        if len(lines) < len(errors):
             same = " with the same fault" if len(faults) == 1 else ""
-            lines.append(f"And {len(unusable) - len(lines):,} more{same}.")
+            lines.append(f"And {len(errors) - len(lines):,} more{same}.")
         raise DamagedInput(
-            f"{len(unusable):,} of {total:,} files cannot be used.",
+            f"{len(errors):,} of {total:,} files cannot be used.",
             found=" ".join(lines),
-            steps="; ".join(filter(None, (remedy, skip))) or _FILE_REMEDY,
+            steps=steps,
         )
 
 
-_FILE_REMEDY = "repair or replace the file"
+_SKIP = Setting({"on_error": "skip"})
+
+
+def _joined_questions(errors: Iterable[DamagedInput]) -> dict[str, Setting]:
+    """Return the question about the first file with each likeliest answer."""
+    questions: dict[str, Setting] = {}
+    for error in errors:
+        if isinstance(error, OpenQuestions):
+            for question, answer in error.questions.items():
+                if answer not in questions.values():
+                    questions[question] = answer
+    return questions
+
+
+def _fault(error: DamagedInput) -> object:
+    """Return the line of code that raised an error, and its steps: equal for the same fault."""
+    lines = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return *lines[-1:], str(error.steps)
 
 
 def skip_reason(error: DamagedInput) -> str:
@@ -290,18 +299,18 @@ _MAX_SHOWN = 8  #: number of files listed by an error
 _COPY_THREADS = 8
 
 
-def existing_file(path: Path, option: str) -> Path:
-    """Return the absolute path of a file given by an option; raise if it is missing."""
+def existing_file(path: Path) -> Path:
+    """Return the absolute path of the user's file; raise if it is missing."""
     path = absolute_path(path, "file")
     # Unlike Path.is_file, os.path.isfile is False if a parent folder may not be searched.
     if not os.path.isfile(path):  # noqa: PTH113
-        raise absent_file_error(path, f"check the path given to {option}")
+        raise absent_file_error(path, "check this path")
     return path
 
 
 def files_below(
     folder: Path | None,
-    option: str,
+    key: str,
     suffixes: Collection[str],
     companion_suffixes: Collection[str] = (),
 ) -> tuple[dict[str, Path], dict[str, str]]:
@@ -309,12 +318,13 @@ def files_below(
 
     Both dictionaries have relative paths as keys. Files with ``companion_suffixes`` are included,
     hidden files are left out, and a single file may be given instead of a folder. Raises
-    ``UsageError`` if the folder is not given, does not exist, or has no file with ``suffixes``.
+    ``UsageError`` if the folder is not given as ``key``, does not exist, or has no file with
+    ``suffixes``.
     """
     endings = ", ".join(sorted(suffixes))
-    remedy = f"give {option} a folder of {endings} files"
+    remedy = f"give {key} a folder of {endings} files"
     if folder is None:
-        raise UsageError(f"{option} is missing.", steps=remedy)
+        raise UsageError(f"{key} is missing.", steps=remedy)
     folder = absolute_path(folder, "folder")
     if os.path.isfile(folder):  # noqa: PTH113 -- as above
         if folder.suffix.lower() in suffixes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
@@ -19,7 +18,8 @@ from kmip_data.format.schema import GROUP_DOC, PART_DOC, SCAFFOLD_DOC, Column
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_fraction, scaffold_split
 from kmip_data.pipelines.base import RecordTable, Split
-from kmip_data.pipelines.parameters import BaseSplitParams, check_fold
+from kmip_data.pipelines.parameters import BaseSplitParams, check_fold, random_split
+from kmip_data.steps import Setting, Step
 from kmip_data.text import is_likely_typo, nearest_name
 
 SCAFFOLD_RULE = "scaffold"  #: rule of molecules that are built from SMILES
@@ -116,7 +116,7 @@ def own_split(
             raise UsageError(
                 f"{rule!r} divides {level}s, but {'nodes' if divides_nodes else 'graphs'} are to be "
                 "divided.",
-                steps="--split-rule random, or a column of parts of them",
+                steps=["use a column of parts of them", Setting({"split_rule": "random"})],
             )
         name = rule
         if folds > 1:
@@ -185,18 +185,20 @@ def _group_column(records: RecordTable, *, divides_nodes: bool) -> Column | None
     if column is not None and column.level != level:
         raise UsageError(
             f"{_group_name(column)!r} groups {column.level}s, but a split divides {level}s.",
-            steps=f"build again without --set group={shlex.quote(_group_name(column))}, or with a column of "
-            f"{level}s",
+            steps=[
+                f"build again with a column of {level}s as group, or without one",
+                Setting({"group": None}),
+            ],
         )
     return column
 
 
 def _given_parts_error(column: Column, parts: str) -> UsageError:
     """Return the error for groups of files that give their parts."""
-    group = shlex.quote(_group_name(column))
+    group = _group_name(column)
     return UsageError(
-        f"--set group={group} is for a random split, but the files have {parts}.",
-        steps=f"--split-rule random, which draws them by {group}; or leave out --set group={group}",
+        f"{Setting({'group': group})} is for a random split, but the files have {parts}.",
+        steps=[Setting({"split_rule": "random"}), Setting({"group": None})],
     )
 
 
@@ -220,8 +222,11 @@ def _check_group_count(groups: I64, column: Column, params: OwnSplitParams) -> N
         raise UsageError(
             f"The labelled items have {count} different {values} of {_group_name(column)!r} for {parts} "
             "parts.",
-            steps="--set val_fraction=0 or --set test_fraction=0, if one part fewer is enough; or build "
-            f"again without --set group={shlex.quote(_group_name(column))}",
+            steps=[
+                Setting({"val_fraction": 0}),
+                Setting({"test_fraction": 0}),
+                Setting({"group": None}),
+            ],
         )
 
 
@@ -349,7 +354,7 @@ def _split_by_fold(
     if len(names) < 2:
         raise UsageError(
             f"{dataset} has no folds: its files are not in several folders.",
-            steps="--split-rule random",
+            steps=random_split(),
         )
     check_fold(dataset, params.fold, len(names))
     test = names[params.fold]
@@ -388,10 +393,10 @@ def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str
     if rule != "random":
         rules = [*names, "random", "stratified", *([SCAFFOLD_RULE] if has_scaffolds else [])]
         close = nearest_name(rule, rules)
-        step = "one of these rules, or the parts in a column split of the files"
+        step: Step = "one of these rules, or the parts in a column split of the files"
         # Another rule is another experiment: suggest it only for a likely typo.
         if close and is_likely_typo(rule, close):
-            step = f"--split-rule {shlex.quote(close)}"
+            step = Setting({"split_rule": close})
         raise UsageError(
             f"There is no rule or column of parts {rule!r}.",
             expected=", ".join(rules),

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from kmip_data.errors import UsageError
 from kmip_data.files.small_files import reword_pydantic_problem
+from kmip_data.steps import Command, Setting, Step
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, nearest_name
 
@@ -105,14 +106,20 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
     if drawn:
         raise UsageError(
             f"{dataset} has no folds: its split is drawn with a seed.",
-            steps=f"another seed: --split-rule random --split-seed {fold}",
+            steps=random_split(split_seed=fold),
         )
     error = UsageError(
         f"{dataset} has {count_with_noun(folds, 'fold')}: there is no fold {fold}.",
-        steps="--folds 0" if folds == 1 else f"--folds 0..{folds - 1}",
+        steps=Setting({"folds": "0" if folds == 1 else f"0..{folds - 1}"}),
     )
     error.correction = (f"fold={fold}", "fold=0")
     raise error
+
+
+def random_split(**values: object) -> Setting:
+    """Return the setting of a random split, which has no folds."""
+    folds = dict.fromkeys(("fold", "folds", "data.split.fold"))
+    return Setting({"split_rule": "random", **values, **folds})
 
 
 def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> M:
@@ -123,7 +130,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         problems = []
         unknown = False
         correction = None
-        step = f"kmip-data info {dataset}"
+        step: Step = Command("kmip-data", "info", dataset)
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
             why = reword_pydantic_problem(problem["msg"])
@@ -138,7 +145,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
                     )
                 if field == "k" and not issubclass(model, BaseSplitParams):
                     hint = " here: it has no k-NN graph (keys per query: model.attention.k)"
-                    step = f"keys per query of a run: --set model.attention.k={values['k']}"
+                    step = Setting({"model.attention.k": values["k"], "k": None})
                     correction = (
                         f"data.parameters.k={values['k']}",
                         f"model.attention.k={values['k']}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,13 +29,14 @@ from kmip_data.pipelines.domains.text_clouds import read_text
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.formats.written_numbers import is_written_number
+from kmip_data.steps import Setting
 from kmip_data.text import list_names, nearest_names
 
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
-_WITHOUT_LABELS = "--set label=none, to build without labels"
+_WITHOUT_LABELS = Setting({"label": "none"})
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 
 
@@ -102,15 +102,15 @@ class Companions:
                     f"{file} has a column {name!r}, but no column with the names of the files.",
                     expected=f"names such as {PurePosixPath(items[0]).stem!r}",
                     found=f"{list_names(rows[1], 100)} in its first row",
-                    steps=f"{_WITHOUT_LABELS}; or write these names into it",
+                    steps=["write these names into it, or build without labels", _WITHOUT_LABELS],
                 )
 
     def refuse_missing(self, key: str, name: str, items: Sequence[str]) -> NoReturn:
         """Refuse a parameter that names a column which no table has."""
         self.refuse_unmatched(name, items)
-        step = _WITHOUT_LABELS if key == "label" else f"leave out --set {key}={shlex.quote(name)}"
+        step = _WITHOUT_LABELS if key == "label" else Setting({key: None})
         for similar in nearest_names(name, self.column_names)[:1]:
-            step = f"--set {key}={shlex.quote(similar)}"
+            step = Setting({key: similar})
         raise UsageError(
             f"No table beside the files has a column {name!r}.",
             found=self.describe_tables(),
@@ -124,7 +124,7 @@ class Companions:
             if column.name not in used and not column.is_key:
                 unused.setdefault(column.file, []).append(column.name)
         return {
-            file: f"not used: {list_names(names, 100)}; --set label= or --set group= takes one"
+            file: f"not used: {list_names(names, 100)}; label or group takes one"
             for file, names in unused.items()
         }
 

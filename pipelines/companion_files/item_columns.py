@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -25,6 +24,7 @@ from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
 from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.pipelines.own_pipeline import parse_class_values
+from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import list_names
 
@@ -96,7 +96,7 @@ def labels_of_items(
             "The files are not in a folder for each class.",
             expected="several folders, such as chair/a.txt and table/b.txt",
             found=list_names(items, 200),
-            steps="leave out --set label=folder",
+            steps=Setting({"label": None}),
         )
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
 
@@ -130,9 +130,9 @@ def _only_target(companions: Companions, folders: set[str], group: str) -> ItemC
         answers = [in_folders, *answers, nothing]
     else:
         answers.append(nothing)
-    options = [f"--set label={shlex.quote(name)}" for _, name in answers]
-    listed = [f"{source}: {option}" for (source, _), option in zip(answers, options, strict=True)]
-    raise OpenQuestions({f"The target may be {', or '.join(listed)}": options[0]})
+    listed = [f"{source}: {Setting({'label': name})}" for source, name in answers]
+    likeliest = Setting({"label": answers[0][1]})
+    raise OpenQuestions({f"The target may be {', or '.join(listed)}": likeliest})
 
 
 def _has_texts(column: ItemColumn) -> bool:
@@ -218,8 +218,8 @@ def _warnings_about_no_class(names: Mapping[Any, str]) -> list[str]:
     if len(classes) in {0, len(names)}:
         return []
     others = ", ".join(repr(name) for code, name in names.items() if code not in classes)
-    option = f"--set classes={','.join(map(str, classes))}"
-    return [f"{others} is a class; to leave its items without a label: {option}"]
+    setting = Setting({"classes": ",".join(map(str, classes))})
+    return [f"{others} is a class; to leave its items without a label: {setting}"]
 
 
 def label_column(
@@ -316,7 +316,7 @@ def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
             raise DamagedInput(
                 f"{column.file}: {column.name!r} has the value {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                steps=f"--set ignore={shlex.quote(column.name)}, for parts at random; or correct it",
+                steps=["correct it, or draw the parts", Setting({"ignore": column.name})],
             )
         codes[item] = code
     return codes

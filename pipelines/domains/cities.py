@@ -31,6 +31,7 @@ from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, random_part_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
+from kmip_data.steps import Setting
 
 #: the 37 raw columns; categories that the published files do not identify are numbered by frequency
 #: (the card of a build from OpenStreetMap has the vocabulary)
@@ -221,7 +222,7 @@ def street_weights(city: CityArrays, weight: str) -> F32:
     if speed is None or missing:
         raise DamagedInput(
             f"Travel times need the speed of every street: {missing:,} have none.",
-            steps="--set weight=length",
+            steps=Setting({"weight": "length"}),
         )
     seconds: F32 = (city.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds

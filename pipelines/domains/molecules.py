@@ -29,6 +29,7 @@ from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.units_and_splits import split_from_lists, units_of_rows
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -259,7 +260,7 @@ class MoleculePipeline(Pipeline[P, S]):
                 if params.on_error == "stop":
                     raise DamagedInput(
                         f"Record {key}: RDKit refuses its SMILES {smiles[:200]!r}: {error}",
-                        steps="--set on_error=skip",
+                        steps=Setting({"on_error": "skip"}),
                     ) from error
                 yield SkippedRecord(key, f"{smiles[:80]}: {error}")
 

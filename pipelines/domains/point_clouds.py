@@ -24,6 +24,7 @@ from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per_
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.parameters import BuildParams
+from kmip_data.steps import Setting
 
 
 class KnnParams(BuildParams):
@@ -107,10 +108,10 @@ def knn_record(
 def check_neighbors(name: str, points: int, params: KnnParams) -> None:
     """Refuse a cloud with too few points for k neighbours, unless ``params`` skip or keep it."""
     if points <= params.k and params.short_graphs is None:
-        smaller_k = f"--k {points - 1}, or " if points > 1 else ""
+        smaller_k = [Setting({"k": points - 1})] if points > 1 else []
         raise DamagedInput(
             f"{name} has {points} points, too few for k = {params.k}.",
-            steps=f"{smaller_k}--set short_graphs=keep",
+            steps=[*smaller_k, Setting({"short_graphs": "keep"})],
         )
 
 

@@ -6,7 +6,6 @@ Rules: ``docs/point-clouds.md``.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -40,6 +39,7 @@ from kmip_data.pipelines.formats.written_numbers import (
     is_written_number,
     shown_decimal_signs,
 )
+from kmip_data.steps import Setting
 
 #: Comment after the numbers of a line.
 _TRAILING_COMMENT = re.compile(rb"[ \t]#(?:[ \t][^\n]*)?$", re.MULTILINE)
@@ -160,11 +160,12 @@ def _decimal_options(
             sign = agreed_decimal_sign(map(shown_decimal_signs, columns))
         if sign is None:
             number = next(number for number in numbers if "," in number)
+            comma = Setting({"decimal": ","})
             question = (
-                f"{file}: {number!r}. Is its sign a decimal point or a decimal comma? --set decimal=. "
-                "for a point, --set decimal=',' for a comma"
+                f"{file}: {number!r}. Is its sign a decimal point or a decimal comma? "
+                f"{Setting({'decimal': '.'})} for a point, {comma} for a comma"
             )
-            raise OpenQuestions({question: "--set decimal=','"})
+            raise OpenQuestions({question: comma})
     other = "," if sign == "." else "."
     return {"decimal": sign, "thousands": other if other != separator else None}
 
@@ -180,11 +181,10 @@ def _is_header(cells: Sequence[Sequence[str]], options: CloudOptions, file: str)
     # 2. 0, 1, 2 … may be the names that pandas writes for an array, with or without an index.
     labels = first[1:] if not first[0] else first
     if len(labels) > 2 and labels == [str(i) for i in range(len(labels))]:
-        names = shlex.quote(",".join(labels[:3]))
-        answer = f"--set header=yes --set position={names}"
+        answer = Setting({"header": "yes", "position": ",".join(labels[:3])})
         question = (
             f"{file}: the first line, {', '.join(first)[:80]}, may be names or a point: {answer}, or "
-            "--set header=no"
+            f"{Setting({'header': 'no'})}"
         )
         raise OpenQuestions({question: answer})
     # 3. The cells decide.

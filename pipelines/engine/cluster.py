@@ -22,6 +22,7 @@ from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMABLE_STATE
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import SAME_AGAIN, Setting
 
 CONNECT_SECONDS = 30
 
@@ -53,7 +54,7 @@ def check_worker(requirements: WorkerRequirements) -> str:
         folders = ", ".join(requirements.folders)
         raise UsageError(
             f"The worker on {host} does not see {folders}, or may not write to the first.",
-            steps="give a folder that all workers share with --home or --output",
+            steps="choose a home or an output folder that all workers share",
         )
     worker_versions = dict(local_versions())
     for name, version in requirements.versions:
@@ -61,7 +62,7 @@ def check_worker(requirements: WorkerRequirements) -> str:
             raise UsageError(
                 f"The worker on {host} has {name} {worker_versions.get(name)}, not {version}; "
                 "bytes could differ.",
-                steps="give every worker the same environment, then run the same command again",
+                steps=["give every worker the same environment", SAME_AGAIN],
             )
     return host
 
@@ -177,7 +178,10 @@ class DaskWorkers(Executor):
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
                 f"No Dask scheduler answers at {self._scheduler}: {first_problem(error)}",
-                steps="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask without an address",
+                steps=[
+                    "start a Dask scheduler and its workers, or use this machine alone",
+                    Setting({"dask": ""}),
+                ],
             ) from error
         self._client = stack.enter_context(client)
         if not self._client.nthreads():
@@ -200,7 +204,10 @@ class DaskWorkers(Executor):
             if isinstance(answer, BaseException):
                 raise UsageError(
                     f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
-                    steps=f"{install_command('distributed')} on every worker, then start it again",
+                    steps=[
+                        "on every worker, which then starts again",
+                        install_command("distributed"),
+                    ],
                 ) from answer
 
 
@@ -215,5 +222,5 @@ def _convert_cluster_errors() -> Iterator[None]:
         raise SourceUnavailable(
             f"The connection to the Dask scheduler was lost: {str(error) or type(error).__name__}.",
             left=RESUMABLE_STATE,
-            steps="start the scheduler and its workers again, then run the same command again",
+            steps=["start the scheduler and its workers again", SAME_AGAIN],
         ) from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import shlex
 import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from kmip_data.plugins import fault_of_plugin
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.current_folder import safe_children
 from kmip_data.runtime.memory import limit_memory
+from kmip_data.steps import SAME_AGAIN, Command, Step
 
 
 class UnitTask(Protocol):
@@ -234,7 +234,7 @@ def gc_frozen() -> Iterator[None]:
 def convert_unit_errors(
     dataset: str,
     where: Callable[[], str] | str,
-    remedy: str | None = None,
+    remedy: Sequence[Step] = (),
 ) -> Iterator[None]:
     """Convert any exception to an error that names its location, which ``where`` may compute."""
     try:
@@ -245,7 +245,7 @@ def convert_unit_errors(
         if callable(where) and not error.has_location:
             error.message = f"{error.message} [{where()}]"
         if isinstance(error, DamagedInput):
-            error.next = error.next or remedy
+            error.steps = error.steps or [*remedy]
         raise
     except Exception as error:
         location = where() if callable(where) else where
@@ -256,8 +256,10 @@ def convert_unit_errors(
             raise OutOfResources(
                 f"{cause} at {location}: {str(error) or type(error).__name__}.",
                 left=RESUMABLE_STATE,
-                steps="free disk space or memory (a worker needs about 1 GiB), or use fewer --jobs or more"
-                " --memory; then run the same command again",
+                steps=[
+                    "free disk space or memory (a worker needs about 1 GiB), or use fewer jobs",
+                    SAME_AGAIN,
+                ],
             ) from error
         if plugin_error := fault_of_plugin(error):
             plugin_error.found = location
@@ -265,7 +267,10 @@ def convert_unit_errors(
         raise DamagedInput(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
             left="the shards that are finished",
-            steps=f"kmip-data info {shlex.quote(dataset)}; check the raw files, then build again",
+            steps=[
+                Command("kmip-data", "info", dataset),
+                "check the raw files, then build again",
+            ],
         ) from error
 
 
@@ -358,7 +363,7 @@ def worker_died_error(where: str) -> OutOfResources:
         f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
         expected="memory for one shard in each worker (about 1 GiB)",
         left=RESUMABLE_STATE,
-        steps="free some memory and run the same command again; dmesg shows whether the system killed it",
+        steps=["free some memory; dmesg shows whether the system killed it", SAME_AGAIN],
     )
 
 
@@ -405,7 +410,7 @@ class LocalWorkers(Executor):
             except FileNotFoundError as error:
                 raise UsageError(
                     "The current folder no longer exists: no worker process can be started in it.",
-                    steps="change to an existing folder, then run the same command again",
+                    steps=["change to an existing folder", SAME_AGAIN],
                 ) from error
             with signals.defer_signals():
                 # Otherwise loky starts the trackers with the first worker, which unblocks the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -31,7 +30,8 @@ from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import parameters_as_options
+from kmip_data.steps import Command, Setting, Step
+from kmip_data.text import option_words
 
 
 def repair_build(
@@ -110,7 +110,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
         try:
             raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
         except SourceUnavailable as error:
-            error.next = _commands_for_raw(pipeline.manifest, params, path)
+            error.steps = _steps_for_raw(pipeline.manifest, params)
             raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan(pipeline, params, raw, home, options)
@@ -118,8 +118,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
-                steps=f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH "
-                "(the archive it was built from)",
+                steps=["use the archive that it was built from", Setting({"archive": "PATH"})],
             )
         with folder_lock(path, quiet=options.quiet):
             Build(path, card).reread_card()
@@ -132,19 +131,18 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
         )
 
 
-def _commands_for_raw(manifest: Manifest, params: BuildParams, path: Path) -> str:
-    """Return the commands that restore the raw files of a build, for an error message."""
+def _steps_for_raw(manifest: Manifest, params: BuildParams) -> list[Step]:
+    """Return the steps that restore the raw files of a build."""
     if manifest.recipe:
-        options = parameters_as_options(params.model_dump(exclude_defaults=True))
-        name = shlex.quote(manifest.name)
-        command = (
-            f"kmip-data build {manifest.registered_name} --name {name} --archive PATH {options}"
-        )
-        return f"{command.rstrip()}, which brings the files; then run the same command again"
-    archive = f"kmip-data verify {shlex.quote(str(path))} --repair --archive PATH"
+        options = option_words(params.model_dump(exclude_defaults=True))
+        words = ("kmip-data", "build", manifest.registered_name, "--name", manifest.name)
+        command = Command(*words, "--archive", "PATH", *options)
+        return [command, "then the same command again"]
+    steps: list[Step] = [Setting({"archive": "PATH"})]
     if any(source.mirrors for source in manifest.sources):
-        return f"kmip-data fetch {manifest.name}, then run the same command again; or {archive}"
-    return archive
+        fetch = Command("kmip-data", "fetch", manifest.name)
+        steps = [fetch, "then the same command again", *steps]
+    return steps
 
 
 def _require_same_pipeline(card: Card, path: Path) -> AnyPipeline:
@@ -158,6 +156,6 @@ def _require_same_pipeline(card: Card, path: Path) -> AnyPipeline:
         raise UsageError(
             f"{path} was made by version {card.pipeline_version} of the pipeline and format "
             f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
-            steps=f"kmip-data build {shlex.quote(card.dataset)} (a new build next to it)",
+            steps=Command("kmip-data", "build", card.dataset),
         )
     return pipeline

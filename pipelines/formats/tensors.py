@@ -56,12 +56,17 @@ _DTYPE_OF_STORAGE = {
     name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGE_DTYPES.items()
 }
 _BYTES_TYPES = (bytes, bytearray, memoryview)
+_EXPECTED = "a complete file written by torch.save of PyTorch 1.6 or later"
 _FRAME_OPCODE = b"\x95"
 #: Pickled magic number of the format before PyTorch 1.6.
 _OLD_FORMAT_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 #: Maximum elements of a tensor larger than its storage: a stride of 0 can declare any size.
 _MAX_REPEATED_ELEMENTS = 1 << 20
 _RELEASE_INTERVAL = 1 << 26  #: bytes read from a map before its pages are released
+
+
+class OldTorchFile(DamagedInput):
+    """A file has the format before PyTorch 1.6."""
 
 
 def read_torch_file(
@@ -100,7 +105,11 @@ def stream_items(
     mapping = map_file(path)
     if mapping[:1] == b"\x80":
         if mapping[: len(_OLD_FORMAT_MAGIC)] == _OLD_FORMAT_MAGIC:
-            raise _damaged_error(path.name, "the format before PyTorch 1.6")
+            raise OldTorchFile(
+                f"{path.name} cannot be read as tensors.",
+                expected=_EXPECTED,
+                found="the format before PyTorch 1.6",
+            )
         yield from _stream_values(
             mapping,
             {**extra_globals, **PICKLED_TENSOR_GLOBALS},
@@ -163,11 +172,7 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     return np.ascontiguousarray(tensor)
 
 
-def _damaged_error(
-    name: str,
-    problem: str,
-    expected: str = "a complete file written by torch.save of PyTorch 1.6 or later",
-) -> DamagedInput:
+def _damaged_error(name: str, problem: str, expected: str = _EXPECTED) -> DamagedInput:
     return DamagedInput(
         f"{name} cannot be read as tensors.",
         expected=expected,

@@ -20,6 +20,7 @@ from kmip_data.arrays import F32, I32, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.pipelines.formats.file_heads import is_gzip
+from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000
@@ -27,6 +28,8 @@ MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000
 
 class UnknownEncoding(DamagedInput):
     """A text is in an encoding that its user has to name."""
+
+    problem = ""  #: line and encoding, without the file
 
 
 def decode_text(data: bytes, name: str, encoding: str = "") -> str:
@@ -43,13 +46,17 @@ def decode_text(data: bytes, name: str, encoding: str = "") -> str:
             text = data.decode(encoding or default)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise UnknownEncoding(
-            f"{name}, line {line}: the text is not in {encoding or default.removesuffix('-sig')}.",
+        problem = f"line {line}: the text is not in {encoding or default.removesuffix('-sig')}."
+        unknown = UnknownEncoding(
+            f"{name}, {problem}",
             found=repr(data[max(error.start - 20, 0) : error.start + 20])[1:],
-            steps="--set encoding=latin-1, or the encoding of the file"
-            if encoding
-            else "--set encoding=cp1252, if it was written in Western Europe",
-        ) from error
+            steps=[
+                "give the encoding of the file, such as the one of Western Europe",
+                Setting({"encoding": "latin-1" if encoding else "cp1252"}),
+            ],
+        )
+        unknown.problem = problem
+        raise unknown from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.file_heads import decompressed_head
+from kmip_data.steps import Command
 
 _SDF = re.compile(rb"^M  END\s*$|V[23]000\s*$", re.MULTILINE)
 #: Mode x never overwrites a file.
@@ -29,5 +29,5 @@ def refuse_unsupported_format(path: Path) -> None:
     raise DamagedInput(
         f"{path} has molecules as SDF.",
         expected="a CSV with a column of SMILES, which have atoms and bonds, without coordinates",
-        steps=f"python -c {shlex.quote(code)}; then pass the CSV: --archive {shlex.quote(table)}",
+        steps=[Command("python", "-c", code), f"then build from {table}"],
     )

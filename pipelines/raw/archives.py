@@ -71,14 +71,12 @@ def files_in(path: Path, as_member: str = "") -> Iterator[ArchiveEntry]:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
-        raise absent_file_error(
-            path, "check the path given to --archive", "file or folder"
-        ) from error
+        raise absent_file_error(path, "check the path of the archive", "file or folder") from error
     except (OSError, ValueError) as error:  # includes names that are too long or contain NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"{path} cannot be read: {reason}.",
-            steps="check the path given to --archive",
+            steps="check the path of the archive",
         ) from error
     if stat.S_ISDIR(mode):
         yield from _files_below(path)
@@ -86,7 +84,7 @@ def files_in(path: Path, as_member: str = "") -> Iterator[ArchiveEntry]:
     if not stat.S_ISREG(mode):
         raise DamagedInput(
             f"{path} is neither a file nor a folder.",
-            steps="give --archive a zip, a tar or a folder",
+            steps="use a zip, a tar or a folder",
         )
     with convert_archive_errors(path):
         archive_format = sniff_format(first_bytes(path))
@@ -115,7 +113,7 @@ def convert_archive_errors(path: Path) -> Iterator[None]:
         message = ascii(str(error) or type(error).__name__)[1:-1]
         raise DamagedInput(
             f"{path} is not a complete archive: {' '.join(message.split())[:200]}.",
-            steps="fetch or copy it once more, or unpack it yourself and give the folder with --archive",
+            steps="fetch or copy it once more, or unpack it yourself and use the folder",
         ) from error
 
 

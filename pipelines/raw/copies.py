@@ -24,6 +24,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.raw.extract import is_safe_path, recognise_dataset, write_members
+from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import timestamp
 
 RECEIPT_NAME = "receipt.json"
@@ -178,7 +179,7 @@ def store_copy(folder: Path, staged: RawCopy) -> RawCopy:
         if foreign_files:
             raise UsageError(
                 f"{destination} holds more than its members: {', '.join(foreign_files[:5])}.",
-                steps="move your files out of it, then run the same command again",
+                steps=["move your files out of it", SAME_AGAIN],
             )
         atomic_writes.rename_into_place(staged.path, destination)
         atomic_writes.fsync_path(folder)

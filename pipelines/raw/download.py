@@ -17,7 +17,7 @@ import math
 import os
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.runtime.progress import Progress, print_status
+from kmip_data.steps import Step
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import human_bytes, timestamp
 
@@ -43,14 +44,16 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  #: differs after each start o
 _MAX_FAILURES = 3  #: consecutive attempts without progress at one mirror
 
 
-def download_source(source: Source, folder: Path, *, remedy: str, quiet: bool = False) -> Receipt:
+def download_source(
+    source: Source, folder: Path, *, remedy: Sequence[Step], quiet: bool = False
+) -> Receipt:
     """Download ``source`` into ``folder``, unless it exists, and return its receipt.
 
     Mirrors are tried in order, starting with the mirror of an unfinished download, and a few times
     each. An interrupted download resumes with a Range request. The file appears only when it is
     complete and verified.
 
-    ``remedy`` is the next step in the error if all mirrors fail. Raises ``SourceUnavailable`` with
+    ``remedy`` has the steps of the error if all mirrors fail. Raises ``SourceUnavailable`` with
     the reason of each mirror if all fail, and ``OutOfResources`` or ``UsageError`` if the file
     cannot be written. The unfinished part stays.
     """
@@ -115,8 +118,8 @@ class _Download:
         """Number of bytes downloaded so far."""
         return os.fstat(self.file.fileno()).st_size
 
-    def run(self, remedy: str) -> Receipt:
-        """Try one mirror after the other; ``remedy`` is the next step if all fail."""
+    def run(self, remedy: Sequence[Step]) -> Receipt:
+        """Try one mirror after the other; ``remedy`` has the steps if all fail."""
         mirrors = sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror))
         failures = []
         for number, mirror in enumerate(mirrors, 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, MemberPattern
 from kmip_data.pipelines.raw.archives import ArchiveEntry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
+from kmip_data.steps import Setting, Step
 from kmip_data.text import list_names
 
 #: Lock of Excel, copy of an editor, and files of Windows.
@@ -65,7 +65,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     if content.anchor != "*":  # other files may surround the data
         expected_entries = sum(member.max_count for member in content.members)
         max_entries = max(_MAX_ENTRIES, 4 * expected_entries)
-        remedy = "give --archive the folder that holds the data itself"
+        remedy = "use the folder that holds the data itself as archive"
     entries = list(islice(files_in(archive, as_member), max_entries + 1))
     if len(entries) > max_entries:
         raise UsageError(
@@ -92,18 +92,16 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     complete = _joined_siblings(complete, content)
     if len(complete) > 1:
         folders = list_names(ascii(selection.root or "./") for selection in complete)
-        remedy = "unpack it, and give --archive the folder that is meant"
+        step: Step = "unpack it, and use the folder that is meant as archive"
         if content.anchor == "*":
-            remedy = (
-                "give --archive the folder that is meant, or move the files of all into one folder"
-            )
+            step = "use the folder that is meant, or move the files of all into one folder"
         elif archive.is_dir():
             largest = max(complete, key=lambda selection: len(selection.members))
-            remedy = f"--archive {shlex.quote(str(archive / largest.root))}"
+            step = Setting({"archive": archive / largest.root})
         wanted = "files" if "*" in content.anchor else content.anchor
         raise UsageError(
             f"{archive} has {wanted} in {len(complete)} folders: {folders}.",
-            steps=remedy,
+            steps=step,
         )
     if not complete:
         raise _not_recognised_error(archive, as_member, entries, content, counts)
@@ -195,7 +193,7 @@ def _member_error(entry: ArchiveEntry, problem: str) -> DamagedInput:
     """Return the error for a member; ``problem`` is the predicate of its sentence."""
     return DamagedInput(
         f"{entry.archive} is refused: its member {entry.name[-100:]!a} {problem}.",
-        steps="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
+        steps="use a fresh copy from one of the sources of the dataset",
     )
 
 
@@ -234,7 +232,7 @@ def _not_recognised_error(
 
     tops = {entry.name.partition("/")[0] for entry in entries}
     shown = ", ".join(ascii(top)[1:-1] for top in sorted(tops)[:8]) or "nothing"
-    step = "give --archive a folder with these files (links to folders are not followed)"
+    step = "use a folder with these files (links to folders are not followed)"
     if not as_member:
         step += ", or a zip or tar of it"
     if as_member or tops == {archive.name}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,8 @@ from kmip_data.pipelines.raw.extract import SelectedMembers, recognise_dataset, 
 from kmip_data.pipelines.raw.licenses import require_accepted_license, show_license
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import count_with_noun, quote_name
+from kmip_data.steps import SAME_AGAIN, Command, Setting, Step
+from kmip_data.text import count_with_noun
 
 SAMPLE_SEED = 0
 MAX_SAMPLE_RECORDS = 1_000_000
@@ -97,7 +97,7 @@ def _generated_sample(
     if limit is not None and limit > MAX_SAMPLE_RECORDS:
         raise UsageError(
             f"A sample has at most {MAX_SAMPLE_RECORDS:,} records, not {limit:,}.",
-            steps=f"kmip-data build {manifest.name} --sample --limit 100",
+            steps=Setting({"limit": 100}),
         )
     settings = {
         "limit": limit,
@@ -187,14 +187,13 @@ class _RawImport:
 
         # 2. Require a unique choice.
         copy = candidates[0]
-        command = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(candidates) > 1:
             listed = [f"{copy.path} (from {copy.origin})" for copy in candidates]
             raise UsageError(
                 f"{len(candidates)} copies of {self.manifest.name} were found, "
                 "and none is known to be complete.",
                 found=listed,
-                steps=f"{command} {shlex.quote(str(copy.path))}",
+                steps=self._command("--archive", copy.path),
             )
 
         # 3. Require an intact copy; a damaged download is unpacked once more.
@@ -207,7 +206,7 @@ class _RawImport:
             return None
         raise DamagedInput(
             f"{copy.path} is damaged: {'; '.join(damage[:5])}.",
-            steps=f"{command} PATH (an intact copy of {quote_name(copy.origin)})",
+            steps=[f"use an intact copy of {copy.origin!r}", self._command("--archive", "PATH")],
         )
 
     def _import_sources(self) -> RawCopy:
@@ -221,7 +220,7 @@ class _RawImport:
                 if name in members_by_source:
                     raise UsageError(
                         f"{name} is given twice: {members_by_source[name].selected_members.archive}, {path}.",
-                        steps="give --archive one of them",
+                        steps="use one of these archives",
                     )
                 members_by_source[name] = item
         missing = [source for source in self.sources if source.name not in members_by_source]
@@ -273,9 +272,7 @@ class _RawImport:
             except DamagedInput as error:
                 if item.downloaded:
                     discard_download(self.folder / item.source.name)
-                    error.next = (
-                        "run the same command again: it repeats the download, which was removed"
-                    )
+                    error.steps = ["repeat the download, which was removed", SAME_AGAIN]
                 raise
             pins.append(self._compare_with_pins(item, destination, written))
             members |= written
@@ -334,12 +331,15 @@ class _RawImport:
         if self.options.unpinned:
             return False
         algorithm, expected, actual = differing[0]
-        archives = "".join(f" --archive {shlex.quote(str(file))}" for file in self.archives)
+        archives = [word for file in self.archives for word in ("--archive", file)]
         raise DamagedInput(
             f"{item.source.name} is not the published file of {self.manifest.name}: its bytes differ.",
             expected=f"{algorithm} {expected}",
             found=actual,
-            steps=f"kmip-data build {self.manifest.name} --unpinned{archives}, if you want this file",
+            steps=[
+                "if you want this file",
+                Command("kmip-data", "build", self.manifest.name, "--unpinned", *archives),
+            ],
         )
 
     def _differing_members(
@@ -406,12 +406,15 @@ class _RawImport:
             steps=self._archive_remedy(sources[0]),
         )
 
-    def _archive_remedy(self, source: Source) -> str:
-        """Return the command that imports a local copy of a source."""
+    def _archive_remedy(self, source: Source) -> list[Step]:
+        """Return the steps without a download: a local copy of a source, or a sample."""
         content = source.content or self.manifest.content
-        command = f"kmip-data {self.command} {self.manifest.name}"
-        sample = f", or {command} --sample" if self.command == "build" else ""
-        return f"{command} --archive PATH{sample}   (PATH: a zip, a tar or a folder with {content.anchor})"
+        words = f"PATH is a zip, a tar or a folder with {content.anchor}"
+        steps: list[Step] = [words, self._command("--archive", "PATH"), self._command("--sample")]
+        return steps if self.command == "build" else steps[:2]
+
+    def _command(self, *options: object) -> Command:
+        return Command("kmip-data", self.command, self.manifest.name, *options)
 
     def _print_status(self, text: str) -> None:
         print_status(text, quiet=self.options.quiet)
@@ -458,5 +461,5 @@ def _file_in_python_package(source: Source, dataset: str) -> tuple[Path, Receipt
         f"The raw data of {dataset} come with the Python package {package}.",
         expected=f"{source.name} with SHA-256 {(mirror.sha256 or '')[:12]}… ({mirror.note})",
         found=difference,
-        steps=f"python -m pip install --force-reinstall {mirror.note or package}",
+        steps=Command("pip", "install", "--force-reinstall", mirror.note or package),
     )

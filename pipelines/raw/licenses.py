@@ -14,6 +14,7 @@ from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import read_json
 from kmip_data.manifest import Manifest
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Command
 from kmip_data.text import timestamp
 
 ACCEPT_LICENSE_VARIABLE = "KMIP_DATA_ACCEPT_LICENSE"
@@ -59,8 +60,10 @@ def require_accepted_license(
         raise LicenseNotAccepted(
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
-            steps=f"kmip-data fetch {manifest.name} --accept-license, or {ACCEPT_LICENSE_VARIABLE}=1; for a "
-            "copy that you already have: --archive PATH",
+            steps=[
+                f"agree, or set {ACCEPT_LICENSE_VARIABLE}=1, or use a copy that you have as archive",
+                Command("kmip-data", "fetch", manifest.name, "--accept-license"),
+            ],
         )
     with convert_write_errors(home.path):
         home.path.mkdir(parents=True, exist_ok=True)

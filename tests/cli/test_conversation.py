@@ -154,7 +154,7 @@ QUESTIONS = {
     "batches of clouds": (
         "points",
         clouds([f"{name}.txt" for name in BATCHES]),
-        "nothing: --set label=none, or the folders batch0, batch1",
+        "nothing: label='none', or the folders batch0, batch1",
     ),
     "clouds in folders": (
         "points",
@@ -164,12 +164,12 @@ QUESTIONS = {
     "columns of clouds": (
         "points",
         clouds([f"tree_{n:03}.txt" for n in range(4)]) | {"t.csv": TREES},
-        "may be the column 'wood' of t.csv: --set label=wood, or the column 'height'",
+        "may be the column 'wood' of t.csv: label='wood', or the column 'height'",
     ),
     "batches of pictures": (
         "superpixels",
         [f"{name}.png" for name in BATCHES],
-        "nothing: --set label=none, or the folders batch0, batch1",
+        "nothing: label='none', or the folders batch0, batch1",
     ),
     "white": ("superpixels", {"0.png": "16 bits"}, "which is nearly black"),
     "EXIF": (

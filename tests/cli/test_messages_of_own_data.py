@@ -328,9 +328,7 @@ def test_features_are_refused_and_a_missing_target_is_reported_for_molecules(hom
     words = ["build", "graphs", "--name", "assay", "--archive", file]
 
     message = expect_refusal(*words, "--set", "label=toxic", "--set", "feature=solvent")
-    assert (
-        "--set feature=solvent has no effect: the features of molecules come from SMILES" in message
-    )
+    assert "feature=solvent has no effect: the features of molecules come from SMILES" in message
     command = message.partition("next: kmip-data ")[2]
     expect_success(*shlex.split(command), "-q")
 

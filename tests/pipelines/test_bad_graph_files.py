@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from support.cases import check_each
+from support.cases import check_each, steps_of
 from support.cli import expect_refusal
 from support.graph_files import (
     EDGES,
@@ -44,7 +44,7 @@ def test_refused_tensors_come_with_what_to_save_instead(tmp_path):
         torch.save(value, folder / "a.pt")
         with pytest.raises((DamagedInput, UsageError)) as caught:
             read_folder(folder)
-        assert words in caught.value.next
+        assert words in steps_of(caught.value)
 
 
 def zip_of(name, content):

@@ -20,6 +20,7 @@ from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, 
 from kmip_data.pipelines.companion_files.legends import find_legend, legend_of_text
 from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
+from kmip_data.steps import Setting
 
 NAMES = {0: "floor", 1: "high wall", 7: "door"}
 LEGENDS = {
@@ -119,7 +120,7 @@ def test_a_legend_names_all_labels_or_the_given_classes():
         DamagedInput, match=r"no name for the class 2, which 1 of 100 labels"
     ) as error:
         find_legend(other, Counter({0: 99, 2: 1}))
-    assert error.value.next.startswith("--set classes=0,1,7, ")
+    assert error.value.steps[-1] == Setting({"classes": "0,1,7"})
     assert find_legend(other, Counter({0: 99, 2: 1}), [7, 0]).file == "b.txt"
     assert find_legend(other, Counter()) is None
 
@@ -325,7 +326,7 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert tuple(data.card.class_names) == ("floor", "wall", "door")
     assert data[5].y.tolist() == [0, 1, 2] * 4
     assert f"README.txt: {NO_TABLE}" in done.out
-    assert "the column 'Classification', by its name; none: --set label=none" in done.out
+    assert "the column 'Classification', by its name; none: label='none'" in done.out
 
     # Labels and groups of clouds.
     assert build(scans, "sites", "--set=label=height", "--set=group=site").code == 0
@@ -351,8 +352,8 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
 def test_a_class_called_unlabelled_is_warned_about_and_left_out_as_advised(scans):
     (scans / "legend.txt").write_text("0 Unlabelled\n2 wall\n4 door\n")
     done = build(scans, "own")
-    (option,) = re.findall(r"'Unlabelled' is a class; .*: (--set classes=\S+)", done.out + done.err)
-    assert build(scans, "named", *option.split()).code == 0
+    (value,) = re.findall(r"'Unlabelled' is a class; .*: classes='(\S+)'", done.out + done.err)
+    assert build(scans, "named", f"--set=classes={value}").code == 0
     data = kmip_data.open("named")
     assert tuple(data.card.class_names) == ("wall", "door")
     assert data[5].y.tolist() == [-1, 0, 1] * 4
@@ -411,7 +412,7 @@ def test_codes_of_a_legend_label_points(scans):
     pd.DataFrame({"code": [0, 2, 4], "name": ["floor", "wall", "door"]}).to_excel(
         scans / "legend.xlsx", index=False
     )
-    assert "the column '3', by its codes; none: --set label=none" in build(scans, "own").out
+    assert "the column '3', by its codes; none: label='none'" in build(scans, "own").out
     data = kmip_data.open("own")
     assert tuple(data.card.class_names) == ("floor", "wall", "door")
     assert data[5].y.tolist() == [0, 1, 2] * 4

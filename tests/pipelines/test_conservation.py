@@ -26,6 +26,7 @@ import scipy.sparse
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from support.cases import steps_of
 from support.own_graphs import FolderContent, parse_remedy, read_files
 from torch_geometric.data import Data
 
@@ -297,7 +298,7 @@ def build(form: str, folder: Path) -> FolderContent | None:
             except AssertionError:
                 REFUSED[form, error.message[:100]] += 1
                 return None
-            ANSWERED[form, (error.next or "")[:60]] += 1
+            ANSWERED[form, steps_of(error)[:60]] += 1
     REFUSED[form, "it asks again and again"] += 1
     return None
 

@@ -38,7 +38,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         "missing": [],
         "warnings": [done.json["files"]["warnings"][0]],
     }
-    assert "--set undirected=true" in done.json["files"]["warnings"][0]
+    assert "undirected=True" in done.json["files"]["warnings"][0]
     assert done.err.count("warning: no edge has its reverse") == 1
     line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
     text = kmip(*line, f"--home={tmp_path / 'a'}").out
@@ -201,7 +201,7 @@ def test_the_summary_has_the_direction_and_the_options_that_swap_it(tmp_path):
     """The order of columns matters only where nothing else decides and edges go one way."""
     rows = "P1,P0,0.5\nP2,P0,1.5\nP3,P1,2.5\n"
     nodes = "plant,power\nP0,0.5\nP1,1.5\nP2,2.5\nP3,0.1\n"
-    by_position = ", by position; to swap: --set source=B --set target=A"
+    by_position = ", by position; to swap: source='B', target='A'"
     cases = [
         ("To plant,From plant", {}, "from 'From plant' to 'To plant'"),
         ("to,from", {}, "from 'from' to 'to'"),

@@ -12,6 +12,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.shared.targets import BUILD
 from kmip_data.errors import IncompleteBuildWarning, UsageError
 from kmip_data.pipelines.find_builds import find_or_build
+from kmip_data.steps import Setting
 
 S3DIS = {"knn_rule": "exact", "short_graphs": None}
 
@@ -127,10 +128,11 @@ def test_obtaining_without_building_names_the_command(home):
     with pytest.raises(UsageError) as error:
         find_or_build("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
     message = str(error.value)
-    assert f"There is no finished build of s3dis (--k 5 --sample) under {built}." in message
+    assert f"There is no finished build of s3dis --k 5 --sample under {built}." in message
     assert "s3dis-k32" in error.value.found
-    step = "use 's3dis-sample' instead, or kmip-data build s3dis --k 5 --sample"  # no real data
-    assert error.value.next == step
+    words, command = error.value.steps
+    assert words == "use 's3dis-sample' instead, or build this one"  # no real data
+    assert str(command) == "kmip-data build s3dis --k 5 --sample"
     with pytest.raises(UsageError) as error:
         find_or_build("helsinki", home=where, build=False)
     assert f"There is no finished build of helsinki under {built}." in str(error.value)
@@ -161,7 +163,7 @@ def test_a_folder_must_have_the_values_given(home):
         kmip_data.open(home / "built/mine", k=5)
     with pytest.raises(UsageError, match="'radius'") as error:
         kmip_data.open(home / "built/mine", radius=5)
-    assert error.value.next == "leave out radius"
+    assert error.value.steps == [Setting({"radius": None})]
     chairs = home / "built/chairs"
     write_build(
         chairs,

@@ -15,13 +15,14 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support.cases import check_each
+from support.cases import check_each, steps_of
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 from torch_geometric.data import Data
 
 from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
+from kmip_data.steps import Setting
 
 
 def test_names_are_no_classes_in_any_format(tmp_path):
@@ -102,7 +103,7 @@ def test_labels_of_nodes_that_repeat_only_between_graphs_are_names(tmp_path, suf
     else:
         got = read_files(folder)
         assert got.schema.y_column is None
-        ignored = [line for line in got.files["ignored"] if "--set label=" in line]
+        ignored = [line for line in got.files["ignored"] if "label='" in line]
         assert [line.split(":")[0] for line in ignored] == ["family", "label"]
     for name, level in (("family", "graph"), ("label", "node")):
         target = read_files(folder, label=(name,), task="classification").schema.y_column
@@ -154,7 +155,7 @@ def test_options_of_a_target_are_refused_where_there_is_none(tmp_path, given):
     for folder in (*paths, tensors):
         with pytest.raises(UsageError, match="has no effect: the graphs have no target") as refused:
             read_files(folder, **given)
-        assert "--set label=" in refused.value.next
+        assert refused.value.steps[-1] == Setting(dict.fromkeys(given))
 
 
 GRAPHML = """<graphml{space}>
@@ -284,20 +285,20 @@ def test_faults_of_tudataset_and_planetoid_say_what_to_do(tmp_path):
         folder = write_files(next(folders), **{**whole, name: text})
         with pytest.raises(DamagedInput) as caught:
             read_files(folder)
-        assert caught.value.next == "repair or replace the file"
+        assert caught.value.steps == ["repair or replace the file"]
         write_files(folder, **{name: whole[name]})
         assert len(read_files(folder).records) == 2
 
     check_each(check, wrong)
     ends = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     for files, words in (
-        (["ind.cora_x"], "FOLDER with all eight"),
+        (["ind.cora_x"], "folder with all eight"),
         (["ind.cora_x", "ind.other_x"], "copy the files of one of them to a folder"),
         ([f"ind.cora.{end}"[::-1].replace(".", "_", 1)[::-1] for end in ends], "repair or replace"),
     ):
         with pytest.raises(DamagedInput) as caught:
             read_files(write_files(next(folders), **dict.fromkeys(files, b"\x80\3")))
-        assert words in caught.value.next
+        assert words in steps_of(caught.value)
 
 
 def test_keys_that_number_the_edges_are_no_features(tmp_path):
@@ -662,7 +663,7 @@ def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatc
     with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
         read_files(folder)
     monkeypatch.chdir(folder)
-    exec(caught.value.next.partition("pass only that file: ")[2], {"networkx": nx})
+    exec(steps_of(caught.value).partition("pass only that file: ")[2], {"networkx": nx})
     written = (folder / "NETWORK.graphml").read_bytes()
     got = read_files(write_files(tmp_path / "u", a_graphml=written), label=("sector",))
     assert got.first.columns["node/y"].tolist() == [1, 0, 1]
@@ -703,7 +704,7 @@ def test_lists_of_neighbours_never_become_a_wrong_list_of_edges(tmp_path, monkey
         folder = write_files(next(folders), g_txt=text_of_lines(graph, kind))
         with pytest.raises(DamagedInput) as error:
             read_files(folder)
-        _, _, code = error.value.next.partition("in Python: ")
+        _, _, code = steps_of(error.value).partition("in Python: ")
         if kind not in error.value.message or "networkx" not in code:
             continue
         monkeypatch.chdir(folder)
@@ -728,7 +729,7 @@ def test_lists_of_neighbours_never_become_a_wrong_list_of_edges(tmp_path, monkey
         ("dl\nn = 3 format = edgelist1\ndata:\n1 2\n2 3\n", "UCINET's DL", "Pajek"),
         ("4 5\n2 3\n1 3 4\n1 2 4\n2 3\n", "METIS", "networkx.Graph("),
         ("4 6 0\n2 3 4\n1 3 4\n1 2 4\n1 2 3\n", "METIS", "networkx.Graph("),
-        ("4 4\n2 4\n1 3\n2 4\n1 3\n", "METIS", "remove the line;"),
+        ("4 4\n2 4\n1 3\n2 4\n1 3\n", "METIS", "remove the line,"),
         ("# a\nb 0.1\nc 0.5\n# b\nc 0.7\n", "LGL", "igraph.Graph.Read_LGL('g.txt')"),
         (
             "ann bob cy dan\nbob cy\ncy\ndan\n",
@@ -736,14 +737,14 @@ def test_lists_of_neighbours_never_become_a_wrong_list_of_edges(tmp_path, monkey
             "networkx.read_adjlist('g.txt')",
         ),
         ("1 2 4\n2 1 3\n3 2 4\n4 1 3\n", "an adjacency list", "networkx.read_adjlist("),
-        ("a pp b\nb pp c\nc pd d\n", "no names", "--set source=0 --set target=2,"),
-        ("person,event\n1,1\n2,1\n3,2\n1,2\n", "two kinds of nodes", "--set source=person"),
+        ("a pp b\nb pp c\nc pd d\n", "no names", "source=0, target=2"),
+        ("person,event\n1,1\n2,1\n3,2\n1,2\n", "two kinds of nodes", "source='person'"),
     ],
 )
 def test_texts_that_are_no_table_of_edges_are_named(tmp_path, text, problem, remedy):
     with pytest.raises(DamagedInput, match=problem) as error:
         read_files(write_files(tmp_path / "t", g_txt=text))
-    assert remedy in error.value.next
+    assert remedy in steps_of(error.value)
 
 
 def test_the_printed_ends_of_triples_are_their_ends(tmp_path):

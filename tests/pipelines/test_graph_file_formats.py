@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from support.cases import steps_of
 from support.cli import kmip
 from support.graph_files import (
     PIPELINE,
@@ -146,7 +147,7 @@ def test_the_remedy_for_an_unknown_node_fits_a_small_reader(tmp_path, monkeypatc
     folder = write_files(tmp_path / "q", a_links="links\na 1\nb 2.5\na b 0.5\na x 1\n")
     with pytest.raises(DamagedInput, match="the node x is not one of") as error:
         read_folder(folder)
-    assert error.value.next == "add the node to its graph, or correct the edge"
+    assert steps_of(error.value) == "add the node to its graph, or correct the edge"
     _, (record,) = read_folder(folder, on_error="skip")
     assert record.columns["edge/edge_attr"].tolist() == [[0.5]]
 
@@ -246,7 +247,7 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     assert read_folder(folder, label=("age",))[0].y_column.doc == "age"
     with pytest.raises(UsageError, match=r"graph\.pt, graph 0 .*'z'"):
         read_folder(folder, label=("z",))
-    with pytest.raises(UsageError, match="--set feature="):
+    with pytest.raises(UsageError, match="feature="):
         read_folder(folder, feature=("age",))
     other = graph.clone()
     del other.year

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.cases import steps_of
 from torch_geometric.utils import to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -138,7 +139,7 @@ def test_changed_columns_under_one_key_need_a_new_version(tmp_path: Path, monkey
     monkeypatch.setattr(pipeline, "schema", lambda self, params: schema)
     with pytest.raises(UsageError, match=build.path.name) as caught:
         build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
-    assert f"now {pipeline.version}" in caught.value.next
+    assert f"now {pipeline.version}" in steps_of(caught.value)
 
 
 def test_a_wrong_shape_names_the_key_of_the_manifest() -> None:

@@ -10,13 +10,14 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from support.cases import check_each
+from support.cases import check_each, steps_of
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.tables import table as table_module
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.steps import Setting
 
 PATH = {(0, 1), (1, 2), (2, 3)}
 
@@ -79,7 +80,7 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
         folder = write_files(next(folders), **{name: data})
         with pytest.raises(DamagedInput, match=r"line [12]: the text is not in utf-8") as error:
             read_files(folder)
-        assert error.value.next.startswith("--set encoding=cp1252")
+        assert error.value.steps[-1] == Setting({"encoding": "cp1252"})
         label = ("kind",) if name == "a_gml" else ()
         first = read_files(folder, encoding="cp1252", label=label).first
         assert first.num_nodes == 2
@@ -211,10 +212,10 @@ def test_a_choice_about_the_first_line_names_the_ends_too(tmp_path):
     def answers(folder):
         with pytest.raises(DamagedInput, match="line 1 may be names") as caught:
             read_files(folder)
-        advice = re.fullmatch(r".*: (--set.*) for names, (.*) for data", caught.value.message)
-        assert caught.value.next == advice[1]
-        options = [re.findall(r"--set (\w+)=(\S+)", answer) for answer in advice.groups()]
-        return [{key: value.strip("'") for key, value in answer} for answer in options]
+        advice = re.fullmatch(r".*: (header=.*) for names, (.*) for data", caught.value.message)
+        assert steps_of(caught.value) == advice[1]
+        answers = [re.findall(r"(\w+)=('[^']*'|\w+)", answer) for answer in advice.groups()]
+        return [{key: value.strip("'") for key, value in answer} for answer in answers]
 
     three = write_files(tmp_path / "three", list_csv="p,q,w\nr,s,t\nu,v,x\n")
     as_names, as_data = answers(three)
@@ -248,9 +249,9 @@ def test_columns_of_ids_are_chosen_in_tables_alone(tmp_path):
     for folder in (matrix, dataset):
         for option in ({"node": "none"}, {"source": "x"}, {"target": "x"}):
             ((key, value),) = option.items()
-            with pytest.raises(UsageError, match=f"--set {key}={value} has no effect") as caught:
+            with pytest.raises(UsageError, match=f"{key}='?{value}'? has no effect") as caught:
                 read_files(folder, **option)
-            assert caught.value.next == f"leave out --set {key}={value}"
+            assert caught.value.steps == [Setting({key: None})]
         assert read_files(folder).first.num_nodes in {2, 3}
 
 
@@ -258,7 +259,7 @@ def test_a_line_of_counts_is_left_out_or_removed(tmp_path):
     distinct = write_files(tmp_path / "distinct", list_txt="4 3\n0 1\n1 2\n2 3\n")
     with pytest.raises(DamagedInput, match="numbers of nodes and edges") as caught:
         read_files(distinct)
-    assert caught.value.next.startswith("--set header=yes leaves the line out;")
+    assert caught.value.steps[1:] == [Setting({"header": "yes"}), Setting({"header": "no"})]
     assert read_files(distinct, header="yes").first.num_edges == 3
     # Equal counts are no two names, and a third column would make the ends ambiguous.
     for name, text in (
@@ -267,7 +268,7 @@ def test_a_line_of_counts_is_left_out_or_removed(tmp_path):
     ):
         with pytest.raises(DamagedInput, match="numbers of nodes and edges") as caught:
             read_files(write_files(tmp_path / name, list_txt=text))
-        assert caught.value.next.startswith("remove the line;")
+        assert caught.value.steps[1:] == [Setting({"header": "no"})]
 
 
 def variants(name):
@@ -304,7 +305,7 @@ def test_lines_of_comment_are_listed(tmp_path):
 def test_a_line_of_one_cell_is_no_edge(tmp_path):
     with pytest.raises(DamagedInput, match="has one column, and an edge has two ends") as caught:
         read_files(write_files(tmp_path / "a", a_txt="0::1\n1::2\n"))
-    assert caught.value.next.startswith("separate the cells")
+    assert steps_of(caught.value).startswith("separate the cells")
 
 
 FILES = [
@@ -373,7 +374,7 @@ def test_the_ids_of_nodes_are_those_of_the_edges(tmp_path):
         if isinstance(expected, str):
             with pytest.raises(DamagedInput, match=expected) as caught:
                 read_files(folder)
-            assert caught.value.next
+            assert caught.value.steps
         else:
             assert read_files(folder).first.edge_index[:, 0].tolist() == expected
 
@@ -425,7 +426,7 @@ def test_molecules_have_the_ids_of_their_table(tmp_path):
     assert [record.key for record in numbered_rows] == ["000000", "000001"]
     with pytest.raises(DamagedInput, match="'batch'") as caught:
         read_files(path, label=("y",), node="batch")
-    assert "--set node=none" in caught.value.next
+    assert caught.value.steps == [Setting({"node": "none"})]
 
 
 def test_a_node_that_one_table_lacks_is_named_with_its_line(tmp_path):
@@ -460,14 +461,14 @@ def test_the_fault_in_a_column_of_ids_is_named_with_its_line(tmp_path):
         edges, nodes, message, advice = case
         with pytest.raises(DamagedInput, match=message) as caught:
             read_files(write_files(next(folders), edges_csv=edges, nodes_csv=nodes))
-        assert advice in caught.value.next
+        assert advice in steps_of(caught.value)
 
     edges = "source,target\n7,8\n8,9\n"
     cases = [
         (edges, "id,mass\n7,1\n8,2\n9,3\n8,2\n", "line 5: the node 8 occurs twice", "remove"),
         (edges, "id,mass\n7,1\n,4\n8,2\n9,3\n", "line 3: 'id' is empty", "fill in"),
         ("source,target\n68,7a\n", "id,mass\n00068,1\n7a,2\n", "the node 68 is", "00068"),
-        ("source,target\n0,1\n", "id,mass\n0,1\n1,2\n1,2\n", "the node 1 occurs", "node=none"),
+        ("source,target\n0,1\n", "id,mass\n0,1\n1,2\n1,2\n", "the node 1 occurs", "node='none'"),
     ]
     check_each(check, cases)
 
@@ -490,7 +491,7 @@ def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
     )
     with pytest.raises(DamagedInput) as caught:
         read_files(write_files(tmp_path / "t", a_csv="name,structure,price\n" + rows))
-    assert "--set smiles=structure" in caught.value.next
+    assert caught.value.steps == [Setting({"smiles": "structure"})]
 
 
 def test_tables_that_share_no_ids_are_refused_with_their_columns(tmp_path):
@@ -515,7 +516,7 @@ def test_nodes_among_the_edges_are_to_be_written_apart(tmp_path):
     text = "_id,name,_start,_end\n1,ann,,\n2,bob,,\n,,1,2\n"
     with pytest.raises(DamagedInput, match="line 2: '_start' and '_end' are empty") as caught:
         read_files(write_files(tmp_path / "t", all_csv=text))
-    assert "nodes.csv" in caught.value.next
+    assert "nodes.csv" in steps_of(caught.value)
 
 
 def test_edges_that_occur_again_are_counted(tmp_path):
@@ -648,7 +649,7 @@ def test_rows_of_nodes_without_ids_are_numbered_from_0_or_1(tmp_path, edges, col
     folder = write_files(tmp_path / "t", edges_csv="u,v\n" + edges, nodes_csv=nodes)
     with pytest.raises(DamagedInput, match="numbers of the rows from 1") as caught:
         read_files(folder)
-    assert "on_error" not in caught.value.next
+    assert "on_error" not in steps_of(caught.value)
     written = {tuple(map(int, line.split(","))) for line in edges.split()}
     got = read_files(folder, node="rows-from-1")
     assert got.edges() == {(source - 1, target - 1) for source, target in written}

@@ -43,7 +43,7 @@ def test_a_folder_for_each_class_labels_pictures(tmp_path):
     names = [f"{'ab'[number % 2]}/{number}.png" for number in range(8)]
     write_pictures(tmp_path / "images", names)
     done = build(tmp_path)
-    assert "the folder of each file, by its name; none: --set label=none" in done.out
+    assert "the folder of each file, by its name; none: label='none'" in done.out
     data = kmip_data.open("own")
     assert tuple(data.card.class_names) == ("a", "b")
     assert [int(item.y) for item in data] == [0] * 4 + [1] * 4
@@ -91,7 +91,7 @@ def test_the_only_target_of_tables_beside_pictures_labels_them(tmp_path):
     assert kmip_data.open("own").keys[1] == "01"
 
     table.assign(age=table["id"] / 2).to_excel(tmp_path / "leaves.xlsx", index=False)
-    assert "--set label=age" in build(tmp_path, name="several", code=4).err
+    assert "label='age'" in build(tmp_path, name="several", code=4).err
 
     (tmp_path / "leaves.xlsx").unlink()
     table.iloc[[0, 0, 1]].to_csv(tmp_path / "leaves.csv", index=False)

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from support.builds.raw_graphs import records_of
-from support.cases import check_each
+from support.cases import check_each, steps_of
 from support.cli import expect_refusal, kmip
 from support.own_graphs import build_in_memory, parse_remedy
 
@@ -299,7 +299,7 @@ def test_unused_files_and_columns_are_reported(tmp_path):
         "--set=feature=red/255",
     )
     assert (
-        "ignored        green, blue, class: not among --set feature=\n"
+        "ignored        green, blue, class: not among the features\n"
         in kmip(*line, "--set=label=none").out
     )
     done = kmip(*line, "--set=label=class")
@@ -599,7 +599,7 @@ def test_a_large_number_is_kept_by_an_offset(tmp_path):
     (tmp_path / "a.txt").write_text("x y z t\n0 0 0 1700000001\n1 0 0 1700000002\n")
     with pytest.raises(DamagedInput, match="1700000001") as caught:
         read_records(tmp_path / "a.txt", k=1, feature=("t",))
-    (offset,) = re.findall(r"--set feature=(\S+),", caught.value.next)
+    offset = caught.value.steps[0].values["feature"]
     (record,) = read_records(tmp_path / "a.txt", k=1, feature=(offset, "t-1700000000/2"))
     assert record.columns["node/x"][:, 3:].tolist() == [[0, 0.5], [1, 1]]
 
@@ -766,7 +766,7 @@ def test_bad_text_is_an_error(tmp_path):
         (tmp_path / "cloud.txt").write_text(content)
         with pytest.raises(DamagedInput, match=message) as caught:
             read_records(tmp_path / "cloud.txt", **{"k": 1, **options})
-        assert caught.value.next
+        assert caught.value.steps
 
     check_each(check, TEXTS)
 
@@ -777,7 +777,7 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
     cloud.write_bytes("x y z label\n1 2 3 Bjør\n4 5 6 Bjår\n7 8 9 Bjør\n".encode("latin-1"))
     with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
         read_records(cloud, k=1)
-    assert "--set encoding=cp1252" in caught.value.next
+    assert caught.value.steps[-1] == Setting({"encoding": "cp1252"})
     params, _ = build_in_memory(tmp_path, pipeline=PIPELINE, k=1, encoding="cp1252")
     assert PIPELINE.class_names(params) == ("Bjår", "Bjør")
     with pytest.raises(ValueError, match="unknown encoding: cp0; one is cp1252"):
@@ -788,7 +788,7 @@ def test_an_array_with_a_point_in_each_column_is_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((3, 50)))
     with pytest.raises(DamagedInput, match="3 rows of 50 numbers") as caught:
         read_point_columns(tmp_path / "a.npy", "a.npy")
-    remedy = caught.value.next.partition(", if")[0].replace("a.npy", f"{tmp_path}/a.npy")
+    remedy = steps_of(caught.value).partition(", if")[0].replace("a.npy", f"{tmp_path}/a.npy")
     exec(remedy, {"numpy": np})
     assert read_point_columns(tmp_path / "a.npy", "a.npy").points == 50
 
@@ -903,7 +903,7 @@ def test_laser_scans_without_their_package_name_the_command(tmp_path, monkeypatc
             home=Home(tmp_path / "home"),
             quiet=True,
         )
-    assert "laspy[lazrs]" in caught.value.next
+    assert "laspy[lazrs]" in steps_of(caught.value)
     assert not (tmp_path / "home" / "raw").exists()
 
 

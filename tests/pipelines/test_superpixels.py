@@ -35,6 +35,7 @@ from kmip_data.pipelines.engine import resumable_build
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.steps import Setting
 
 SMALL = {"superpixels": 40, "classes": 3}
 
@@ -270,7 +271,7 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         if white is not None:
             with pytest.raises(DamagedInput, match=r"white is unknown|nearly black") as caught:
                 ours.read_picture(path, name)
-            assert caught.value.next.startswith(f"--set white={white}")
+            assert caught.value.steps == [Setting({"white": white})]
         np.testing.assert_array_equal(ours.read_picture(path, name, white=white), bright, name)
     for value in (np.nan, -0.5):
         Image.fromarray(np.full((4, 4), value, "f4")).save(tmp_path / "p.tif")

@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from support.cases import check_each
+from support.cases import check_each, steps_of
 from support.own_graphs import (
     build_in_memory,
     number_folders,
@@ -171,7 +171,7 @@ def test_edges_between_rows_of_two_tables_join_different_nodes(
     with pytest.raises(DamagedInput, match="joins two kinds of nodes") as caught:
         read_files(folder, label=("kind",), **given)
     monkeypatch.chdir(folder)
-    exec(caught.value.next.partition("in Python: ")[2], {})
+    exec(steps_of(caught.value).partition("in Python: ")[2], {})
     got = read_files(folder / "joined", label=("kind",))
     assert (got.first.num_nodes, got.first.num_edges) == (8 + count, 24)
     ids = [bytes(row).rstrip(b"\0").decode()[1:] for row in got.first.columns[NODE_ID]]
@@ -268,16 +268,16 @@ def test_a_line_of_units_and_an_id_in_other_letters_are_named(tmp_path, lines):
     folder = write_files(tmp_path / "t", nodes_csv=nodes, links_csv=edges)
     with pytest.raises(DamagedInput) as caught:
         read_files(folder)
-    assert LINES_TO_CORRECT[lines] in f"{caught.value.message} {caught.value.next}"
+    assert LINES_TO_CORRECT[lines] in f"{caught.value.message} {steps_of(caught.value)}"
 
 
 #: Table of edges alone -> its edges by position of the ids, or what is asked.
 ALONE = {
     "person,friend,since\nann,bob,3\nbob,cem,4\ncem,ann,5\n": {(0, 1), (1, 2), (2, 0)},
     "weight,node a,node b\n.5,3,4\n.25,4,5\n": {(0, 1), (1, 2)},
-    "user,film,stars\n1,2,5\n2,1,4\n": "source=user --set target=film",
-    "line,caller,called\nL1,ann,bob\nL2,bob,ann\n": "source=caller --set target=called",
-    "town,year,size\nUlm,1999,5\nBonn,2000,6\n": "--set source=",
+    "user,film,stars\n1,2,5\n2,1,4\n": "source='user', target='film'",
+    "line,caller,called\nL1,ann,bob\nL2,bob,ann\n": "source='caller', target='called'",
+    "town,year,size\nUlm,1999,5\nBonn,2000,6\n": "source=",
 }
 
 
@@ -292,7 +292,7 @@ def test_a_table_of_edges_alone_has_its_ends_in_the_first_columns_that_share_val
             return
         with pytest.raises(DamagedInput) as caught:
             read_files(folder)
-        assert expected in caught.value.next
+        assert expected in steps_of(caught.value)
 
     check_each(check, ALONE.items())
 
@@ -372,10 +372,7 @@ def test_files_of_edges_without_names_are_graphs_or_asked_about(tmp_path, name):
     got = read_files(folder, label=("kind",))
     assert [int(record.columns["graph/y"]) for record in got.records] == [0, 1] * 7
     assert [record.num_edges for record in got.records] == [3] * 12 + [2] * 2
-    assert (
-        got.files["direction"]
-        == "from '0' to '1', by position; to swap: --set source=1 --set target=0"
-    )
+    assert got.files["direction"] == "from '0' to '1', by position; to swap: source=1, target=0"
 
     del files[name.format(13)]
     folder = write_files(tmp_path / "alone", **files)
@@ -541,13 +538,13 @@ def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
     assert caught.value.found == "'X1' in 'who', and the file app_1.dot"
     with pytest.raises(UsageError, match="No table has a column 'colour'") as refused:
         read_files(tmp_path, label=("colour",))
-    assert refused.value.next.startswith("add a table with the labels: ")
+    assert steps_of(refused.value).startswith("add a table with the labels: ")
     edges = write_files(
         tmp_path / "e", e_csv="graph,source,target,weight\n1,a,b,1\n1,b,c,2\n2,a,b,1\n"
     )
     with pytest.raises(UsageError, match="no column 'colour'") as refused:
         read_files(edges, label=("colour",))
-    assert refused.value.next.startswith("add a table with the labels: ")
+    assert steps_of(refused.value).startswith("add a table with the labels: ")
 
 
 @pytest.mark.parametrize("kind", ["nodes", "table of nodes", "graphs", "graph files", "JSON"])

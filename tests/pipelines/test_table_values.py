@@ -506,7 +506,7 @@ def test_words_among_many_distinct_numbers_are_reported_separately(tmp_path):
     cells = ["k. A.", *(f"{number},5" for number in range(70))]
     with pytest.raises(DamagedInput) as caught:
         read_files(table_of(tmp_path / "a", cells))
-    assert caught.value.next == "--set missing='k. A.'"
+    assert caught.value.steps == [Setting({"missing": ["k. A."]})]
 
 
 def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
@@ -647,8 +647,8 @@ def test_a_label_of_few_nodes_that_differs_for_each_is_no_target(tmp_path, name,
     got = read_files(folder)
     assert "y" not in {column.attribute for column in got.schema.columns}
     [line] = [line for line in got.files["ignored"] if line.startswith(f"{name}: names")]
-    chosen = line.partition("--set label=")[2]
-    assert read_files(folder, label=(chosen,)).schema.column("node/y").num_classes == 2
+    assert line.endswith(f" by label='{name}'")
+    assert read_files(folder, label=(name,)).schema.column("node/y").num_classes == 2
 
 
 @pytest.mark.parametrize("names", [("spam", "ham", "other"), ("t 0", "t 1", "t 2")])

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kmip_data.errors import KmipDataError
+
 
 def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
     """Call ``check`` with each case; fail with the errors of all that fail."""
@@ -22,6 +24,11 @@ def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
     assert tried, "there are no cases"
     if errors:
         raise BaseExceptionGroup(f"{len(errors)} of {tried} cases fail", errors)
+
+
+def steps_of(error: KmipDataError) -> str:
+    """All steps of an error as one text."""
+    return "; ".join(map(str, error.steps))
 
 
 def count_descriptors() -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
-import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +16,7 @@ from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import AnyPipeline, RawCopy, load_pipeline
+from kmip_data.steps import Setting, values_of
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
@@ -85,18 +84,15 @@ def build_in_memory(
 
 
 def parse_remedy(error: KmipDataError) -> dict[str, Any]:
-    """Return the parameters of the first ``--set`` options that an error prints as its next step."""
-    remedy = error.next or ""
-    first = re.search(r"(?:--set [a-z_]+=(?:'[^']*'|[^\s;,']+)\s*)+", remedy)
-    assert first, f"no option to type in {remedy!r}"
+    """Return the parameters of an error's first setting that adds any."""
+    settings = [step.values for step in error.steps if isinstance(step, Setting)]
+    added = [values for values in settings if values and None not in values.values()]
+    assert added, f"no setting in {error.steps}"
     parameters: dict[str, Any] = {}
-    for word in shlex.split(first.group())[1::2]:
-        key, _, value = word.partition("=")
+    for key, value in added[0].items():
         field = PIPELINE.Params.model_fields[key]
-        if "tuple" in str(field.annotation):
-            parameters[key] = (*parameters.get(key, ()), value)
-        else:
-            parameters[key] = value
+        is_tuple = "tuple" in str(field.annotation)
+        parameters[key] = tuple(values_of(value)) if is_tuple else value
     return parameters
 
 

@@ -30,6 +30,7 @@ from kmip_data.pipelines.domains.cities import (
 )
 from kmip_data.pipelines.formats.tensors import read_tensor
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
+from kmip_data.steps import Command
 
 LABEL_FILE = "10-chunk_16-hop_node_labels.pt"
 #: Labels of the earlier, directed graphs.
@@ -119,8 +120,10 @@ def check_published_counts(city: CityArrays, manifest: Manifest, other_name: str
         raise DamagedInput(
             f"These are not the published tensors of {manifest.title}: {', '.join(differences)}; the edges are "
             f"{city.card_statistics['layout']} (the authors changed their files on 2025-03-05).",
-            steps=f"kmip-data build {manifest.name}; or kmip-data build city --name {other_name} "
-            "--archive PATH, which accepts any tensors",
+            steps=[
+                Command("kmip-data", "build", manifest.name),
+                Command("kmip-data", "build", "city", "--name", other_name, "--archive", "PATH"),
+            ],
         )
 
 

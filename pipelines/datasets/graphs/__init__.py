@@ -63,6 +63,7 @@ from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
+from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 
@@ -108,9 +109,9 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
         """Copy or unpack the files into the home folder."""
         if source.path is None:
             raise UsageError(
-                "--archive is missing.",
+                "archive is missing.",
                 expected="a file, a folder or an archive of graphs",
-                steps="--archive FILE",
+                steps=Setting({"archive": "FILE"}),
             )
         if source.path.is_file():
             refuse_unsupported_format(source.path)
@@ -321,7 +322,7 @@ def _convert_reading_errors() -> Iterator[None]:
     try:
         yield
     except DamagedInput as error:
-        error.next = error.next or "repair or replace the file"
+        error.steps = error.steps or ["repair or replace the file"]
         raise
     except UsageError:
         raise

@@ -44,7 +44,7 @@ def description_for_like(like: str | ColumnRoles, home: Home) -> ColumnRoles:
     if described is None:
         raise UsageError(
             f"{build.card.dataset} has no description of its columns.",
-            steps="--like and a build of your own graphs",
+            steps="use a build of your own graphs",
         )
     return described
 

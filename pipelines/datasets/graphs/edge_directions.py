@@ -98,7 +98,7 @@ class EdgeCounts:
         if not self.adds_reverse_edges and not self.with_reverse:
             return (
                 "no edge has its reverse, so messages go one way;"
-                " if edges join their nodes both ways: --set undirected=true"
+                " if edges join their nodes both ways: undirected=True"
             )
         return ""
 

@@ -28,6 +28,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     tudataset_files,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
+from kmip_data.steps import Command, Step
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
@@ -88,16 +89,18 @@ def _find_format(heads: Mapping[str, bytes], options: ReadOptions) -> GraphForma
 
 def _unknown_format_error(heads: Mapping[str, bytes]) -> DamagedInput:
     """Return the error for files that no format recognises."""
-    remedy = OTHER_FORMATS_REMEDY
+    steps: list[Step] = [OTHER_FORMATS_REMEDY]
     if any(name.lower().endswith(".bin") for name in heads):
-        remedy = (
-            "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt');"
-            " a laser scan: kmip-data build points --name NAME --archive PATH --set bin=COLUMNS"
-        )
+        words = "kmip-data build points --name NAME --archive PATH --set bin=COLUMNS"
+        steps = [
+            "a graph of DGL: torch.save(torch_geometric.utils.from_dgl(graph), 'graph.pt')",
+            "a laser scan: build points",
+            Command(*words.split()),
+        ]
     shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
     return DamagedInput(
         "The files are not graphs in a known format.",
         expected="; or ".join(file_format.expected for file_format in FORMATS),
         found="; ".join(shown[:4]),
-        steps=remedy,
+        steps=steps,
     )

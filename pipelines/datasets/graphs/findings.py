@@ -20,6 +20,7 @@ from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
 from kmip_data.pipelines.known_names import NO_LABEL
+from kmip_data.steps import Setting
 
 #: Level of a table -> key of its features.
 FEATURE_KEYS: dict[Level, str] = {
@@ -90,10 +91,10 @@ class Notices:
     warnings: list[str] = field(default_factory=list)  #: likely faults of the files
     #: Decimal signs with which numbers were read.
     decimal_signs: set[DecimalSign] = field(default_factory=set)
-    questions: dict[str, str] = field(default_factory=dict)  #: question -> options that answer it
+    questions: dict[str, Setting] = field(default_factory=dict)  #: question -> likeliest answer
 
     def raise_questions(self) -> None:
-        """Raise one error with all questions, and the options to add, if there are any."""
+        """Raise one error with all questions, if there are any."""
         if self.questions:
             raise OpenQuestions(self.questions)
 
@@ -102,7 +103,7 @@ class Direction(NamedTuple):
     """Columns of sources and targets, for the summary."""
 
     columns: str
-    remedy: str  #: options that swap the columns if only their order decided; empty otherwise
+    remedy: str  #: how to swap the columns if only their order decided; empty otherwise
 
 
 @dataclass

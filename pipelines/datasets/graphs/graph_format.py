@@ -46,7 +46,7 @@ def refuse_several_folders(files: Sequence[str]) -> None:
     if len(folders) > 1 and all("/" in file for file in files):
         raise DamagedInput(
             f"The files lie in {len(folders)} folders, which may be a dataset each: {list_names(folders)}.",
-            steps="give --archive one of these folders, or move the files of one dataset into one folder",
+            steps="use one of these folders, or move the files of one dataset into one folder",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
@@ -34,6 +33,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, Inferred
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
+from kmip_data.steps import Setting, Step
 from kmip_data.text import list_names
 
 #: Memory besides the columns: row pointers, counts and codes of a split.
@@ -163,7 +163,7 @@ def _task_of_floats(labels: Sequence[Array], findings: Findings) -> TaskName | N
     if not any((np.nan_to_num(y) % 1).any() for y in labels):
         findings.notices.warnings.append(
             "y has floats without fractions, which are numbers of a regression; for classes, add "
-            "--set task=classification"
+            "task='classification'"
         )
     return "regression"
 
@@ -182,11 +182,10 @@ def _present_as_tensors(
         column = replace(column, stored=dtype.name, presented=dtype.name)
     elif column.num_classes is None and options.params.task is None:
         width = max(column.shape, default=1)
-        remedy = "--set task=regression for regression"
-        if width == 1:
-            remedy += "; --set task=classification for classes, which become y [N]"
+        tasks = ["regression", *(["classification"] if width == 1 else [])]
         raise DamagedInput(
-            f"y has rows of {width} integers: classes or regression targets.", steps=remedy
+            f"y has rows of {width} integers: classes or regression targets.",
+            steps=[Setting({"task": task}) for task in tasks],
         )
     keeps_dtype = dtype.kind in "biu"  # classes are integers; one of several labels may be missing
     if column.shape:
@@ -213,11 +212,9 @@ def refuse_options_of_targets(options: ReadOptions) -> None:
         value = getattr(options.params, key)
         if not value:
             continue
-        values = [value] if isinstance(value, str) else value
-        option = " ".join(f"--set {key}={shlex.quote(text)}" for text in values)
         raise UsageError(
-            f"{option} has no effect: the graphs have no target.",
-            steps=f"leave out {option}, or name the target: --set label=COLUMN",
+            f"{Setting({key: value})} has no effect: the graphs have no target.",
+            steps=["name the target as label, or leave this out", Setting({key: None})],
         )
 
 
@@ -270,7 +267,7 @@ def non_target_columns(
 
 
 def _is_array_of_groups(column: Column, group: str) -> bool:
-    """True for the array of whole numbers or texts that ``--set group=`` names."""
+    """True for the array of whole numbers or texts that ``group`` names."""
     if column.attribute != group or column.level == "edge":
         return False
     return column.form == "text" or (not column.shape and np.dtype(column.stored).kind in "iub")
@@ -281,10 +278,10 @@ def _group_error(group: str, columns: Sequence[Column], findings: Findings) -> U
     uses = [f"{role.use} of {role.level}s" for role in findings.roles if role.column == group]
     uses += [column.presented for column in columns if column.attribute == group]
     return UsageError(
-        f"--set group={shlex.quote(group)} names no column of groups.",
+        f"{Setting({'group': group})} names no column of groups.",
         expected="a text or a whole number of each node, or of each graph",
         found=", ".join(uses),
-        steps="--set group= and another column",
+        steps="name another column as group",
     )
 
 
@@ -340,12 +337,15 @@ def _check_class_names(
     values = np.unique(np.concatenate(numbers))
     values = values[~np.isnan(values)]
     shown = target.class_names or [f"{value:g}" for value in values[:100]]
-    step = f"--set class_name= once for each of {classes} classes, in order; or leave it out"
+    steps: list[Step] = [
+        f"give class_name {classes} times, in the order of the classes, or leave it out",
+        Setting({"class_name": None}),
+    ]
     if not target.class_names and len(values) and values[0] == 1 == classes - len(names):
-        step = "subtract 1 from the labels: classes count from 0, and no label is 0"
+        steps = ["subtract 1 from the labels: classes count from 0, and no label is 0"]
     raise DamagedInput(
         f"class_name has {len(names)} names for {classes} classes.",
         expected=f"a name for each class, or none; {', '.join(target.column.fields) or target.column.doc}",
         found=f"labels {', '.join(shown)}",
-        steps=step,
+        steps=steps,
     )

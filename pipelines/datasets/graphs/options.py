@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
+from kmip_data.steps import Setting
 from kmip_data.text import human_bytes, list_names, nearest_name
 
 
@@ -39,7 +39,7 @@ class ReadOptions:
             raise OutOfResources(
                 f"{purpose} needs at least {human_bytes(needed)} of memory,"
                 f" and {human_bytes(self.memory)} are allowed.",
-                steps=f"--memory {-(-needed // 2**30)}GiB or more, if the machine has as much",
+                steps=Setting({"memory": f"{-(-needed // 2**30)}GiB"}),
             )
 
     def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
@@ -50,7 +50,7 @@ class ReadOptions:
         if len(given_names) > 1:
             raise UsageError(
                 f"{where}: at most one array is the label, and all others are kept.",
-                steps="at most one --set label=",
+                steps=Setting({"label": given_names[0]}),
             )
         for name in given_names or common_names:
             if name in names:
@@ -62,6 +62,6 @@ class ReadOptions:
             raise UsageError(
                 f"{where} has no {given_names[0]!r}.",
                 found=list_names(names, 500),
-                steps=f"one of these: --set label={shlex.quote(close)}",
+                steps=Setting({"label": close}),
             )
         return ""

@@ -70,9 +70,6 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         quantile_labels(np.zeros(len(city.features), np.float32), params.classes)
         return store_city(city, workdir)
 
-    def damage_remedy(self) -> None:
-        """Return None; the errors state their next step."""
-
     def folder_name_pieces(self, params: OpenStreetMapParams) -> list[str]:
         """Return folder name parts for non-default values."""
         parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]

@@ -95,7 +95,7 @@ def city_arrays(
         require_memory(
             estimated_bytes,
             f"A city of {n:,} intersections",
-            "free some memory, or build a part of the map: --set bbox=W,S,E,N",
+            "free some memory, or build a part of the map, as bbox (west, south, east, north)",
         )
 
     categories = {

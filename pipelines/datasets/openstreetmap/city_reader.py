@@ -130,7 +130,7 @@ def read_city(raw: RawCopy, params: OpenStreetMapParams, workdir: Path) -> CityA
     del land_use  # frees 0.3 GB for a country
     vocabulary = None
     if VOCABULARY_FILE in raw.members:
-        remedy = "build the city again with another --set vocabulary=NAME"
+        remedy = "build the city again with another vocabulary"
         vocabulary = read_model(
             raw.path / VOCABULARY_FILE, Vocabulary, "is not a vocabulary", steps=remedy
         )

@@ -6,7 +6,6 @@ the nodes they refer to. References become arrays, so a country takes a few giga
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import (
 from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.parallel import num_threads
+from kmip_data.steps import Command
 
 if TYPE_CHECKING:
     import osmium
@@ -176,7 +176,7 @@ def read_extract(
         if osmium.FileProcessor(source).header.has_multiple_object_versions:
             raise DamagedInput(
                 f"{name} is a history or change file, not a map of one point in time.",
-                steps="make a map of a history file with osmium time-filter",
+                steps=Command("osmium", "time-filter", name, "-o", "map.osm.pbf"),
             )
         area_keys = GROUND_KEYS if path.stat().st_size <= MAX_GROUND_BYTES else ["landuse"]
         city_map = _MapReader(source, network_type, folder, name, area_keys)
@@ -455,7 +455,7 @@ class _MapReader:
             raise DamagedInput(
                 f"{self.name} has elements that were never uploaded to OpenStreetMap, "
                 f"such as id {smallest}.",
-                steps=f"osmium renumber {shlex.quote(self.name)} -o renumbered.osm.pbf",
+                steps=Command("osmium", "renumber", self.name, "-o", "renumbered.osm.pbf"),
             )
 
     def _check_coordinates(self, node_id: I64, x: I32, y: I32) -> None:
@@ -531,5 +531,5 @@ def _convert_osmium_errors(name: str) -> Iterator[None]:
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
         raise DamagedInput(
             f"{name} cannot be read to its end: {first_problem(error)}",
-            steps="download the extract again; `osmium fileinfo -e FILE` checks that it is complete",
+            steps="download the extract again",
         ) from error

@@ -124,7 +124,7 @@ def geometry_of(shape: object) -> Geometry:
 
 
 @contextmanager
-def convert_geojson_errors(message: str, **advice: str) -> Iterator[None]:
+def convert_geojson_errors(message: str, **steps: str) -> Iterator[None]:
     """Convert the errors of an unexpected GeoJSON layout to ``DamagedInput``."""
     import shapely
 
@@ -139,4 +139,4 @@ def convert_geojson_errors(message: str, **advice: str) -> Iterator[None]:
         shapely.errors.ShapelyError,
     ) as error:
         problem = f"{message}: {type(error).__name__}: {str(error)[:200]}"
-        raise DamagedInput(problem, **advice) from error
+        raise DamagedInput(problem, **steps) from error

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.domains.cities import CityParams
+from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import StrictModel
 
 #: Raw members other than the map itself.
@@ -85,9 +86,9 @@ def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
     if len(sources) != 1:
         raise UsageError(
             "A city is built from one source.",
-            expected="--archive (a map, street graph or tensors) or --place",
+            expected="an archive (a map, street graph or tensors) or a place",
             found=" and ".join(sources) or "none",
-            steps="kmip-data build city --name NAME --archive FILE",
+            steps=Command("kmip-data", "build", "city", "--name", "NAME", "--archive", "FILE"),
         )
     inapplicable = {
         "graphml": {"network_type"},
@@ -96,6 +97,6 @@ def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
     for name, value in {**parameters, **source.model_dump()}.items():
         if name in inapplicable and value is not None:
             raise UsageError(
-                f"--set {name}= has no effect on a finished street graph or tensors.",
-                steps="kmip-data info city",
+                f"{name} has no effect on a finished street graph or tensors.",
+                steps=Setting({name: None}),
             )

@@ -34,6 +34,7 @@ from kmip_data.pipelines.raw.copies import (
     store_own_files,
     unpack_archive,
 )
+from kmip_data.steps import Command, Setting
 
 if TYPE_CHECKING:
     from requests import Response
@@ -78,18 +79,12 @@ def store_raw_city(
             )
             receipts = [_file_receipt(path, origin) for path in written]
         elif source.graphml is not None:
-            receipts = [
-                _copy_file(existing_file(source.graphml, "--archive"), destination / GRAPHML_FILE)
-            ]
+            receipts = [_copy_file(existing_file(source.graphml), destination / GRAPHML_FILE)]
         else:
-            path = existing_file(source.osm_file or Path(), "--archive")
+            path = existing_file(source.osm_file or Path())
             receipts = [_copy_file(path, destination / f"extract.{file_format(path)}")]
         if source.polygon is not None:
-            receipts.append(
-                _copy_file(
-                    existing_file(source.polygon, "--set polygon="), destination / POLYGON_FILE
-                )
-            )
+            receipts.append(_copy_file(existing_file(source.polygon), destination / POLYGON_FILE))
         if vocabulary is not None:
             write_json(destination / VOCABULARY_FILE, vocabulary.model_dump(mode="json"))
             receipts.append(
@@ -124,7 +119,7 @@ def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     except ValueError as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            steps="use another --set vocabulary=NAME, or none",
+            steps=Setting({"vocabulary": None}),
         ) from error
 
 
@@ -152,7 +147,7 @@ def download_place(
         except (ValueError, TypeError) as error:
             raise UsageError(
                 f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
-                steps=f"kmip-data build city --name {dataset} --place PLACE, such as 'City, Country'",
+                steps="name another place, such as 'City, Country'",
             ) from error
         try:
             graph = osmnx.graph_from_polygon(
@@ -250,5 +245,8 @@ def _answer_problem(response: Response) -> str:
 def _unavailable_error(place: str, dataset: str, answer_problem: str) -> SourceUnavailable:
     return SourceUnavailable(
         f"OpenStreetMap returned no streets of {place}: {answer_problem}.",
-        steps=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
+        steps=[
+            "FILE is an extract of the place",
+            Command("kmip-data", "build", "city", "--name", dataset, "--archive", "FILE"),
+        ],
     )

@@ -41,7 +41,7 @@ from kmip_data.pipelines.companion_files.item_columns import (
     split_columns,
 )
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
-from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud
+from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, MissingLabel
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
     LABEL_SUFFIXES,
@@ -76,6 +76,7 @@ from kmip_data.pipelines.own_pipeline import (
 )
 from kmip_data.pipelines.own_split import FOLDER_RULE, OwnSplitParams
 from kmip_data.runtime.extras import require_extra
+from kmip_data.steps import Setting
 from kmip_data.text import nearest_names
 
 _SPOOL_FOLDER = "clouds"
@@ -96,7 +97,7 @@ class PointSource(DescribedSource):
         Raises ``UsageError`` if there are none, ``MissingExtra`` if a package is missing.
         """
         files, self._ignored_files = files_below(
-            self.path, "--archive", CLOUD_SUFFIXES, {*LABEL_SUFFIXES, *COMPANION_SUFFIXES}
+            self.path, "archive", CLOUD_SUFFIXES, {*LABEL_SUFFIXES, *COMPANION_SUFFIXES}
         )
         if self.path is not None:
             companions, reasons = companions_beside(self.path, [*find_clouds(files).files])
@@ -301,7 +302,7 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_clouds())
         _check_label_of_tables(params.label, survey, companions)
-        self.stop_or_skip_all(survey.unusable, len(clouds), params)
+        self.stop_or_skip_all(survey.unusable.values(), len(clouds), params)
 
         # 3. Labels of points, else of clouds; parts and groups of clouds.
         column = survey.label_column()
@@ -348,7 +349,7 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         if params.label is None and (labels is not None or survey.is_label_guessed):
             source = f"the column {column!r}" if labels is None else labels.source
             reason = "codes" if survey.column_of_codes else "name"
-            inferred.summary["labels"] = f"{source}, by its {reason}; none: --set label=none"
+            inferred.summary["labels"] = f"{source}, by its {reason}; none: label='none'"
         facts = {
             "clouds": clouds,
             "labels": {} if labels is None else dict(labels.values),
@@ -435,12 +436,12 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
             seed=params.block_seed,
         )
         if not blocks:
-            remedy = "leave out --set block"
+            steps = [Setting({"block": None})]
             if len(cloud.xyz) >= MIN_BLOCK_POINTS:
-                remedy = f"--set block={float(cloud.xyz.max()) * 1.01:.3g}, or {remedy}"
+                steps.insert(0, Setting({"block": f"{float(cloud.xyz.max()) * 1.01:.3g}"}))
             raise DamagedInput(
                 f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
-                steps=remedy,
+                steps=steps,
             )
         top = cloud.xyz.max(axis=0)
         for number, rows in enumerate(blocks):
@@ -515,9 +516,7 @@ def _unread_parameters(
         if suffixes.isdisjoint(LABEL_SUFFIXES):
             unread["encoding"] = "no file is text"
     if params.block is None:
-        unread |= dict.fromkeys(
-            ("block_points", "block_seed"), "clouds are cut by --set block= only"
-        )
+        unread |= dict.fromkeys(("block_points", "block_seed"), "clouds are cut by block only")
     if inferred.label is None:
         unread["task"] = "the points have no labels"
     if inferred.classes is None:
@@ -527,8 +526,8 @@ def _unread_parameters(
 
 def _check_label_of_tables(label: str | None, survey: Survey, companions: Companions) -> None:
     """Refuse a label that no cloud has, if a table has a column like it."""
-    lacking = f"has no column {label!r}"
-    clouds = [name for name, error in survey.unusable.items() if lacking in error.message]
+    errors = survey.unusable.items()
+    clouds = [name for name, error in errors if isinstance(error, MissingLabel)]
     if label is None or not clouds or survey.clouds:
         return
     companions.refuse_unmatched(label, clouds)
@@ -547,6 +546,6 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int
         width = math.sqrt(max(float(floor.prod()), 1e-6) * params.block_points / count)
         raise DamagedInput(
             f"{name} has {count:,} points; at max_points {max_points:,} are allowed.",
-            steps=f"cut it into blocks: --set block={width:.2g}",
+            steps=Setting({"block": f"{width:.2g}"}),
         )
     check_neighbors(name, count, params)

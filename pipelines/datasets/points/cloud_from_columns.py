@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -21,12 +20,17 @@ from kmip_data.pipelines.domains.cloud_columns import (
     comparable_name,
     is_number_or_missing,
 )
+from kmip_data.steps import Setting, Step
 from kmip_data.text import list_names, nearest_names
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
 _MAX_EXACT_FLOAT64 = 2**53  #: float64 represents all integers up to this
 _MIN_FLOAT32_STEPS = 2**12  #: minimum float32 steps between the quartiles of a column
 _WITH_OFFSET = re.compile(r"(.*?)(?:-(-?\d+\.?\d*))?")
+
+
+class MissingLabel(DamagedInput):
+    """A cloud has no column of labels."""
 
 
 class Cloud(NamedTuple):
@@ -101,7 +105,7 @@ def cloud_from_columns(
     if not has_position.any():
         raise DamagedInput(
             f"{name}: no point has a finite position ({', '.join(position)}).",
-            steps=f"--set position={_suggest_position(columns)}",
+            steps=Setting({"position": _suggest_position(columns)}),
         )
     num_without_position = int((~has_position).sum())
     rows = np.flatnonzero(has_position)
@@ -141,9 +145,9 @@ def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) 
         return values.astype(np.float64)
     row = next(row for row, text in enumerate(values) if not is_number_or_missing(text))
     suggestion = _suggest_position(columns)
-    remedy = "repair or replace the file"
+    remedy: Step = "repair or replace the file"
     if suggestion.count(",") == 2:
-        remedy = f"--set position={suggestion}"
+        remedy = Setting({"position": suggestion})
     if key == "feature":
         remedy = "leave out the feature; a column of strings can be the label"
     raise DamagedInput(
@@ -164,7 +168,8 @@ def _missing_column_error(
         for candidate in names
         if comparable_name(candidate).rpartition(".")[0] == comparable_name(column_name)
     ]
-    remedy = f"--set position={_suggest_position(columns)}"
+    position = _suggest_position(columns)
+    steps: list[Step] = [Setting({"position": position})]
     if key != "position":
         # CloudCompare writes scalar_Classification for Classification.
         wanted = comparable_name(column_name)
@@ -172,14 +177,15 @@ def _missing_column_error(
         candidates = duplicates or longer or nearest_names(column_name, names)
         if key == "feature":
             candidates = candidates or names
-        remedy = " or ".join(f"--set {key}={shlex.quote(column)}" for column in candidates[:6])
-        remedy = remedy or "--set label=none, to build without labels"
-    if key == "position" and "," not in remedy:
-        remedy = "points need two or three columns of numbers"
+        steps = [Setting({key: column}) for column in candidates[:6]]
+        steps = steps or [Setting({"label": "none"})]
+    elif "," not in position:
+        steps = ["points need two or three columns of numbers"]
     problem = f"has no column {column_name!r}"
     if duplicates:
         problem = f"has {len(duplicates)} columns called {column_name!r}"
-    return DamagedInput(f"{name} {problem}, only {list_names(names, 500)}.", steps=remedy)
+    error_class = MissingLabel if key == "label" and not duplicates else DamagedInput
+    return error_class(f"{name} {problem}, only {list_names(names, 500)}.", steps=steps)
 
 
 def _suggest_position(columns: CloudColumns) -> str:
@@ -193,7 +199,7 @@ def _suggest_position(columns: CloudColumns) -> str:
     if len(axes) < 3:
         # Skip the unnamed index that pandas writes; two columns are points of a plane.
         axes = [name for name in numbers if not name.startswith("unnamed")][:3]
-    return shlex.quote(",".join(axes))
+    return ",".join(axes)
 
 
 def _check_position(xyz: F64, name: str, location_of_row: Callable[[int], str]) -> None:
@@ -241,8 +247,8 @@ def _check_feature(
         return
     # The values may fit after subtracting an offset.
     offset = math.floor(finite.min() * feature.divisor + feature.offset)
-    remedy = "leave out the feature"
+    steps: list[Step] = ["leave out the feature"]
     if finite.max() - finite.min() <= _MAX_EXACT_FLOAT32:
         divisor = f"/{feature.divisor:g}" if feature.divisor != 1 else ""
-        remedy = f"--set feature={shlex.quote(f'{feature.column}-{offset}{divisor}')}, or {remedy}"
-    raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", steps=remedy)
+        steps.insert(0, Setting({"feature": f"{feature.column}-{offset}{divisor}"}))
+    raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", steps=steps)

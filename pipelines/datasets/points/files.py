@@ -26,7 +26,7 @@ from kmip_data.pipelines.domains.cloud_columns import (
     split_vector_columns,
 )
 from kmip_data.pipelines.domains.text_clouds import read_labels, read_text
-from kmip_data.text import quote_name
+from kmip_data.steps import Setting
 
 #: Column layouts of laser scans: nuScenes, KITTI, and others.
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
@@ -187,8 +187,7 @@ def _read_npy(path: Path) -> CloudColumns:
     if len(rows) in {2, 3} and rows.shape[1] > _MAX_COLUMNS_OF_FEW_ROWS:
         raise DamagedInput(
             f"{path.name} has {len(rows)} rows of {rows.shape[1]:,} numbers; a point must be a row.",
-            steps=f"numpy.save({quote_name(path.name)}, numpy.load({quote_name(path.name)}).T), "
-            "if a point is a column",
+            steps=f"numpy.save({path.name!r}, numpy.load({path.name!r}).T), if a point is a column",
         )
     return CloudColumns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
 
@@ -201,9 +200,10 @@ def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
         if not fitting:
             raise ValueError(f"{size:,} bytes are not rows of float32")
         likely = [names for names in fitting if _can_be_scan(path, names)]
-        remedies = [f"--set bin={names}" for names in likely or fitting]
-        question = f"{path.name} does not state its columns of float32: {', or '.join(remedies)}"
-        raise OpenQuestions({question: remedies[0]})
+        answers = [Setting({"bin": names}) for names in likely or fitting]
+        listed = ", or ".join(map(str, answers))
+        question = f"{path.name} does not state its columns of float32: {listed}"
+        raise OpenQuestions({question: answers[0]})
     width = len(options.bin)
     if size % (4 * width):
         raise ValueError(

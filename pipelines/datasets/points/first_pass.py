@@ -156,7 +156,7 @@ class Survey:
         ):
             unused.append(self._label_columns[0])
         if unused:
-            messages.append(f"{', '.join(dict.fromkeys(unused))}: not among --set feature=")
+            messages.append(f"{', '.join(dict.fromkeys(unused))}: not among the features")
         return messages + [f"{name}: {reason}" for name, reason in self._ignored.items()]
 
     def warnings(self) -> list[str]:

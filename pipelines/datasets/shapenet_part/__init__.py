@@ -81,8 +81,8 @@ class ShapeNetPartParams(KnnParams):
         lower_names = {name.lower() for name in names}
         for name in names:
             if name.lower() not in valid_names:
-                error = unknown_name_error("category", name, list(valid_names.values()), command="")
-                raise ValueError(error.message)
+                known = list(valid_names.values())
+                raise ValueError(unknown_name_error("category", name, known).message)
         if lower_names == valid_names.keys():
             return ()
         return tuple(name for lower, name in valid_names.items() if lower in lower_names)

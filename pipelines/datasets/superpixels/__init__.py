@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -70,6 +69,7 @@ from kmip_data.pipelines.own_pipeline import (
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.runtime.parallel import prepare_ahead
+from kmip_data.steps import Setting
 
 BESIDE_FOLDER = "beside"
 MAX_PICTURES_PER_UNIT = 256
@@ -99,7 +99,7 @@ class SuperpixelSource(DescribedSource):
             folders[MASK_FOLDER] = self.masks
         for name, folder in folders.items():
             found, reasons = files_below(
-                folder, f"--{name}", picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
+                folder, name, picture_graphs.PICTURE_SUFFIXES, COMPANION_SUFFIXES
             )
             files |= {f"{name}/{path}": found[path] for path in found}
             self._ignored_files |= {f"{name}/{path}": reasons[path] for path in reasons}
@@ -187,7 +187,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             column._replace(file=self._shown(column.file)) for column in companions.columns
         ]
         for name, error in companions.undecoded.items():
-            error.message = error.message.replace(name, self._shown(name))
+            error.message = f"{self._shown(name)}, {error.problem}"
             raise error
         companions.leave_out(params.ignore, pictures)
         return companions
@@ -267,7 +267,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             num_names = len(params.class_name)
             raise UsageError(
                 f"class_name has {num_names} names for {num_classes} classes.",
-                steps=f"--set classes={num_names}",
+                steps=Setting({"classes": num_names}),
             )
         pairs = pair_with_masks(raw.members)
         companions = self._companions(raw, pairs, params)
@@ -313,12 +313,11 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_pictures())
         self._advise(unusable.values(), values, params, colours)
-        shown = {self._shown(picture): error for picture, error in unusable.items()}
-        self.stop_or_skip_all(shown, len(pairs_to_build), params)
+        self.stop_or_skip_all(unusable.values(), len(pairs_to_build), params)
         if has_masks and values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
-                steps=f"--set classes=0,{params.void}",
+                steps=Setting({"classes": f"0,{params.void}"}),
             )
         built = [picture for picture, _ in pairs_to_build]
         inferred, values_by_column = infer_pictures(built, companions, params, has_masks=has_masks)
@@ -350,11 +349,11 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         colour_errors = [error for error in errors if isinstance(error, UnknownColours)]
         unknown = {colour for error in colour_errors for colour in error.colours}
         for error in errors:
-            if "which is not a class" in error.message:
-                error.next = picture_graphs.suggest_classes_option(values, params.void)
+            if isinstance(error, picture_graphs.UnknownClass):
+                error.steps = [picture_graphs.suggest_classes_option(values, params.void)]
             elif colours is not None and isinstance(error, UnknownColours):
-                new_legend = shlex.quote(self._shown(f"{MASK_FOLDER}/class_dict.csv"))
-                error.next = colours.remedy(unknown, new_legend)
+                new_legend = self._shown(f"{MASK_FOLDER}/class_dict.csv")
+                error.steps = [colours.remedy(unknown, new_legend)]
 
     def _ignored_of_copy(
         self,

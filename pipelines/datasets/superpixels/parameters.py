@@ -99,7 +99,7 @@ class OwnSuperpixelParams(OwnTextParams):
         if not all(isinstance(value, int) for value in values):
             raise UsageError(
                 f"classes={self.classes} are no values of masks.",
-                steps="--set classes= and a number, or integers such as 0,255",
+                steps="give a number of classes, or integers such as 0,255",
             )
         return tuple(map(int, values))
 
@@ -145,7 +145,7 @@ def infer_pictures(
     values["graph/y"] = dict(labels.values)
     changes["summary"] |= companions.matches_by_number()
     if params.label is None:
-        changes["summary"]["labels"] = f"{labels.source}, by its name; none: --set label=none"
+        changes["summary"]["labels"] = f"{labels.source}, by its name; none: label='none'"
     return inferred.model_copy(update=changes), values
 
 

@@ -38,6 +38,10 @@ _EXIF_ORIENTATION = 0x0112  #: EXIF tag
 Exif = Literal["apply", "ignore"]
 
 
+class UnknownClass(DamagedInput):
+    """A mask has a value that is no class."""
+
+
 def read_picture(
     path: Path,
     name: str,
@@ -61,7 +65,10 @@ def read_picture(
                 raise DamagedInput(
                     f"{name} has 16 bits per colour, of which Pillow reads the upper 8, with values of 0 to"
                     f" {colours.max()}.",
-                    steps="save it with 8 bits per colour, or --set white=65535 if it is that dark",
+                    steps=[
+                        "save it with 8 bits per colour, or name its white if it is that dark",
+                        Setting({"white": 65_535}),
+                    ],
                 )
             return colours
         grey = np.asarray(image)
@@ -76,14 +83,14 @@ def read_picture(
             raise DamagedInput(
                 f"{name}: the values of the picture are {low:g} to {high:g} ({image.mode}), but white is"
                 " unknown.",
-                steps=None if depth is None else f"--set white={depth}",
+                steps=None if depth is None else Setting({"white": depth}),
             )
         if is_default and white == 65_535 and high < _DARK_THRESHOLD:
             question = (
-                f"{name}: the brightest of its 65,536 values is {high:g}, which is nearly black: --set "
-                "white=4095 if it has 12 bits, or --set white=65535 if it is that dark"
+                f"{name}: the brightest of its 65,536 values is {high:g}, which is nearly black: "
+                "white=4095 if it has 12 bits, or white=65535 if it is that dark"
             )
-            raise OpenQuestions({question: "--set white=4095"})
+            raise OpenQuestions({question: Setting({"white": 4095})})
         bits = grey.astype(np.uint16) >> 8 if white == 65_535 else np.rint(grey * (255 / white))
         return np.repeat(bits.astype(np.uint8)[:, :, None], 3, axis=2)
 
@@ -102,10 +109,10 @@ def _apply_orientation(
         return oriented
     if oriented.size == image.size:
         question = (
-            f"{name} is stored rotated (EXIF orientation {orientation}), but its mask fits both ways: --set "
-            "exif=apply if masks fit the picture as viewers show it, or --set exif=ignore"
+            f"{name} is stored rotated (EXIF orientation {orientation}), but its mask fits both ways: "
+            "exif='apply' if masks fit the picture as viewers show it, or exif='ignore'"
         )
-        raise OpenQuestions({question: "--set exif=apply"})
+        raise OpenQuestions({question: Setting({"exif": "apply"})})
     return image
 
 
@@ -174,7 +181,7 @@ def classes_from_values(values: I64, class_values: Sequence[int], void: int, nam
     is_invalid = ~has_class & (values != void) & (values != -1)
     if is_invalid.any():
         row, column = np.argwhere(is_invalid)[0]
-        raise DamagedInput(
+        raise UnknownClass(
             f"{name}: row {row}, column {column} is {values[row, column]}, which is not a class.",
             steps=suggest_classes_option(np.unique(values), void),
         )

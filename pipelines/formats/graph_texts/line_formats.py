@@ -16,7 +16,7 @@ _REMEDIES = {
     "'%']; networkx.write_graphml(networkx.Graph({{node: map(int, line.split()) for node, line in "
     "enumerate(lines[1:], 1)}}), 'graph.graphml')",
     "LGL": "in Python: import igraph; igraph.Graph.Read_LGL({file!r}).write_graphml('graph.graphml')",
-    "SIF": "write a line with source, relation and target for each edge, then --set source=0 --set target=2",
+    "SIF": "write a line with source, relation and target for each edge; then source is 0 and target is 2",
     "UCINET's DL": "export it as Pajek's .net: Data, Export, Pajek",
 }
 

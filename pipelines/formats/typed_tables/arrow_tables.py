@@ -14,7 +14,6 @@ import pandas as pd
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.runtime.extras import require_extra
-from kmip_data.text import python_literal
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -82,7 +81,7 @@ def _parquet_file(path: Path) -> Iterator[ParquetFile]:
         raise DamagedInput(
             f"{path.name} cannot be read as Parquet.",
             found=first_problem(error),
-            steps=f"write it with pandas: frame.to_parquet({python_literal(path.name)})",
+            steps=f"write it with pandas: frame.to_parquet({path.name!r})",
         ) from error
 
 
@@ -123,7 +122,7 @@ def _arrow_batches(path: Path) -> Iterator[Any]:
             f"{path.name} cannot be read as Arrow.",
             expected="Arrow's IPC format, as a file (Feather) or a stream",
             found=first_problem(error),
-            steps=f"write it with pandas: frame.to_feather({python_literal(path.name)})",
+            steps=f"write it with pandas: frame.to_feather({path.name!r})",
         ) from error
 
 

@@ -34,7 +34,6 @@ from kmip_data.pipelines.formats.typed_tables.workbooks import (
     names_in_workbook,
     read_sheets,
 )
-from kmip_data.text import python_literal
 
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Peak memory of parsing, measured with 200,000 edges of two numbers; six columns take 10.
@@ -140,7 +139,7 @@ def _json_error(path: Path, problem: str, error: Exception, option: str) -> Dama
     return DamagedInput(
         f"{problem} of JSON: an object for each row, such as {{'source': 0, 'target': 1}}.",
         found=first_problem(error),
-        steps=f"write it with pandas: frame.to_json({python_literal(path.name)}, orient='records'{option})",
+        steps=f"write it with pandas: frame.to_json({path.name!r}, orient='records'{option})",
     )
 
 

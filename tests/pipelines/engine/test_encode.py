@@ -25,6 +25,7 @@ from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.steps import Command
 
 NAMES = ("rwse5", "lappe4", "degree-profile-2.0", "edge-rwse3")
 ENCODINGS = [parse_encoding(name) for name in NAMES]
@@ -59,7 +60,7 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     with pytest.raises(UsageError, match="rwse9") as error:
         ShardedDataset(encoded, columns=["rwse9"])
     assert "rwse5" in error.value.expected.split(", ")
-    assert error.value.next == f"kmip-data encode {encoded.path} rwse9"
+    assert error.value.steps == [Command("kmip-data", "encode", encoded.path, "rwse9")]
     with pytest.raises(UsageError, match="no column called 'xx'") as error:
         ShardedDataset(encoded, columns=["xx"])
     assert "rwse5" in error.value.expected.split(", ")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.cases import steps_of
 from support.own_graphs import read_files, write_files
 
 import kmip_data
@@ -19,6 +20,7 @@ from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     with_index_columns,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import read_frames
+from kmip_data.steps import Command
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 
@@ -56,7 +58,13 @@ FAULTS = [
         "to_feather|pyarrow",
     ),
     ({"edges_parquet": b"PAR1\0\0\0\0"}, {}, KmipDataError, "Parquet|pyarrow", "parquet|pyarrow"),
-    ({"edges_jsonl": EDGES}, {"header": "no"}, UsageError, "header=no has no effect", "leave out"),
+    (
+        {"edges_jsonl": EDGES},
+        {"header": "no"},
+        UsageError,
+        "header='no' has no effect",
+        "without header",
+    ),
 ]
 
 
@@ -65,7 +73,7 @@ def test_a_fault_says_where_it_is_and_what_to_do(tmp_path: Path, case: int) -> N
     files, parameters, kind, message, remedy = FAULTS[case]
     with pytest.raises(kind, match=message) as caught:
         read_files(write_files(tmp_path / "files", **files), **parameters)
-    assert any(word in caught.value.next for word in remedy.split("|"))
+    assert any(word in steps_of(caught.value) for word in remedy.split("|"))
 
 
 def test_a_column_of_smiles_is_found_in_all_tables(tmp_path: Path) -> None:
@@ -224,4 +232,4 @@ def test_parquet_needs_its_extra_and_its_size_in_memory(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtra, match="extra parquet") as caught:
         read_frames(path, None, refuse)
-    assert caught.value.next == "pip install pyarrow"
+    assert caught.value.steps == [Command("pip", "install", "pyarrow")]

@@ -12,7 +12,7 @@ import numpy as np
 import osmium
 import pytest
 import shapely
-from support.cases import check_each
+from support.cases import check_each, steps_of
 from support.maps.osm_maps import convert, helsinki, write_map
 from support.shared import shared_data
 
@@ -169,7 +169,7 @@ def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_th
         path = write_map(tmp_path / "map.osm", nodes, ways, relations)
         with pytest.raises(DamagedInput, match=r"id -?\d") as caught:
             read(path, tmp_path)
-        assert "osmium renumber" in caught.value.next
+        assert "osmium renumber" in steps_of(caught.value)
 
 
 NODE = '<node id="{}" version="1" lat="{}" lon="{}"/>'
@@ -194,7 +194,7 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
             read(tmp_path / "the.osm", tmp_path)
         assert "the.osm" in str(caught.value)
         assert words in str(caught.value)
-        assert caught.value.next
+        assert caught.value.steps
 
     check_each(
         check,

@@ -117,6 +117,6 @@ def test_files_of_other_tools_and_hostile_ones_are_refused(tmp_path):
             read_street_graphml(write(tmp_path, text), name="the file")
         assert words in str(caught.value)
         assert "the file" in str(caught.value)
-        assert caught.value.next
+        assert caught.value.steps
 
     check_each(check, WRONG)

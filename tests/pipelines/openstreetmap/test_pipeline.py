@@ -166,7 +166,7 @@ def test_wrong_usage_leaves_nothing(empty):
         source, parameters = case
         with pytest.raises(UsageError) as caught:
             build_own("city", "x", source, parameters=parameters, home=empty, **OPTIONS)
-        assert caught.value.next
+        assert caught.value.steps
         assert not left(empty)
 
     def check_name(name):
@@ -193,7 +193,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     ):
         with pytest.raises(DamagedInput, match=words) as caught:
             build_city("x", {"osm_file": path}, home=empty)
-        assert caught.value.next
+        assert caught.value.steps
         assert not left(empty)
     os.mkfifo(tmp_path / "pipe.osm.pbf")  # refused at once
     assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "pipe.osm.pbf").code in {
@@ -293,7 +293,7 @@ def test_a_failed_download_of_a_place_leaves_nothing(empty, servers):
         with pytest.raises(error) as caught:
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
         assert words in str(caught.value)
-        assert caught.value.next
+        assert caught.value.steps
         assert not left(empty)
 
     check_each(check, ANSWERS)

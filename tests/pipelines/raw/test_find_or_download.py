@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from support.attacks.archives import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.attacks.http_server import File, page
 from support.builds.toy_pipeline import toy_manifest
+from support.cases import steps_of
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
@@ -39,6 +40,7 @@ from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw import find_or_download
 from kmip_data.pipelines.raw.copies import copy_problems, list_copies
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw
+from kmip_data.steps import Command
 
 
 @pytest.fixture(autouse=True)
@@ -250,7 +252,7 @@ def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     good.write_bytes(b"evil")
     with pytest.raises(DamagedInput, match=good.name) as caught:
         obtain(manifest, home, archives=[good])
-    assert "--unpinned" in caught.value.next
+    assert "--unpinned" in steps_of(caught.value)
     assert not list_copies(home.raw / "toy")
     assert not obtain(manifest, home, archives=[good], unpinned=True).pinned
     with pytest.raises(DamagedInput, match=good.name):
@@ -276,7 +278,7 @@ def test_an_archive_packed_anew_for_each_request_is_pinned_by_its_members(
     second = Home(tmp_path / "second")
     with pytest.raises(DamagedInput, match=r"toy\.zip") as caught:
         obtain(manifest, second)
-    assert caught.value.next == "kmip-data build toy --unpinned, if you want this file"
+    assert caught.value.steps[-1] == Command("kmip-data", "build", "toy", "--unpinned")
     assert obtain(manifest, second, offline=True, unpinned=True).pinned is False
 
     # An archive that is given may come from another mirror.
@@ -400,7 +402,7 @@ def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
     with pytest.raises(DamagedInput) as caught:
         obtain(manifest, home)
     assert caught.value.left is None
-    assert "repeats the download, which was removed" in caught.value.next
+    assert "repeat the download, which was removed" in steps_of(caught.value)
     assert "toy.zip" not in left_in(home)
     good_zip(tmp_path / "good.zip")
     server.route("/toy.zip", File((tmp_path / "good.zip").read_bytes()))
@@ -434,7 +436,7 @@ def test_a_dataset_without_an_address_asks_for_the_files(home):
     pipeline = load_pipeline(manifest)
     with pytest.raises(SourceUnavailable, match="malnet-tiny") as caught:
         obtain_by(pipeline, home)
-    assert "--archive PATH" in caught.value.next
+    assert "--archive PATH" in steps_of(caught.value)
     pinned = manifest.content.model_copy(update={"known_sha256": {"a": "0" * 64}})
     member = pinned.members[0].model_copy(update={"pattern": "a"})
     content = pinned.model_copy(update={"members": (member,)})

@@ -29,7 +29,7 @@ def expect_license_refusal(home, manifest=SHAPENET, accept=None) -> str:
 
 def test_the_refusal_has_the_terms_and_the_ways_to_agree(home):
     text, terms = expect_license_refusal(home), SHAPENET.license
-    for part in (terms.notice, terms.url, "--accept-license", f"{VARIABLE}=1", "--archive PATH"):
+    for part in (terms.notice, terms.url, "--accept-license", f"{VARIABLE}=1", "as archive"):
         assert part in text
     require_accepted_license(load_manifest("s3dis"), home)  # which needs none
     assert not home.path.exists()

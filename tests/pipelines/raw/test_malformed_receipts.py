@@ -154,8 +154,8 @@ def test_odd_names_end_in_the_usual_errors(tmp_path, monkeypatch):
     wrong = {}
     for name in NAMES:
         for what, act in {
-            "existing_file": lambda name=name: existing_file(Path(name), "--file"),
-            "files_below": lambda name=name: files_below(Path(name), "--files", (".npy",)),
+            "existing_file": lambda name=name: existing_file(Path(name)),
+            "files_below": lambda name=name: files_below(Path(name), "files", (".npy",)),
             "fetch_dataset": lambda name=name: fetch_dataset(
                 toy("x"), Home(tmp_path), archives=[Path(name)], quiet=True
             ),

@@ -61,7 +61,7 @@ def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> Non
         records_of_folder(name, folder, Path(work), **parameters)
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
-    assert error.value.next
+    assert error.value.steps
 
 
 def unzip(archive: Path, target: Path) -> Path:

@@ -35,7 +35,7 @@ from kmip_data.pipelines.formats.file_heads import decompressed_head, first_memb
 from kmip_data.pipelines.formats.matlab import matlab_conversion_code, matlab_variables
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.text import list_names, python_literal
+from kmip_data.text import list_names
 
 _EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
@@ -46,7 +46,7 @@ _MATRIX_MARKET = b"%%MatrixMarket"
 _NPY = b"\x93NUMPY"
 _MATLAB = b"MATLAB "
 _REMEDY = (
-    "numpy.savez({file}, edge_index=edges, x=features, labels=labels), of (2, edges), (nodes, columns) "
+    "numpy.savez({file!r}, edge_index=edges, x=features, labels=labels), of (2, edges), (nodes, columns) "
     "and (nodes,) numbers"
 )
 #: Array names: prefix of the parts of a sparse matrix, or name of a dense matrix.
@@ -88,16 +88,16 @@ def read(
                     NpzFile(path), file, options, findings, has_many_graphs=has_many_graphs
                 )
         except DamagedInput as error:
-            error.next = error.next or _REMEDY.format(file=python_literal(path.name))
+            error.steps = error.steps or [_REMEDY.format(file=path.name)]
             raise
         except UsageError:
             raise
         # scipy raises these for invalid matrices, and numpy for values beyond float32.
         except (ValueError, TypeError, ArithmeticError, OSError) as error:
-            remedy = _REMEDY.format(file=python_literal(path.name))
+            remedy = _REMEDY.format(file=path.name)
             if path.suffix == ".mtx":
                 remedy = (
-                    f"scipy.io.mmwrite({python_literal(path.name)}, matrix), square and real; "
+                    f"scipy.io.mmwrite({path.name!r}, matrix), square and real; "
                     "of two kinds of nodes: "
                     "matrix = scipy.sparse.block_array([[None, matrix], [matrix.T, None]])"
                 )
@@ -109,12 +109,11 @@ def read(
 def _conversion_error(path: Path, head: bytes) -> DamagedInput:
     """Return the error for a single array or a MATLAB file, with the code that converts it."""
     if head.startswith(_NPY):
-        name = python_literal(path.name)
         return DamagedInput(
             f"{path.name} is a single array.",
             expected=_EXPECTED,
             steps="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
-            f"numpy.load({name}))); edges: numpy.savez('graph.npz', edge_index=numpy.load({name}))",
+            f"numpy.load({path.name!r}))); edges: numpy.savez('graph.npz', edge_index=numpy.load({path.name!r}))",
         )
     shapes = matlab_variables(path)
     return DamagedInput(

@@ -41,7 +41,7 @@ from kmip_data.pipelines.formats.graph_texts.json_graphs import may_be_graph, pa
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file
-from kmip_data.text import list_names, python_literal
+from kmip_data.text import list_names
 
 _EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of networkx or Cytoscape"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
@@ -201,8 +201,8 @@ def _pajek_values_error(path: Path) -> DamagedInput:
         f"{path.name} has {_PAJEK_VALUES[path.suffix.lower()]} of a network's vertices, which is not read.",
         steps="write the network with them as GraphML, and pass only that file: graph = "
         "networkx.read_pajek('NETWORK.net', encoding='utf-8'); values = "
-        f"open({python_literal(path.name)}).read().split()[2:]; networkx.set_node_attributes(graph, "
-        f"dict(zip(graph, values, strict=True)), {python_literal(path.stem.replace('-', '_'))}); "
+        f"open({path.name!r}).read().split()[2:]; networkx.set_node_attributes(graph, "
+        f"dict(zip(graph, values, strict=True)), {path.stem.replace('-', '_')!r}); "
         "networkx.write_graphml(graph, 'NETWORK.graphml')",
     )
 

@@ -43,7 +43,7 @@ def read(
     if len(names) > 1:
         raise DamagedInput(
             f"The files are of {len(names)} graphs: {', '.join(names)}.",
-            steps="copy the files of one of them to a folder, and pass it with --archive",
+            steps="copy the files of one of them to a folder, and use it as archive",
         )
     name = names[0]
     dataset_files = {file for file in files if _dataset_name(file)}
@@ -55,7 +55,7 @@ def read(
     if missing:
         raise DamagedInput(
             f"Of the eight files ind.{name}.…, {', '.join(missing)} are missing.",
-            steps="--archive FOLDER with all eight files",
+            steps="use a folder with all eight files",
         )
 
     raw = RawReader((folder / min(dataset_files)).parent, name)

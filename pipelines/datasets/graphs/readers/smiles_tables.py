@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,14 +34,16 @@ from kmip_data.pipelines.domains.molecules import (
     molecule_from_mol,
 )
 from kmip_data.runtime.extras import require_extra
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
-_EXPECTED = "a CSV with a column smiles (--set smiles=COLUMN)"
+_EXPECTED = "a CSV with a column smiles, or one that the parameter smiles names"
 _MAX_CHARACTERS = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _LISTED_ROWS = 10  #: rows that an error lists
 _DEFAULT_COLUMN = "smiles"
+_SKIP = Setting({"on_error": "skip"})
 #: Columns of a record without atoms yet, as bytes: its SMILES and location, or "" and an error.
 _SMILES = "text/smiles"
 _LOCATION = "text/location"
@@ -89,8 +90,8 @@ def read(
     features = [column for column in params.feature if column != "none"]
     if features:
         raise UsageError(
-            f"--set feature={features[0]} has no effect: the features of molecules come from SMILES.",
-            steps=f"leave out --set feature={shlex.quote(features[0])}",
+            f"feature={features[0]} has no effect: the features of molecules come from SMILES.",
+            steps=Setting({"feature": None}),
         )
     tables = tables_of_file(folder / name, "graph", options, findings.notices, is_only_table=True)
     table = _table_of_molecules(tables, params, findings.notices)
@@ -142,8 +143,8 @@ def _table_of_molecules(tables: Sequence[Table], params: GraphParams, notices: N
 def _check_smiles(table: Table, row: int, column: str, smiles: str) -> None:
     """Refuse a cell that cannot be a SMILES, before RDKit reads it."""
     if not smiles:
-        remedy = "fill in the SMILES, remove the line, or leave such rows out: --set on_error=skip"
-        raise table.error_at(row, f"{column!r} is empty", remedy)
+        remedy = "fill in the SMILES, remove the line, or leave such rows out"
+        raise table.error_at(row, f"{column!r} is empty", [remedy, _SKIP])
     if len(smiles) > _MAX_CHARACTERS:
         raise table.error_at(
             row, f"a SMILES of {len(smiles):,} characters, of at most {_MAX_CHARACTERS:,}"
@@ -193,7 +194,7 @@ def _find_key_column(table: Table, excluded: Collection[str], given_column: str)
     if given_column:
         raise DamagedInput(
             f"{table.name}: {given_column!r} does not name each molecule: values are missing or occur twice.",
-            steps="--set node=none, which numbers molecules by row",
+            steps=Setting({"node": "none"}),
         )
     return ""
 
@@ -280,7 +281,7 @@ def _join_errors(errors: Sequence[DamagedInput]) -> DamagedInput:
         if len(errors) > _LISTED_ROWS:
             listed.append(f"and {len(errors) - _LISTED_ROWS:,} more")
         joined = DamagedInput(f"{len(errors):,} rows are not molecules.", found=" ".join(listed))
-    joined.next = f"repair or remove the {rows}, or leave such rows out: --set on_error=skip"
+    joined.steps = [f"repair or remove the {rows}, or leave such rows out", _SKIP]
     joined.has_location = True
     return joined
 

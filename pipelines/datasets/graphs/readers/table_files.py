@@ -170,8 +170,7 @@ def _read_tables(
 
 def note_no_table(notices: Notices, name: str, error: DamagedInput) -> None:
     """Note a file that is no table, and the reason."""
-    reason = error.message.removeprefix(f"{Path(name).name}, ").removesuffix(".")
-    notices.ignored[name] = f"no table: {reason}"
+    notices.ignored[name] = f"no table: {error.message}"
 
 
 def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:

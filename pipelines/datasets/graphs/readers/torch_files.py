@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +25,14 @@ from kmip_data.pipelines.formats.pickles import SkippedObject, Value, refuse_cal
 from kmip_data.pipelines.formats.tensors import (
     NUMPY_GLOBALS,
     PYG_GLOBALS,
+    OldTorchFile,
     PickledData,
     separate_graphs,
     stream_items,
 )
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.text import list_names, python_literal
+from kmip_data.steps import Setting
+from kmip_data.text import list_names
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Globals that a pickle may name: Data, dictionaries of a collated pair, and ``torch.Size``.
@@ -56,26 +57,26 @@ _REMEDY = (
 _UNSUPPORTED_CLASSES = {
     "HeteroData": (
         "HeteroData, of several types of nodes and edges",
-        "with one width of x for all types: torch.save(data.to_homogeneous(), {file})",
+        "with one width of x for all types: torch.save(data.to_homogeneous(), {file!r})",
     ),
     "DynamicInheritanceGetter": (
         "a Batch, several graphs as one",
-        "torch.save(data.to_data_list(), {file})",
+        "torch.save(data.to_data_list(), {file!r})",
     ),
     "TemporalData": (
         "TemporalData, which has no edge_index",
-        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file})",
+        "torch.save(Data(edge_index=torch.stack([data.src, data.dst]), edge_attr=data.msg, t=data.t), {file!r})",
     ),
     "Graph": (
         "a graph of networkx or DGL",
-        "torch.save(torch_geometric.utils.from_networkx(data), {file}), or from_dgl(data)",
+        "torch.save(torch_geometric.utils.from_networkx(data), {file!r}), or from_dgl(data)",
     ),
 }
 _MATRIX_REMEDY = (
     "an adjacency matrix: "
-    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file})"
+    "torch.save(Data(edge_index=data.nonzero().t(), num_nodes=len(data)), {file!r})"
 )
-_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file})"
+_OBJECT_REMEDY = "torch.save(Data.from_dict(data.to_dict()), {file!r})"
 #: Function of torch that rebuilds an unsupported tensor -> what it is, and the code that converts it.
 _UNSUPPORTED_TENSORS = {
     "_rebuild_sparse_tensor": ("a sparse tensor", "data.{name} = data.{name}.to_dense()"),
@@ -124,7 +125,7 @@ def read(
             raise DamagedInput(
                 f"No graph has an attribute {name!r}.",
                 found=list_names(sorted(names), 500),
-                steps="--set ignore= with one of these attributes",
+                steps="ignore one of these attributes",
             )
 
 
@@ -145,12 +146,11 @@ def _read_graphs(
                     yield file, graph
                     number += 1
         except DamagedInput as error:
-            if "before PyTorch 1.6" in (error.found or ""):
-                name = python_literal(file)
-                error.next = (
-                    f"if you trust it: torch.save(torch.load({name}, weights_only=False), {name})"
-                )
-            error.next = error.next or _REMEDY
+            if isinstance(error, OldTorchFile):
+                error.steps = [
+                    f"if you trust it: torch.save(torch.load({file!r}, weights_only=False), {file!r})"
+                ]
+            error.steps = error.steps or [_REMEDY]
             raise
 
 
@@ -170,7 +170,7 @@ def _split_into_graphs(value: Value, file: str, notices: Notices) -> Iterator[di
         content, remedy = _UNSUPPORTED_CLASSES.get(name.rpartition(".")[2], default)
         if isinstance(item, np.ndarray):
             remedy = _MATRIX_REMEDY
-        step = remedy.format(file=python_literal(file))
+        step = remedy.format(file=file)
         raise DamagedInput(f"{file} holds {content}.", expected=_EXPECTED, steps=step)
     parts = [name for name, part in item.items() if isinstance(part, PickledData | list)]
     if "edge_index" not in item and parts:
@@ -212,7 +212,7 @@ def _convert_graph(
     nodes = item.pop("num_nodes", item.pop("__num_nodes__", None))
     item = {attribute: value for attribute, value in item.items() if value is not None}
     for attribute in item.keys() & set(options.params.ignore):
-        findings.notices.ignored[attribute] = "by --set ignore="
+        findings.notices.ignored[attribute] = "by ignore"
         del item[attribute]
     label = options.find_label(item, ("y",), where)
     if label:
@@ -235,9 +235,9 @@ def _convert_graph(
     try:
         check_raw_edges(edges, num_nodes, where)
     except DamagedInput as error:
-        error.next = (
+        error.steps = [
             f"data.num_nodes = {count_nodes(edges)} before torch.save, if the edges are right"
-        )
+        ]
         raise
     _check_rows(arrays, num_nodes, edges.shape[1], where)
     return GraphRecord(key=key, num_nodes=num_nodes, columns=arrays, edge_index=edges)
@@ -318,15 +318,16 @@ def _convert_attribute(
         return array
 
     type_name = _type_name(value)
-    remedy = "--set ignore={name}; or del data.{name}"
+    remedy = None
     if isinstance(array, np.ndarray) and array.dtype.kind == "c":
         remedy = "data.{name} = torch.view_as_real(data.{name}).flatten(1)"
     elif isinstance(value, SkippedObject):
         class_name = type_name.rpartition(".")[2]
-        type_name, remedy = _UNSUPPORTED_TENSORS.get(class_name, (type_name, remedy))
+        type_name, remedy = _UNSUPPORTED_TENSORS.get(class_name, (type_name, None))
+    code = (remedy or "del data.{name}").format(name=name)
     raise DamagedInput(
         f"{where}: {name} is {type_name}, not a dense tensor of real numbers.",
-        steps=f"{remedy.format(name=shlex.quote(name))} before torch.save",
+        steps=[f"{code} before torch.save", *([] if remedy else [Setting({"ignore": name})])],
     )
 
 

@@ -23,10 +23,12 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfT
 from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_levels
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
+from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 #: Rows and columns from which numbers without names are a matrix; three may be edges with a weight.
 _MIN_UNNAMED = 4
+_EDGE_LIST = Setting({"source": "0", "target": "1"})
 
 
 def find_matrices(
@@ -42,16 +44,16 @@ def find_matrices(
         if [table.has_names for table in matrices] == [False]:
             notices.warnings.append(
                 f"{list_names(table.name for table in matrices)} is read as an adjacency matrix; a list of "
-                "edges needs --set source=0 --set target=1"
+                f"edges needs {_EDGE_LIST}"
             )
         return matrices
     for table, square in matrices.items():
         if len(square) == _MIN_UNNAMED - 1 and _may_be_small_matrix(square):
             question = (
-                f"{table.name} has 3 rows of 3 numbers, which may be edges with a weight: --set source=0 "
-                "--set target=1, or an adjacency matrix: write the names of its nodes above it"
+                f"{table.name} has 3 rows of 3 numbers, which may be edges with a weight: {_EDGE_LIST}, "
+                "or an adjacency matrix: write the names of its nodes above it"
             )
-            notices.questions[question] = "--set source=0 --set target=1"
+            notices.questions[question] = _EDGE_LIST
     return {}
 
 

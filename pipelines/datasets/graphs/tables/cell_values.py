@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, SupportsInt
@@ -27,6 +26,7 @@ from kmip_data.pipelines.formats.written_numbers import (
     shown_decimal_signs,
     split_unit,
 )
+from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
@@ -65,13 +65,16 @@ class TableColumn:
             text for text in self.table.categories.get(self.name, ()) if text not in without
         )
 
-    def add_question(self, question: str, answer: str) -> None:
-        """Add a question about the column; ``answer`` has the options to type."""
+    def add_question(self, question: str, answer: Setting) -> None:
+        """Add a question about the column, with its likeliest answer."""
         self.notices.questions[question] = answer
 
     def locate(self, row: SupportsInt, value: str) -> str:
         """Return the location and ``value`` of a cell, for messages."""
         return f"{self.table.location(row)}: {self.name!r} is {value}"
+
+
+NOTHING_MISSING = Setting({"missing": "none"})
 
 
 class CellValues(NamedTuple):
@@ -158,8 +161,8 @@ def _ask_about_none(column: TableColumn, strings: Array) -> None:
         return
     column.add_question(
         f"{column.table.name}: {column.name!r} has 'None' in {count:,} rows. Is this a class or a missing label? "
-        "--set missing=none for a class, --set missing=None for a missing label",
-        "--set missing=none",
+        f"{NOTHING_MISSING} for a class, missing='None' for a missing label",
+        NOTHING_MISSING,
     )
 
 
@@ -228,9 +231,9 @@ def _ask_about_sentinel(column: TableColumn, numbers: F64) -> None:
     others = filled[filled != smallest]
     if others.size and others.min() > smallest / 10:
         question = column.locate((numbers == smallest).argmax(), f"{smallest:.0f}")
-        answer = f"--set missing={smallest:.0f}"
+        answer = Setting({"missing": f"{smallest:.0f}"})
         column.add_question(
-            f"{question}. Is this a number or a missing value? --set missing=none for a number, {answer} "
+            f"{question}. Is this a number or a missing value? {NOTHING_MISSING} for a number, {answer} "
             "for a missing value",
             answer,
         )
@@ -340,13 +343,13 @@ def _decimal_sign(column: TableColumn, numbers: Iterable[str]) -> DecimalSign | 
 def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign: str) -> None:
     """Ask for the decimal sign of a ``number``; suggest ``sign``."""
     question = column.locate(row, repr(number))
-    answer = f"--set decimal={sign!r}" if sign == "," else f"--set decimal={sign}"
+    answer = Setting({"decimal": sign})
     if column.params.decimal:
         question += f", not a number with the decimal sign {column.params.decimal!r}: {answer}"
     else:
         question += (
-            ". Is its sign a decimal point or a decimal comma? --set decimal=. for a point, "
-            "--set decimal=',' for a comma"
+            ". Is its sign a decimal point or a decimal comma? decimal='.' for a point, "
+            "decimal=',' for a comma"
         )
     column.add_question(question, answer)
 
@@ -355,10 +358,12 @@ def _add_missing_strings_question(column: TableColumn, row: int, strings: Array)
     """Ask whether strings among numbers, the first in ``row``, are missing values."""
     distinct = list(dict.fromkeys(strings))
     listed = distinct[:_LISTED_STRINGS]
-    answer = " ".join(f"--set missing={shlex.quote(string)}" for string in listed)
-    readings = f"Is this text or a missing value? --set missing=none for text, {answer} for a missing value"
+    answer = Setting({"missing": listed})
+    readings = (
+        f"Is this text or a missing value? {NOTHING_MISSING} for text, {answer} for a missing value"
+    )
     if any(map(str.isdigit, "".join(distinct))):  # 7bis and <0.5 are values
-        answer = "--set missing=none"
+        answer = NOTHING_MISSING
         readings = f"Correct it if it is a number; {answer} if it is text"
     question = f"{column.locate(row, repr(distinct[0]))} among numbers"
     if len(distinct) > 1:
@@ -373,11 +378,11 @@ def _add_units_question(
     """Ask about numbers, the first in ``row``, that have several units or partly none."""
     unit = quantities[strings[row]].unit
     other = next(string for string in strings if string and quantities[string].unit != unit)
-    name = shlex.quote(column.name)
+    answer = Setting({"ignore": column.name})
     column.add_question(
         f"{column.locate(row, repr(strings[row]))}, and {other!r} has another unit: write all numbers "
-        f"in one unit, or leave the column out: --set ignore={name}",
-        f"--set ignore={name}",
+        f"in one unit, or leave the column out: {answer}",
+        answer,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Container, Mapping, Sequence
 
@@ -35,6 +34,7 @@ from kmip_data.pipelines.datasets.graphs.tables.features import decide_feature_r
 from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_targets
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
+from kmip_data.steps import Setting
 
 #: Attribute of the groups of a table, whose column may have any name.
 GROUP_ATTRIBUTE = "group"
@@ -217,7 +217,7 @@ def _decide_role(
 def _reason_given(name: str, described: Mapping[str, ColumnRole], params: GraphParams) -> str:
     """Return why the user or the description leaves a column out; empty if neither does."""
     if name in params.ignore:
-        return "by --set ignore="
+        return "by ignore"
     if name in described and described[name].use == "ignored":
         return described[name].why or "by the description"
     return ""
@@ -229,12 +229,11 @@ def _reason_to_ignore(name: str, level: Level, options: ReadOptions, *, is_descr
     if options.described is not None and not is_described:
         return "not in the description"
     if features and name not in features:
-        return "not among --set feature="
+        return "not among the features"
     if level == "graph" and not features and options.described is None:
-        column = shlex.quote(name)
         return (
-            f"a column of graphs; --set feature={column} makes it a feature of graphs, "
-            f"--set label={column} the target"
+            f"a column of graphs; {Setting({'feature': name})} makes it a feature of graphs, "
+            f"{Setting({'label': name})} the target"
         )
     return ""
 
@@ -263,7 +262,10 @@ def _read_parts(column: TableColumn) -> Array:
         raise column.table.error_at(
             strings.isin(unknown).argmax(),
             f"{name!r} is {unknown[0]!r}, not train, val or test{others}",
-            f"write train, val or test instead; --set ignore={shlex.quote(name)} if it is not a split",
+            [
+                "write train, val or test instead, or ignore it if it is not a split",
+                Setting({"ignore": name}),
+            ],
         )
     return strings.map(codes).to_numpy(np.uint8)
 
@@ -276,7 +278,7 @@ def _read_groups(column: TableColumn, level: Level, attributes: Attributes) -> d
         raise column.table.error_at(
             row,
             f"{column.name!r} is {cells[row]}, not the text or whole number of a group",
-            "--set group= and a column of names or ids",
+            "name a column of names or ids as group",
         )
     numbers, _ = pd.factorize(cells)
     attributes.group_key = f"{'node' if level == 'node' else 'graph'}/{GROUP_ATTRIBUTE}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -46,6 +45,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     ids_as_strings,
 )
 from kmip_data.pipelines.formats.typed_rows import paged_copy
+from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun
 
 _REASON_OF_IDS = "stored only for a single graph; to use ids, copy them into another column"
@@ -202,10 +202,10 @@ def _ask_for_level_of_target(
         if role.level == "graph" and role.use == "ignored" and 1 < role.distinct <= graphs / 2
     ]
     if candidates:
-        offered = [f"--set label={shlex.quote(name)}" for name in [*candidates, *labels]]
+        offered = [Setting({"label": name}) for name in [*candidates, *labels]]
         question = (
             f"The target may be {', '.join(candidates)} of the graphs, or {', '.join(labels)} of "
-            f"their nodes: {' or '.join(offered)}"
+            f"their nodes: {' or '.join(map(str, offered))}"
         )
         findings.notices.questions[question] = offered[0]
 

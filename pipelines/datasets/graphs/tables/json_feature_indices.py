@@ -37,7 +37,7 @@ class FeatureIndices:
             unknown = list(self.lists)[int((positions < 0).argmax())]
             raise DamagedInput(
                 f"{self.name} has features of {unknown!r}, which is not one of the {len(ids):,} nodes.",
-                steps="--set node= and the column of the ids; or leave the file out of the folder",
+                steps="name the column of the ids as node, or leave the file out of the folder",
             )
         width = 1 + max((max(indices) for indices in self.lists.values() if indices), default=-1)
         options.check_memory(8 * len(ids) * width, self.name)

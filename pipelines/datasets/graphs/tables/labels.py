@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
+    NOTHING_MISSING,
     CellValues,
     TableColumn,
     check_described_values,
@@ -25,6 +25,7 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     typed_values,
     value_texts,
 )
+from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
@@ -64,7 +65,7 @@ def find_labels(
             # Values that are nearly all distinct within each graph are names, not classes.
             reason = (
                 "names, a different one for nearly every node that has one; a target by "
-                f"--set label={shlex.quote(name)}"
+                f"{Setting({'label': name})}"
             )
         if reason:
             ignored[name] = reason
@@ -82,13 +83,12 @@ def find_labels(
             candidates.remove(y)
         elif have_fractions:
             question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
-            notices.questions[f"{question}: --set label={shlex.quote(y)} or --set label=none"] = (
-                "--set label=none"
-            )
+            answer = Setting({"label": "none"})
+            notices.questions[f"{question}: {Setting({'label': y})} or {answer}"] = answer
             return [], ignored
     if len(candidates) > 1:
         question = f"{table.name}: the target may be one of {', '.join(candidates)}"
-        notices.questions[question] = f"--set label={shlex.quote(candidates[0])}"
+        notices.questions[question] = Setting({"label": candidates[0]})
         return [], ignored
     return candidates, ignored
 
@@ -161,11 +161,9 @@ def _ask_about_minus_one(column: TableColumn, values: CellValues) -> None:
     if not is_minus_one.any() or (others < NO_CLASS).any() or (others % 1).any():
         return
     # Next to a single other value, it is more likely a class.
-    options = ["--set missing=-1", "--set missing=none"]
-    if len(np.unique(others)) < 2:
-        options.reverse()
+    is_class = len(np.unique(others)) < 2
     column.add_question(
-        f"{column.locate(is_minus_one.argmax(), '-1')}. Is this a class or a missing label? --set missing=-1 "
-        "for a missing label, --set missing=none for a class, --set task=regression for a number",
-        options[0],
+        f"{column.locate(is_minus_one.argmax(), '-1')}. Is this a class or a missing label? missing='-1' "
+        f"for a missing label, {NOTHING_MISSING} for a class, task='regression' for a number",
+        NOTHING_MISSING if is_class else Setting({"missing": "-1"}),
     )

@@ -12,7 +12,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, comparable_ids
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
-from kmip_data.text import count_with_noun, quote_name
+from kmip_data.text import count_with_noun
 
 RowsByGraph = dict[str, I64]  #: rows of each graph, by its name
 #: Length of the range, per value, up to which a table over the range is faster than a hash table.
@@ -150,8 +150,8 @@ class NodeIndices:
         if others:
             problem += f", nor are {count_with_noun(others, 'other end')} of edges"
         remedy = (
-            f"add a line for the node to {quote_name(self.table.name)}; if its ids are in another column, "
-            "--set node=COLUMN"
+            f"add a line for the node to {self.table.name!r}; if its ids are in another column, "
+            "name it as node"
         )
         # Rows with their own locations come from a format without columns to choose.
         if self.table.locations:
@@ -160,8 +160,8 @@ class NodeIndices:
         similar = [node for node in ids if node.lstrip("0").casefold() == bare_name]
         if similar:
             remedy = (
-                f"write ids alike in both files: {quote_name(name)} here is {quote_name(similar[0])} in "
-                f"{quote_name(self.table.name)}"
+                f"write ids alike in both files: {name!r} here is {similar[0]!r} in "
+                f"{self.table.name!r}"
             )
         return self._edges.error_at(row, problem, remedy)
 

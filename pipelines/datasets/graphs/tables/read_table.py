@@ -104,7 +104,7 @@ def _unreadable_error(path: Path, encoding: str, error: Exception) -> DamagedInp
     if not path.stat().st_size:
         return DamagedInput(
             f"{path.name} is empty.",
-            steps="write its rows into it, or give another file with --archive",
+            steps="write its rows into it, or use another file",
         )
     line = _line_of_open_quote(path, encoding)
     if line is not None:

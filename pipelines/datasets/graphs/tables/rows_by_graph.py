@@ -15,7 +15,8 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import RowsByGraph
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, comparable_ids
-from kmip_data.text import count_with_noun, quote_name
+from kmip_data.steps import Setting
+from kmip_data.text import count_with_noun
 
 _SHOWN_GRAPHS = 5  #: graphs that an error names
 
@@ -44,7 +45,7 @@ def rows_by_graph(
             raise DamagedInput(
                 f"{table.name} has no column with the graph of each row.",
                 found=table.column_list,
-                steps="--set graph=COLUMN, the same name in all tables",
+                steps="name it as graph, with the same name in all tables",
             )
         if not column and level != "graph":
             groups[level] = {"0": np.arange(len(table.frame))} if len(table.frame) else {}
@@ -72,8 +73,7 @@ def _graphs_of_sources(
     if is_twice.any():
         problem = f"the node {ids[is_twice.argmax()]} occurs twice"
         remedy = (
-            f"add a column {quote_name(graph_column)} with the graph of each edge to "
-            f"{quote_name(tables['edge'].name)}"
+            f"add a column {graph_column!r} with the graph of each edge to {tables['edge'].name!r}"
         )
         raise nodes.error_at(is_twice.argmax(), problem, remedy)
     positions = pd.Index(ids).get_indexer(pd.Index(sources))
@@ -140,5 +140,8 @@ def _refuse_or_skip(
         row,
         f"the graph {ordered[0]!r} is {problem}"
         + (f", as are {len(ordered) - 1:,} others: {shown}" if len(ordered) > 1 else ""),
-        "add or remove the rows of such graphs, or leave these graphs out: --set on_error=skip",
+        [
+            "add or remove the rows of such graphs, or leave these graphs out",
+            Setting({"on_error": "skip"}),
+        ],
     )

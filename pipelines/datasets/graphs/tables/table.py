@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from kmip_data.pipelines.formats.written_numbers import (
     shown_decimal_signs,
     split_unit,
 )
+from kmip_data.steps import Setting, Step
 from kmip_data.text import is_likely_typo, list_names, nearest_name
 
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
@@ -84,9 +84,11 @@ class Table:
             line += skipped_line <= line
         return f"{self.name}, {self.row_word} {line}"
 
-    def error_at(self, row: SupportsInt, problem: str, remedy: str | None = None) -> DamagedInput:
+    def error_at(
+        self, row: SupportsInt, problem: str, steps: Step | Sequence[Step] | None = None
+    ) -> DamagedInput:
         """Return an error that names the file and line of a row."""
-        return DamagedInput(f"{self.location(row)}: {problem}.", steps=remedy)
+        return DamagedInput(f"{self.location(row)}: {problem}.", steps=steps)
 
     def ids(self, name: str) -> Array:
         """Return the ids in a column; refuse empty cells.
@@ -299,17 +301,17 @@ def check_column_options(
         name = getattr(params, key)
         if name and name != described_parameters.get(key) and column_key in names:
             raise UsageError(
-                f"--set {key}={name} has no effect: this format has no column to choose for it.",
-                steps=f"leave out --set {key}={shlex.quote(name)}",
+                f"{key}={name} has no effect: this format has no column to choose for it.",
+                steps=Setting({key: None}),
             )
     for key in ("label", "feature", "ignore", "rounded", "group"):
         given = getattr(params, key)
         for name in filter(None, [given] if key == "group" else given):
             if name in inputs:
                 raise UsageError(
-                    f"The column {name!r} is the input, so --set {key}={name} has no effect.",
+                    f"The column {name!r} is the input, so {key}={name} has no effect.",
                     found=list_names(names, 1_000),
-                    steps=f"leave out --set {key}={shlex.quote(name)}, or name another of these columns",
+                    steps=Setting({key: None}),
                 )
             if name == "none" or name in names or (key == "ignore" and name in left_out):
                 continue
@@ -442,7 +444,7 @@ def expand_lists(frame: pd.DataFrame, notices: Notices) -> pd.DataFrame:
 def unknown_column_error(
     tables: Sequence[Table], key: str, name: str, likely: Sequence[str]
 ) -> UsageError:
-    """Return the error for ``--set key=name`` if no table has this column.
+    """Return the error for the parameter ``key`` if no table has the column ``name``.
 
     It suggests the ``likely`` name closest to ``name``, or the first one.
     """
@@ -457,16 +459,15 @@ def unknown_column_error(
     error = UsageError(
         problem,
         found=list_names(columns, 1_000, separator="; "),
-        steps=f"one of these columns: --set {key}={shlex.quote(close or [*likely, 'none'][0])}",
+        steps=Setting({key: close or [*likely, "none"][0]}),
     )
     if key == "label" and not likely:
-        error.next = (
+        error.steps = [
             "add a table with the labels: a row a graph with its name, or a row a node with its id"
-        )
+        ]
     listed_names = name.split(",")
     if len(listed_names) > 1 and {*listed_names} <= {*likely}:
-        options = [f"--set {key}={shlex.quote(listed)}" for listed in listed_names]
-        error.next = f"give each column a separate option: {' '.join(options)}"
+        error.steps = [Setting({key: listed_names})]
     elif close and is_likely_typo(name, close):
         error.correction = (name, close)
     return error

@@ -9,7 +9,6 @@ else the order of its columns, say which one is the source.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -45,6 +44,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     unknown_column_error,
 )
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
+from kmip_data.steps import Setting
 
 _COMPARED_COLUMNS = 12  #: first columns whose values are compared
 _MIN_COMMON = 0.1  #: fraction of the values of an end that are also at the other end
@@ -92,12 +92,15 @@ def _refuse_line_of_counts(edges: Table, ends: Array, *, is_only_table: bool) ->
     if first[0] > others.max() - others.min():
         # As names of columns, the counts must differ, and name two columns only.
         can_be_names = is_only_table and len(edges.column_names) == 2 and first[0] != first[1]
-        removal = "--set header=yes leaves the line out" if can_be_names else "remove the line"
+        headers = ("yes", "no") if can_be_names else ("no",)
         raise edges.error_at(
             0,
             f"{first[0]} {first[1]} may be the numbers of nodes and edges, as {first[1]} lines follow "
             "(if each has the neighbours of a node, it is METIS, and no table of edges)",
-            f"{removal}; --set header=no, if it is an edge",
+            [
+                "remove the line, or say by header what it is",
+                *(Setting({"header": value}) for value in headers),
+            ],
         )
 
 
@@ -158,7 +161,7 @@ def direction_of_edges(ends: EndColumns, params: GraphParams) -> Direction | Non
         or bool(known_columns.matching_end_pairs(ends))
         or known_columns.names_give_direction(*ends)
     )
-    remedy = "" if is_certain else f"by position; to swap: {end_options((ends[1], ends[0]))}"
+    remedy = "" if is_certain else f"by position; to swap: {ends_setting((ends[1], ends[0]))}"
     return Direction(f"from {ends[0]!r} to {ends[1]!r}", remedy)
 
 
@@ -193,7 +196,7 @@ def _ends_with_shared_ids(
     question = (
         f"{edges.name} has several columns with ids of {shared.nodes.name}: {', '.join(counts)}"
     )
-    notices.questions[question] = end_options(ends)
+    notices.questions[question] = ends_setting(ends)
     return ends
 
 
@@ -202,22 +205,24 @@ def _agrees_with(pair: EndColumns, given_ends: EndColumns) -> bool:
     return all(not name or name == end for name, end in zip(given_ends, pair, strict=True))
 
 
-def options_after_header(table: Table, params: GraphParams, *, is_only_table: bool) -> str:
-    """Return the options that a table of edges needs next to ``header``; empty if it needs none.
+def values_after_header(
+    table: Table, params: GraphParams, *, is_only_table: bool
+) -> Mapping[str, object]:
+    """Return the values that a table of edges needs next to ``header``; empty if it needs none.
 
     ``table`` has the column names that follow from one value of ``header``.
     """
     names = table.column_names
     if params.source or params.target:
-        return ""
+        return {}
     if is_only_table and (smiles := _smiles_column(table)):
-        return f" --set smiles={shlex.quote(smiles)}"
+        return {"smiles": smiles}
     # Without names, the first two of at most three columns are the ends.
     max_columns = 2 if table.has_names else 3
     if len(names) <= max_columns or known_columns.matching_end_pairs(names):
-        return ""
+        return {}
     likely = _likely_ends(table, names, ("", ""), params)
-    return "" if likely.is_certain else f" {end_options(likely.ends)}"
+    return {} if likely.is_certain else ends_setting(likely.ends).values
 
 
 def _refuse_smiles(table: Table) -> None:
@@ -226,9 +231,9 @@ def _refuse_smiles(table: Table) -> None:
         example = table.frame[name].dropna().map(str).iloc[0]
         raise DamagedInput(
             f"{table.name} has no edges: {name!r} may have SMILES, such as {example[:40]}.",
-            expected="a table of edges: if it is one, add --set source=COLUMN --set target=COLUMN",
+            expected="a table of edges: if it is one, name its source and target",
             found=table.column_list,
-            steps=f"--set smiles={shlex.quote(name)}",
+            steps=Setting({"smiles": name}),
         )
 
 
@@ -248,7 +253,7 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
     if len(names) == 2 and len(remaining) == 1:
         raise DamagedInput(
             f"{edges.name} has no edges: {remaining[0]!r} is its only column besides the label.",
-            steps=f"if it has SMILES: --set smiles={shlex.quote(remaining[0])}",
+            steps=Setting({"smiles": remaining[0]}),
         )
 
 
@@ -262,9 +267,11 @@ def _refuse_unnamed_columns(edges: Table, names: Sequence[str], params: GraphPar
     raise DamagedInput(
         f"{edges.name} has {len(names)} columns and no names, and may be an adjacency list.",
         expected="two ids of nodes and at most a weight, or names in the first line",
-        steps=f"{end_options(likely)}, if these are ids; an adjacency list: "
-        "networkx.write_graphml(networkx.read_adjlist(FILE), 'a.graphml'); "
-        f"--set feature={names[2]}, if it is no id",
+        steps=[
+            ends_setting(likely),
+            Setting({"feature": names[2]}),
+            "an adjacency list: networkx.write_graphml(networkx.read_adjlist(FILE), 'a.graphml')",
+        ],
     )
 
 
@@ -293,7 +300,7 @@ def _refuse_node_table(edges: Table, names: Sequence[str]) -> None:
             "and its table of edges is missing.",
             expected="a folder with nodes.csv and edges.csv, which has the columns source and target",
             found=edges.column_list,
-            steps="--archive FOLDER with both; if it is a table of edges, --set source=COLUMN --set target=COLUMN",
+            steps="use a folder with both; if it is a table of edges, name its source and target",
         )
 
 
@@ -319,10 +326,10 @@ def _ambiguous_ends_error(
             f" If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
             f"{first[:1]!r} + table[{first!r}].astype(str)."
         )
-    remedy = end_options(guess)
+    setting = ends_setting(guess)
     if graph := _likely_graph_column(edges, guess):
-        remedy += f" --set graph={shlex.quote(graph)}"
-    return DamagedInput(problem, found=edges.column_list, steps=remedy)
+        setting = Setting({**setting.values, "graph": graph})
+    return DamagedInput(problem, found=edges.column_list, steps=setting)
 
 
 def _may_mix_two_node_types(edges: Table, ends: EndColumns) -> bool:
@@ -421,6 +428,6 @@ def _shared_length(first: str, second: str) -> int:
     return len(os.path.commonprefix([first, second]))  # noqa: RUF071 -- of texts
 
 
-def end_options(ends: EndColumns) -> str:
-    """Return the options that name two columns as the ends."""
-    return f"--set source={shlex.quote(ends[0])} --set target={shlex.quote(ends[1])}"
+def ends_setting(ends: EndColumns) -> Setting:
+    """Return the setting that names two columns as the ends."""
+    return Setting({"source": ends[0], "target": ends[1]})

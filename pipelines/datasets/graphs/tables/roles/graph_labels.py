@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
     names_in_column,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
-from kmip_data.text import count_with_noun, quote_name
+from kmip_data.text import count_with_noun
 
 _MAX_SHOWN = 5  #: graphs that an error names
 
@@ -75,7 +75,7 @@ def _unnamed_files_error(table: Table, column: str, files: Sequence[str]) -> Dam
     return DamagedInput(
         f"{table.name} has the column {column!r}, but none of its columns names the graph files.",
         found=f"{', '.join(map(repr, example))} in {keys[0]!r}, and the file {files[0]}",
-        steps=f"write the name of each row's file into it, such as {quote_name(stem)}",
+        steps=f"write the name of each row's file into it, such as {stem!r}",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +22,7 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     ids_as_strings,
     unknown_column_error,
 )
+from kmip_data.steps import Setting
 
 
 def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
@@ -34,7 +34,7 @@ def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
     if len(candidates) > 1:
         raise DamagedInput(
             f"{table.name} has several columns that may name the graph of a row: {', '.join(candidates)}.",
-            steps=f"--set graph={shlex.quote(candidates[0])}, if it is this one",
+            steps=Setting({"graph": candidates[0]}),
         )
     return candidates[0] if candidates else ""
 
@@ -110,7 +110,7 @@ def find_node_id_column(
     raise DamagedInput(
         f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
         found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.id_cells(column).to_numpy())}",
-        steps=f"{_numbering_options(numberings)}, if the edges number the rows of the nodes",
+        steps=[Setting({"node": value}) for value in numberings],
     )
 
 
@@ -202,8 +202,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     if is_duplicate.any():
         row = int(is_duplicate.argmax())
         problem = f"the node {cells[row]} occurs twice"
-        remedy = f"{REMEDY_OF_EQUAL_IDS}; --set node=none, if the edges number the rows from 0"
-        raise nodes.error_at(row, problem, remedy)
+        raise nodes.error_at(row, problem, [REMEDY_OF_EQUAL_IDS, Setting({"node": "none"})])
 
 
 def _shorten(values: Array) -> str:
@@ -214,19 +213,13 @@ def _add_id_question(
     nodes: Table, names: Sequence[str], numberings: Sequence[str], notices: Notices
 ) -> None:
     """Ask which of these columns has the ids of the nodes, or how the rows are numbered."""
-    options = [f"--set node={shlex.quote(name)}" for name in names[:1]]
+    answers = [Setting({"node": name}) for name in [*names[:1], *numberings]]
     readings = [f"those in {', '.join(names)}"] if names else []
     if numberings:
         starts = ["1" if value == known_columns.ROWS_FROM_1 else "0" for value in numberings]
         readings.append(f"the numbers of the rows from {' or '.join(starts)}")
-        options.append(_numbering_options(numberings))
     question = f"{nodes.name}: the ids of the edges may be {', or '.join(readings)}"
-    notices.questions[f"{question}: {' or '.join(options)}"] = options[0].partition(" or ")[0]
-
-
-def _numbering_options(numberings: Sequence[str]) -> str:
-    """Return the options that choose between numberings of the rows."""
-    return " or ".join(f"--set node={value}" for value in numberings)
+    notices.questions[f"{question}: {' or '.join(map(str, answers))}"] = answers[0]
 
 
 def _is_permutation(values: pd.Series) -> bool:

@@ -34,6 +34,7 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     graph_columns_by_name,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
+from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 FILE_COLUMN = "file"  #: column with the name of each row's file, if each file is a graph
@@ -239,6 +240,6 @@ def ask_about_files(levels: Mapping[Level, Table], params: GraphParams, notices:
         return
     question = (
         f"{edges.name} have the same columns, and may be parts of one graph or a graph each: "
-        f"--set graph=none or --set graph={FILE_COLUMN}"
+        f"graph='none' or {Setting({'graph': FILE_COLUMN})}"
     )
-    notices.questions[question] = "--set graph=none"
+    notices.questions[question] = Setting({"graph": "none"})

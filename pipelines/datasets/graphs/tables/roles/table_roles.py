@@ -23,7 +23,7 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import (
     are_similar,
-    end_options,
+    ends_setting,
     find_end_columns,
 )
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_columns import find_graph_column
@@ -44,7 +44,6 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     shared_ids,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
-from kmip_data.text import quote_name
 
 #: Fraction of the best pair's share of ids from which another pair is asked about.
 _SIMILAR_FRACTION = 0.5
@@ -159,7 +158,7 @@ def _best_pair(
             ]
             notices.questions[
                 f"The ends of the edges may be two pairs: {', or '.join(readings)}"
-            ] = end_options(best.likeliest_ends())
+            ] = ends_setting(best.likeliest_ends())
             break
     return best
 
@@ -180,12 +179,12 @@ def _refuse_two_kinds_of_nodes(
     if len({*owners.values()}) < 2:
         return
     (first, source), (second, target) = [*owners.items()][:2]
-    files = ", ".join(map(quote_name, (first.name, second.name, edges.name)))
-    source, target = map(quote_name, (source, target))
+    files = [first.name, second.name, edges.name]
+    source, target = map(repr, (source, target))
     raise DamagedInput(
         f"{edges.name} joins two kinds of nodes: {source} of {first.name}, {target} of {second.name}.",
         steps="write them into one table with different ids, in Python: import pathlib, pandas; "
-        f"a, b, e = map(pandas.read_csv, [{files}]); a['id'] = 'a' + a.pop({source}).astype(str); "
+        f"a, b, e = map(pandas.read_csv, {files}); a['id'] = 'a' + a.pop({source}).astype(str); "
         f"b['id'] = 'b' + b.pop({target}).astype(str); "
         f"e.insert(0, 'source', 'a' + e.pop({source}).astype(str)); "
         f"e.insert(1, 'target', 'b' + e.pop({target}).astype(str)); "
@@ -233,7 +232,7 @@ def _levels_by_name(
         raise DamagedInput(
             "No table has two columns with the ids of another one, or with names of the ends of an edge.",
             found="; ".join(found)[:2_000],
-            steps="name the columns with the ends of an edge: --set source=COLUMN --set target=COLUMN",
+            steps="name the columns with the ends of an edge as source and target",
         )
     edges = candidates[0]
     others = [table for table in tables if table is not edges]
@@ -264,7 +263,7 @@ def _has_a_row_for_each_id(table: Table, edges: Table, values: ValuesOfTables) -
 def _two_tables_error(level: Level, tables: Sequence[Table]) -> DamagedInput:
     return DamagedInput(
         f"Two files may be the table of {level}s: {', '.join(table.name for table in tables)}.",
-        steps="copy the files of one graph into a folder, and pass it with --archive; several "
+        steps="copy the files of one graph into a folder, and use it as archive; several "
         f"types of {level}s are one table, with the type in a column and before each id: user:0",
     )
 
