@@ -70,7 +70,7 @@ def predict_record(
     count = 1 if data.part_members == "nodes" else data.sizes[split]
     if not 0 <= position < count:
         raise UsageError(
-            f"The part {split} has no record {position}: they are 0 to {count - 1}.",
+            f"The part {split} has no record {position}: give a record from 0 to {count - 1}.",
             steps=Setting({"record": count - 1}),
         )
     batch = data.record_batch(split, position)
