@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from kmip_data.errors import error_with_correction
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.strict_model import StrictModel
 
@@ -141,4 +142,9 @@ class MultiHeadComponent(Component):
     def check(self, layers: int, dim: int | None) -> None:
         """Check that the number of heads divides the channels."""
         if dim is not None and dim % self.heads:
-            raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
+            fitting = max(dim // self.heads, 1) * self.heads
+            raise error_with_correction(
+                f"hidden_dim = {dim} is not a multiple of heads = {self.heads}",
+                f"model.hidden_dim={dim}",
+                f"model.hidden_dim={fitting}",
+            )

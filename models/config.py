@@ -355,7 +355,7 @@ class ModelConfig(StrictModel):
         if section in POSITIONAL_ENCODINGS and section not in self.positional.split("+"):
             return f"the positional encoding {section}"
         if key == "edge_encoder" and not self.reads_edges:
-            return "message passing with edge features (--model gine)"
+            return "message passing with edge features, such as gine's"
         return ""
 
     @property

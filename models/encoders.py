@@ -17,6 +17,7 @@ from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.edge_list import neighbor_sum
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
@@ -42,11 +43,11 @@ def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
     high = torch.zeros(len(sizes), dtype=torch.int64)
     for piece in map(_as_columns, rows):
         if piece.shape[-1:] != (len(sizes),) or piece.is_floating_point():
+            columns = 0 if piece.is_floating_point() else piece.shape[-1]
             raise UsageError(
                 f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
                 f" {len(sizes)} of integers.",
-                steps=f"--set {integers.key}="
-                + integers.encoder_for_columns(0 if piece.is_floating_point() else piece.shape[-1]),
+                steps=Setting({integers.key: integers.encoder_for_columns(columns)}),
             )
         if piece.numel():
             values = piece.reshape(-1, len(sizes)).long().cpu()
@@ -60,13 +61,11 @@ def check_integers(integers: EmbeddedIntegers, rows: Iterable[Tensor]) -> None:
         if least < 0 or most >= size:
             problems.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
     if problems:
-        remedy = (
-            f"--set {integers.key}={integers.encoder_for_range(int(low.min()), int(high.max()))}"
-        )
-        if integers.remedy:
-            remedy += f", or {integers.remedy}"
+        encoder = integers.encoder_for_range(int(low.min()), int(high.max()))
         raise DamagedInput(
-            f"The {features} are not {owner}.", found="; ".join(problems), steps=remedy
+            f"The {features} are not {owner}.",
+            found="; ".join(problems),
+            steps=[Setting({integers.key: encoder}), *integers.remedies],
         )
 
 
@@ -84,7 +83,8 @@ def _feature_rows(batch: GraphBatch, features: str) -> Tensor:
 
 def _missing_edge_features_error() -> UsageError:
     return UsageError(
-        "The edge encoder needs edge features (edge_attr).", steps="--set model.edge_encoder=dummy"
+        "The edge encoder needs edge features (edge_attr).",
+        steps=Setting({"model.edge_encoder": "dummy"}),
     )
 
 
@@ -121,7 +121,7 @@ class LinearEncoder(nn.Module):
                 raise UsageError(
                     f"The {features} have {channels} columns, the encoder's constants"
                     f" {len(constants.mean)}.",
-                    steps="--set model.node_encoder=linear --set model.edge_encoder=linear",
+                    steps=Setting({"model.node_encoder": "linear", "model.edge_encoder": "linear"}),
                 )
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
@@ -179,8 +179,10 @@ def _added_edge_column(batch: GraphBatch, encoding: Encoding, fallback: str) -> 
     if rows is None:
         raise UsageError(
             f"The data lack the added column {encoding.name}, which the network reads.",
-            steps=f"add it with kmip_data.open(…, columns=[{encoding.name!r}]), "
-            f"or --set model.edge_encoder={fallback}",
+            steps=[
+                f"add it with kmip_data.open(…, columns=[{encoding.name!r}])",
+                Setting({"model.edge_encoder": fallback}),
+            ],
         )
     if isinstance(batch.edges, NeighborTable):
         return rows.view(*batch.edges.neighbor.shape, -1)
@@ -316,7 +318,10 @@ class _EncodingReader(nn.Module):
             name = self.encoding_name
             raise UsageError(
                 f"The data lack {missing[0]} of the added column {name}, which the network reads.",
-                steps=f"add it with kmip_data.open(…, columns=[{name!r}]), or --set model.positional=none",
+                steps=[
+                    f"add it with kmip_data.open(…, columns=[{name!r}])",
+                    Setting({"model.positional": "none"}),
+                ],
             )
         return [batch.added[name] for name in self.added_attributes]
 

@@ -126,7 +126,7 @@ class EmbeddedIntegers:
     features: str  #: ``node features`` or ``edge features``
     sizes: tuple[int, ...]  #: number of embeddings per column
     owner: str = "OGB's"  #: origin of the numbering, for error messages
-    remedy: str = ""  #: additional remedy for error messages
+    remedies: tuple[str, ...] = ()  #: additional steps for error messages
     xavier_init: bool = True  #: draw embeddings by Xavier's uniform rule instead of a normal one
 
     @property
@@ -149,15 +149,17 @@ class EmbeddedIntegers:
         return "linear"
 
 
-_OGB_REMEDY = "OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'"
+_OGB_REMEDIES = (
+    "use OGB's numbers (ogb.utils.smiles2graph) instead of PyTorch Geometric's from_smiles'",
+)
 ATOM = EmbeddedIntegers(
     features="node features",
-    remedy=_OGB_REMEDY,
+    remedies=_OGB_REMEDIES,
     sizes=ATOM_SIZES,
 )
 BOND = EmbeddedIntegers(
     features="edge features",
-    remedy=_OGB_REMEDY,
+    remedies=_OGB_REMEDIES,
     sizes=BOND_SIZES,
 )
 

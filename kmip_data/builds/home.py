@@ -59,11 +59,6 @@ class Home:
         return cls(absolute_path(folder, f"home folder ({HOME_VARIABLE})"))
 
     @property
-    def as_option(self) -> str:
-        """Option `` --home DIR`` to append to a printed command; empty for the default home."""
-        return "" if self == Home.locate() else f" --home {shlex.quote(str(self.path))}"
-
-    @property
     def nearest_existing_folder(self) -> Path:
         """The home folder, or its nearest existing parent."""
         return next(folder for folder in (self.path, *self.path.parents) if folder.exists())

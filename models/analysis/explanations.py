@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
@@ -33,6 +32,7 @@ from kmip_data.models.training.run.training_module import accumulate_metrics
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.image_files import save_figure
+from kmip_data.steps import Command, Setting
 
 INFLUENCE_HOPS = 16  #: largest distance for which influence is summed
 NUM_INFLUENCE_NODES = 24  #: sampled nodes whose outputs are differentiated
@@ -65,13 +65,13 @@ def predict_record(
         trained_task = opened.config.training.task
         raise UsageError(
             f"The run was trained with training.task={trained_task}, but a page shows targets as stored.",
-            steps=f"kmip-data predict {shlex.quote(str(opened.folder))}, whose arrays are values",
+            steps=Command("kmip-data", "predict", opened.folder),
         )
     count = 1 if data.part_members == "nodes" else data.sizes[split]
     if not 0 <= position < count:
         raise UsageError(
-            f"The part {split} has no record {position}.",
-            steps=f"a record from 0 to {count - 1}: --record {count - 1}",
+            f"The part {split} has no record {position}: give a record from 0 to {count - 1}.",
+            steps=Setting({"record": count - 1}),
         )
     batch = data.record_batch(split, position)
     with (
@@ -226,7 +226,9 @@ def counts_by_class(run: str | Path, **options: Any) -> dict[str, object]:
     opened = open_run(run, **options)
     with opened.load_module() as module:
         if module.task.target_type != "classification":
-            raise UsageError(f"{run} does not predict one class.", steps="leave out --by-class")
+            raise UsageError(
+                f"{run} does not predict one class.", steps=Setting({"by_class": None})
+            )
         device = torch.device(opened.device.type)
         metrics = accumulate_metrics(module, opened.data, opened.parts, device)
     rows = {}

@@ -16,6 +16,9 @@ from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.edge_list import EdgeList
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.steps import Setting
+
+_NO_EXPANDER = Setting({"model.attention.expander": 0})
 
 
 class ExphormerState(NamedTuple):
@@ -92,7 +95,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     if targets is None or targets.ndim != 2:
         raise UsageError(
             "The data lack the added column expander (N, D), which the network reads.",
-            steps="add it with kmip_data.open(…, columns=['expander3']), or --set model.attention.expander=0",
+            steps=["add it with kmip_data.open(…, columns=['expander3'])", _NO_EXPANDER],
         )
     device = targets.device
     numbers = torch.arange(len(targets), device=device)
@@ -108,7 +111,7 @@ def read_expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which do not exist"
             " in its graph.",
-            steps="use the column of these graphs, or --set model.attention.expander=0",
+            steps=["use the column of these graphs", _NO_EXPANDER],
         )
 
     # 2. If each column is a permutation, every node is a target once per column: return a table.

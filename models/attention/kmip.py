@@ -25,6 +25,7 @@ from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive_for_capture
+from kmip_data.steps import Setting
 
 Pointers = Tensor | Sequence[int] | None
 REFERENCE_BACKEND = "reference"  #: backend that evaluates the formula in torch operations
@@ -123,8 +124,10 @@ def kmip_attention_with_weights(  # noqa: PLR0913 -- options, by keyword
     if is_in_func_transform(queries, keys, values):
         raise UsageError(
             "torch.func and forward-mode derivatives cannot differentiate k-MIP attention's kernels.",
-            steps=f"backend={REFERENCE_BACKEND!r} for grad, vjp and jvp; instead of vmap, concatenate the batch"
-            " along the rows of one tensor (heads, rows, d) and pass query_ptr, or along the heads",
+            steps=[
+                Setting({"backend": REFERENCE_BACKEND}),
+                "instead of vmap, concatenate the batch along the heads, or along the rows with query_ptr",
+            ],
         )
 
     # 1. Search.
@@ -170,7 +173,7 @@ def _attend_by_formula(
     if repeat:
         raise UsageError(
             "The reference does not support legacy padding, which repeats the first key.",
-            steps="legacy_padding=False (--set model.attention.legacy_padding=false), or backend='auto'",
+            steps=Setting({"model.attention.search": "auto"}),
         )
     query_starts = problem.parse_pointers("query_ptr", query_ptr, queries.shape[1])
     if key_ptr is None and keys.shape[1] == queries.shape[1]:

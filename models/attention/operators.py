@@ -21,6 +21,7 @@ from kmip_data.graphs.knn_and_radius_graphs import pointers_from_numbers
 from kmip_data.models.attention import torch_kernels
 from kmip_data.models.kernel_availability import can_use_triton_kernels
 from kmip_data.models.search.problem import check_largest_scores
+from kmip_data.steps import Setting
 
 MAX_TRITON_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
 
@@ -145,7 +146,10 @@ attend.register_autograd(_differentiate, setup_context=_save_for_backward)
 def _refuse_second_derivative(*_: object) -> NoReturn:
     raise UsageError(
         "k-MIP attention has no second derivative by a backward pass (create_graph=True).",
-        steps="backend='reference', which PyTorch differentiates any number of times",
+        steps=[
+            "PyTorch differentiates the reference any number of times",
+            Setting({"backend": "reference"}),
+        ],
     )
 
 

@@ -40,6 +40,7 @@ from kmip_data.models.training.run.result import RunResult, is_edited, read_resu
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
 from kmip_data.pipelines.find_builds import parameters_with_defaults
+from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.finished_run import OpenedRun
@@ -227,7 +228,11 @@ def tables_of_runs(
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
         raise unknown_name_error(
-            "model", against, models, command=f"--against {models[0]}", where="among the runs"
+            "model",
+            against,
+            models,
+            command=Setting({"against": models[0]}),
+            where="among the runs",
         )
     # Runs by table, row, and fold and seed.
     groups: dict[str, dict[str, dict[tuple[int, int], Run]]] = {}

@@ -21,6 +21,7 @@ from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
 from kmip_data.models.training.run.summary import RunSummary, sample_std
+from kmip_data.steps import Setting
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
@@ -128,9 +129,7 @@ def read_shipped_result(name: str) -> ShippedResult:
     rows = read_shipped_results()
     if name not in rows:
         nearest = max(rows, key=lambda row: SequenceMatcher(None, name, row).ratio())
-        raise unknown_name_error(
-            "row", name, [*rows], command=f"the nearest row: kmip-data train --reproduce {nearest}"
-        )
+        raise unknown_name_error("row", name, [*rows], command=Setting({"reproduce": nearest}))
     return rows[name]
 
 
@@ -152,7 +151,7 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
     if not is_complete and not shipped.first_epochs:
         raise UsageError(
             f"{shipped.dataset}/{shipped.name} has no values of single epochs.",
-            steps=f"kmip-data train --reproduce {shipped.dataset}/{shipped.name}, without --stop-after",
+            steps=Setting({"stop_after": None}),
         )
 
     runs = []
@@ -173,7 +172,7 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
             f"{100 * METRIC_TOLERANCE:g} points (metric) and a test metric within three deviations",
             found=lines,
             steps="compare build, split, machine, version of torch and threads (OMP_NUM_THREADS); "
-            "use another --home",
+            "use another home",
         )
     compared = {
         "row": name,

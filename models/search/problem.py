@@ -180,8 +180,8 @@ def search_memory_error(problem: SearchProblem, error: BaseException) -> OutOfRe
         f"Memory ran out in the k-MIP search of {problem.heads} heads, {rows:,} queries, {keys:,} keys, d ="
         f" {problem.dim}, k = {problem.k}: the result alone takes {result:.3g} GiB.",
         found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
-        steps="use a smaller --set model.attention.k=…, fewer heads or fewer graphs per batch; on a GPU,"
-        " --set model.attention.search=dense works in tiles of bounded memory",
+        steps="use a smaller k, fewer heads or fewer graphs per batch; on a GPU, the search 'dense'"
+        " works in tiles of bounded memory",
     )
 
 

@@ -36,8 +36,10 @@ from kmip_data.models.search.problem import (
 )
 from kmip_data.registry import import_modules_in
 from kmip_data.runtime.memory import is_out_of_memory
+from kmip_data.steps import Command, Setting
 
 log = logging.getLogger(__name__)
+_DOCTOR = Command("kmip-data", "doctor")
 
 
 @torch.no_grad()
@@ -218,7 +220,7 @@ def get_backend(name: str) -> ModuleType:
     """Return a backend by name; raise ``UsageError``, with the most similar name, if it does not exist."""
     if not isinstance(name, str) or name not in all_backends():
         raise unknown_name_error(
-            "search backend", str(name), list(backend_names()), command="kmip-data doctor"
+            "search backend", str(name), list(backend_names()), command=_DOCTOR
         )
     return all_backends()[name]
 
@@ -230,8 +232,7 @@ def usable_backend(name: str, device_type: str, problem: SearchProblem | None = 
     if reason:
         raise UsageError(
             f"Search backend {name!r} cannot search on {device_type}: {reason}.",
-            steps="use backend='auto' (--set model.attention.search=auto); kmip-data doctor, which"
-            " shows why a backend is not usable",
+            steps=[Setting({"model.attention.search": "auto"}), _DOCTOR],
         )
     return module
 
@@ -261,6 +262,4 @@ def choose_backend(problem: SearchProblem, name: str = "auto") -> ModuleType:
                 _warn_once(description, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
-    raise UsageError(
-        f"No search backend can search on {device}{''.join(reasons)}.", steps="kmip-data doctor"
-    )
+    raise UsageError(f"No search backend can search on {device}{''.join(reasons)}.", steps=_DOCTOR)

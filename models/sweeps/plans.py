@@ -32,6 +32,7 @@ from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.pipelines.find_builds import find_build, parameters_with_defaults
+from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -199,8 +200,8 @@ def add_grid(plan: SweepPlan, settings: Iterable[str]) -> SweepPlan:
         if len({*values}) < len(values):
             key, _, text = setting.partition("=")
             raise UsageError(
-                f"--set {setting} has a value twice.",
-                steps=f"each value once, or one list in brackets: --set {key}=[{text}]",
+                f"{setting} has a value twice.",
+                steps=["give each value once, or one list", Setting({key: f"[{text}]"})],
             )
         axes.append(values)
 
@@ -209,7 +210,7 @@ def add_grid(plan: SweepPlan, settings: Iterable[str]) -> SweepPlan:
         if plan.changes:
             raise UsageError(
                 f"The sweep {plan.name} has changes of its own, which a grid cannot vary.",
-                steps=f"one value of each key: --set {axes[0][0]}",
+                steps=Setting(dict(values[0].split("=", 1) for values in axes)),
             )
         if math.prod(map(len, axes)) > MAX_RUNS:
             raise UsageError(
@@ -262,7 +263,7 @@ def read_sweep_plan(name: str | None) -> SweepPlan:
     except (OSError, ValueError) as error:  # pydantic's is a ValueError
         unknown = unknown_key_error(error, [key for key in SweepPlan.model_fields if key != "name"])
         if unknown:
-            unknown.next = f"correct {name}; docs/sweeps.md lists the keys of a plan"
+            unknown.steps = [f"correct {name}; docs/sweeps.md lists the keys of a plan"]
         raise unknown or UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
@@ -298,6 +299,12 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
     Raises ``UsageError`` for an unknown dataset, model, variant or key, an invalid value, or a plan
     with no run or more than ``MAX_RUNS``.
     """
+    if not plan.datasets:
+        raise UsageError(
+            "The sweep has neither a plan nor a dataset.",
+            expected=f"a dataset, or a plan: {', '.join(sweep_names())}",
+            steps=Command("kmip-data", "sweep", "small-cities", "--dry-run"),
+        )
     if plan.max_runs > MAX_RUNS:
         raise UsageError(
             f"The sweep {plan.name} has {plan.max_runs:,} runs.", steps=f"at most {MAX_RUNS:,}"
@@ -311,17 +318,10 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
             if change.applies_to(dataset, model) and plan.includes(dataset, model):
                 runs += _runs_of_change(plan, dataset, model, change, home)
     if not runs:
-        problem = f"The sweep {plan.name} has no run: its changes are for other datasets or models."
-        remedy = "leave out --dataset and --model"
-        plans = None
-        if not plan.datasets:
-            problem = "The sweep has neither a plan nor a dataset."
-            plans = f"--dataset NAME, or a plan: {', '.join(sweep_names())}"
-            remedy = "kmip-data sweep small-cities --dry-run, which lists the runs of a plan"
-        if plan.leave_out:
-            selection = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
-            remedy = f"{plan.name} skips them; without it: kmip-data sweep {selection}"
-        raise UsageError(problem, expected=plans, steps=remedy)
+        raise UsageError(
+            f"The sweep {plan.name} has no run of these datasets and models.",
+            steps=Setting({"dataset": None, "model": None}),
+        )
     return runs
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config.run_config import RunConfig
+from kmip_data.steps import Command, Setting
 
 #: Function of the values by name, and the epoch.
 Logger = Callable[[dict[str, float], int], None]
@@ -19,7 +20,7 @@ def check_logger(name: str) -> None:
     if name != "csv" and importlib.util.find_spec(name) is None:
         raise UsageError(
             f"The logger {name!r} needs the package of the same name.",
-            steps=f"pip install {name}, or --set system.logger=csv",
+            steps=[Command("pip", "install", name), Setting({"system.logger": "csv"})],
         )
 
 

@@ -24,6 +24,7 @@ from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
 from kmip_data.runtime.memory import free_host_memory, require_memory
+from kmip_data.steps import Setting, Step
 from kmip_data.text import count_with_noun, human_bytes
 
 #: Copies of the weights: the weights, their gradients, two moments of Adam, and the best so far.
@@ -65,9 +66,7 @@ def estimate_step_memory(config: RunConfig, data: RunData, device: Device) -> St
     """
     requested = config.model.checkpoint_layers
     # The network is built on the CPU, also for a GPU.
-    require_network_memory(
-        config.model, data.network_sizes, "start a run with a smaller --set model.hidden_dim=N"
-    )
+    require_network_memory(config.model, data.network_sizes, "use a smaller model.hidden_dim")
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info()
         return StepMemory(bool(requested), None, int(free))
@@ -82,20 +81,20 @@ def estimate_step_memory(config: RunConfig, data: RunData, device: Device) -> St
             return StepMemory(recompute, need // config.system.devices, free)
     raise OutOfResources(
         f"A training step on {size} takes about {human_bytes(need)}; {human_bytes(free)} are free.",
-        steps=memory_saving_options(config, data),
+        steps=memory_saving_steps(config, data),
     )
 
 
 def require_network_memory(
-    model: ModelConfig, channels: dict[str, Any], remedy: str, *, copies: int = 1
+    model: ModelConfig, channels: dict[str, Any], step: Step, *, copies: int = 1
 ) -> None:
-    """Raise ``OutOfResources``, with ``remedy``, if the weights of a network do not fit into memory.
+    """Raise ``OutOfResources``, with ``step``, if the weights of a network do not fit into memory.
 
     Called before the network is built, as the system would kill a process that initialises more.
     """
     needed = 4 * copies * count_weights(model, channels)
     sizes = f"{count_with_noun(model.layers, 'layer')} and hidden_dim = {model.hidden_dim}"
-    require_memory(needed, f"A network with {sizes}", remedy)
+    require_memory(needed, f"A network with {sizes}", step)
 
 
 def count_weights(model: ModelConfig, channels: dict[str, Any]) -> int:
@@ -265,25 +264,22 @@ def _saved_values(config: RunConfig, size: BatchSize) -> float:
     return sum(storage.nbytes() for storage in storages.values()) / 4
 
 
-def memory_saving_options(config: RunConfig, data: RunData) -> str:
-    """Return the options that reduce the memory of a step."""
+def memory_saving_steps(config: RunConfig, data: RunData) -> list[Step]:
+    """Return the settings that reduce the memory of a training step."""
     training = config.training
-    tips = []
+    steps: list[Step] = []
     if data.part_members != "nodes" and training.batch_size > 1:
         size = -(-training.batch_size // 2)
-        tips.append(
-            f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}"
-        )
+        smaller = {"training.batch_size": size, "training.accumulate": 2 * training.accumulate}
+        steps.append(Setting(smaller))
     elif data.part_members == "nodes" and not training.neighbors:
-        tips.append(
-            "--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)"
-        )
+        steps.append(Setting({"neighbor_sampling": "10,10", "training.batch_size": 1024}))
     elif data.part_members == "nodes" and not training.eval_neighbors:
-        tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
+        steps.append(Setting({"training.eval_neighbors": "10,10"}))
     if not config.model.checkpoint_layers:
-        tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
-    tips += ["--set training.precision=bf16-mixed", "a machine with more memory"]
-    return "one or more of: " + "; ".join(tips)
+        steps.append(Setting({"model.checkpoint_layers": "true"}))
+    steps += [Setting({"training.precision": "bf16-mixed"}), "use a machine with more memory"]
+    return steps
 
 
 def training_memory_error(error: BaseException, module: Any, data: RunData) -> OutOfResources:
@@ -293,7 +289,7 @@ def training_memory_error(error: BaseException, module: Any, data: RunData) -> O
     activity = module.activity
     if module.current_batch_size:
         activity += f", on {module.current_batch_size}"
-    remedy = memory_saving_options(module.config, data)
+    steps = memory_saving_steps(module.config, data)
     if module.is_finished_run:
-        remedy = "--device cpu, or a machine with more memory"
-    return OutOfResources(f"Memory ran out while {activity}: {reason}", steps=remedy)
+        steps = [Setting({"device": "cpu"}), "use a machine with more memory"]
+    return OutOfResources(f"Memory ran out while {activity}: {reason}", steps=steps)

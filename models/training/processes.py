@@ -44,7 +44,7 @@ def join_processes(config: RunConfig, device_type: str) -> torch.device:
         if started != str(config.processes):
             raise UsageError(
                 f"{started} processes were started for a run of {config.processes}.",
-                steps="torchrun with --nproc-per-node as --devices, and --nnodes as --set system.nodes=…",
+                steps="start as many by torchrun as docs/devices.md says",
             )
         if device_type == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -60,8 +60,7 @@ def _start_other_processes(config: RunConfig) -> None:
     if config.system.nodes > 1:
         raise UsageError(
             f"A run on {config.system.nodes} machines is started on each of them by torchrun.",
-            steps=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
-            " -m kmip_data train …; see docs/devices.md",
+            steps="docs/devices.md shows how",
         )
     # 1. Reserve a port, and divide the cores, as by default each process would use all of them.
     with socket.socket() as free:

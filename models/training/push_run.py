@@ -74,7 +74,7 @@ def run_page(result: RunResult) -> str:
         references_table(mean_references([result.references]), result.metric),
     ]
     pull = "kmip-data pull ADDRESS"
-    evaluate = f"kmip-data evaluate ./{result.name} --dataset {shlex.quote(result.dataset)}"
+    evaluate = f"kmip-data evaluate {shlex.quote(f'./{result.name}')} --dataset {shlex.quote(result.dataset)}"
     parts = [
         yaml_header(fields) + "\n# A trained model",
         code_block("\n".join(facts), "text"),

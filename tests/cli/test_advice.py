@@ -175,7 +175,7 @@ def test_a_run_whose_build_moved_names_the_option_that_its_command_takes(run, ho
     # These commands take no other dataset: the build is moved back.
     for line in (["explore", run, "--no-open"], ["train", "--resume", run, *LONGER]):
         message = expect_refusal(*line)
-        assert "where FOLDER is the moved build; or " in message
+        assert "remedy: FOLDER is the moved build\n" in message
         move = re.search(r"next: (mv FOLDER .+)\n", message)[1]
         words = shlex.split(move.replace("FOLDER", str(tmp_path / "elsewhere")))
         subprocess.run(words, check=True)

@@ -20,6 +20,7 @@ from kmip_data.models.registries import (
     edge_encoders,
     node_encoders,
 )
+from kmip_data.steps import Setting
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -99,7 +100,7 @@ def test_types_behind_the_last_one_name_the_encoder_that_has_them() -> None:
     for types, encoder in (([0, 7], "types8"), ([0, 10**7], "linear"), ([-1, 2], "linear")):
         with pytest.raises(DamagedInput) as caught:
             check_integers(integers, [torch.tensor(types)])
-        assert caught.value.next == f"--set model.node_encoder={encoder}"
+        assert caught.value.steps == [Setting({"model.node_encoder": encoder})]
     check_integers(node_encoders()["types8"].integers, [torch.tensor([0, 7])])
 
 
@@ -173,7 +174,7 @@ def test_types_of_two_columns_are_summed() -> None:
     )
     with pytest.raises(DamagedInput) as caught:
         encoder(read_batch(Data(x=x + 1, edge_index=EDGES)))
-    assert caught.value.next == "--set model.node_encoder=types6x2"
+    assert caught.value.steps == [Setting({"model.node_encoder": "types6x2"})]
 
 
 def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:

@@ -31,12 +31,14 @@ from kmip_data.models.search.gpu.plan import (
 )
 from kmip_data.models.search.problem import NotFinite, SearchProblem
 from kmip_data.runtime.memory import keep_alive_for_capture
+from kmip_data.steps import Command, Setting, Step
 
 log = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
 _compilations = itertools.count(1)  # numbers the programs that this process compiles
-_FALLBACK_REMEDY = "use another search backend (dense), or see `kmip-data doctor`"
+_DENSE = Setting({"model.attention.search": "dense"})
+_FALLBACK_STEPS: list[Step] = [_DENSE, Command("kmip-data", "doctor")]
 
 
 def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Tensor]:
@@ -81,7 +83,7 @@ def not_finite_flag(device: torch.device) -> Tensor:
         not_finite.zero_()
         raise NotFinite(
             f"queries, keys or their inner products in an earlier search on {device} are NaN or infinite.",
-            steps="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
+            steps=["lower the learning rate, clip gradients; 'dense' names the row", _DENSE],
         )
     return not_finite
 
@@ -142,8 +144,10 @@ class SearchDevice:
         except Exception as error:  # any error of the driver
             raise UsageError(
                 f"Search kernels for {self._architecture} from {cache_folder()} do not load: {error}",
-                steps=f"move that folder away, update the NVIDIA driver to CUDA {torch.version.cuda} or newer,"
-                f" or {_FALLBACK_REMEDY}",
+                steps=[
+                    f"move that folder away; update the NVIDIA driver to CUDA {torch.version.cuda} or newer",
+                    *_FALLBACK_STEPS,
+                ],
             ) from error
 
 
@@ -191,7 +195,7 @@ def nvrtc_version() -> str:
         return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
     except Exception as error:
         # ImportError, or any error of cuda.bindings without the library.
-        raise UsageError(f"NVRTC cannot be loaded: {error}", steps=_FALLBACK_REMEDY) from error
+        raise UsageError(f"NVRTC cannot be loaded: {error}", steps=_FALLBACK_STEPS) from error
 
 
 def compile_program(
@@ -221,5 +225,5 @@ def compile_program(
     except Exception as error:  # any error of NVRTC, or its absence
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"NVRTC cannot compile the search for {architecture}: {reason}", steps=_FALLBACK_REMEDY
+            f"NVRTC cannot compile the search for {architecture}: {reason}", steps=_FALLBACK_STEPS
         ) from error

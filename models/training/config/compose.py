@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -29,6 +28,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.run_folder import is_run_folder
 from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import shipped_names
 from kmip_data.text import PARAMETER_OPTIONS
 
@@ -145,9 +145,9 @@ def compose_configuration(  # noqa: PLR0913 -- options, by keyword
             data += [f"data.split.{name}={value}" for name, value in split_parameters.items()]
         _advise_on_grid(error, find_grid(config, overrides), str(dataset), data)
         raise
-    refuse_unread_keys(config, _typed_keys(file), f"remove KEY from {file}")
+    refuse_unread_keys(config, _typed_keys(file), file)
     set_keys = [item.partition("=")[0].strip() for item in overrides]
-    refuse_unread_keys(config, set_keys, "leave out --set KEY")
+    refuse_unread_keys(config, set_keys)
     if file is None and not config.preset:
         print_status(f"{dataset} has no preset: {config.model.name} uses its defaults", quiet=quiet)
     return config
@@ -164,11 +164,11 @@ def _advise_on_grid(
     if not grid:
         return
     error.correction = None
-    if data is None:
-        error.next = f"one value: {_as_options([grid_values(setting)[0] for setting in grid])}"
-    else:
-        command = f"kmip-data sweep --dataset {shlex.quote(dataset)} {_as_options([*data, *grid])}"
-        error.next = f"one value; to train with each: {command}"
+    error.steps = [Setting(dict(grid_values(setting)[0].split("=", 1) for setting in grid))]
+    if data is not None:
+        options = [word for setting in [*data, *grid] for word in ("--set", setting)]
+        sweep = Command("kmip-data", "sweep", "--dataset", dataset, *options)
+        error.steps += ["a sweep trains with each value", sweep]
 
 
 def _advise_on_model(
@@ -182,12 +182,8 @@ def _advise_on_model(
             apply_overrides(config_for_data(dataset, model, home=home), overrides)
         except UsageError:
             continue
-        error.next = f"--model {model}"
+        error.steps = [Setting({"model": model})]
         return
-
-
-def _as_options(settings: Sequence[str]) -> str:
-    return " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
 
 
 def read_users_config(file: Path) -> RunConfig:

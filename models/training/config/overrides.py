@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from kmip_data.errors import MAX_LISTED_NAMES, DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import (
+    MAX_LISTED_NAMES,
+    DamagedInput,
+    UsageError,
+    error_with_correction,
+    unknown_name_error,
+)
 from kmip_data.files.small_files import parse_toml, read_toml
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import (
@@ -29,11 +34,13 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find_builds import parameter_names
 from kmip_data.registry import PLUGIN_OBJECTS
+from kmip_data.steps import Command, Setting
 from kmip_data.text import is_likely_typo, nearest_name
 
 #: One value of ``A,B``: brackets and quotes are part of it, with the commas in them.
 _GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
-KEY_LIST_COMMAND = "kmip-data info s3dis --model gps-kmip"  #: command that lists every key
+#: Command that lists every key.
+KEY_LIST_COMMAND = Command("kmip-data", "info", "s3dis", "--model", "gps-kmip")
 #: Last part of our key, by its name in other programs.
 KEY_SYNONYMS = {
     "learning_rate": "lr",
@@ -127,20 +134,19 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
     try:
         return _with_overrides(config, [items] if isinstance(items, str) else items)
     except UsageError as error:
-        if error.next == KEY_LIST_COMMAND:
-            dataset = shlex.quote(config.data.dataset)
-            error.next = f"kmip-data info {dataset} --model {config.model.name}"
+        if error.steps == [KEY_LIST_COMMAND]:
+            dataset, model = config.data.dataset, config.model.name
+            error.steps = [Command("kmip-data", "info", dataset, "--model", model)]
         if error.correction == ("k", "data.parameters.k") and not _has_neighbors(config):
             # Without nearest-neighbour graphs, k means the number of keys per query.
             error.correction = ("k", "model.attention.k")
         raise
 
 
-def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> None:
-    """Raise ``UsageError`` for one of ``keys``, typed by the user, that no part of the run reads.
+def refuse_unread_keys(config: RunConfig, keys: Iterable[str], file: Path | None = None) -> None:
+    """Raise ``UsageError`` for one of ``keys``, typed or in the user's ``file``, that no part of the run reads.
 
     Keys of a preset may be unread, because a setting may replace the part that reads them.
-    ``remedy`` is the advice, with KEY in place of the key.
     """
     for key in keys:
         section, _, name = key.partition(".")
@@ -154,7 +160,7 @@ def refuse_unread_keys(config: RunConfig, keys: Iterable[str], remedy: str) -> N
         if reader:
             raise UsageError(
                 f"{key} is read by {reader}, which this run does not have.",
-                steps=remedy.replace("KEY", key, 1),
+                steps=Setting({key: None}) if file is None else f"remove {key} from {file}",
             )
 
 
@@ -227,16 +233,17 @@ def config_from_mapping(
         return RunConfig.model_validate(values)
     except ValidationError as error:
         # Each unknown key is compared with all known ones, and a file may have any number of them.
-        problems = "; ".join(map(_describe_problem, error.errors()[:MAX_LISTED_NAMES]))
+        entries = error.errors()[:MAX_LISTED_NAMES]
+        problems = "; ".join(map(_describe_problem, entries))
         if error.error_count() > MAX_LISTED_NAMES:
             problems += f"; and {error.error_count() - MAX_LISTED_NAMES:,} more"
         refusal = UsageError(
             f"The configuration in {origin} is not valid: {problems}", steps=KEY_LIST_COMMAND
         )
-        if uneven := re.search(r"hidden_dim = (\d+) is not a multiple of heads = (\d+)", problems):
-            dim, heads = map(int, uneven.groups())
-            fitting = max(dim // heads, 1) * heads
-            refusal.correction = (f"model.hidden_dim={dim}", f"model.hidden_dim={fitting}")
+        for entry in entries:
+            cause = entry.get("ctx", {}).get("error")
+            if isinstance(cause, UsageError):
+                refusal.correction = cause.correction
         raise refusal from error
 
 
@@ -268,8 +275,8 @@ def config_to_toml(config: RunConfig) -> str:
 def _assign_key(values: dict[str, Any], path: str, text: str) -> None:
     if path in {"preset", "variant"}:
         raise UsageError(
-            f"{path} selects a configuration; --set changes single keys.",
-            steps=f"--{path} {text}",
+            f"{path} selects a configuration; a setting changes a single key.",
+            steps=Setting({path: text}),
         )
 
     # 1. Find the section, and the keys of its kind.
@@ -332,8 +339,10 @@ def _refuse_data_parameter(dataset: str, name: str, text: str) -> None:
     if name in build_parameters and is_own:
         raise UsageError(
             f"{name} is a parameter of a build, not of a run.",
-            steps=f"kmip-data build graphs --name {shlex.quote(dataset)} --archive FILE "
-            f"--set {name}={shlex.quote(text)}",
+            steps=Command(
+                *("kmip-data", "build", "graphs", "--name", dataset, "--archive", "FILE"),
+                *("--set", f"{name}={text}"),
+            ),
         )
     if name in build_parameters | split_parameters and name not in _DATA_KEYS_BY_OPTION:
         table = "split" if name in split_parameters else "parameters"
@@ -393,7 +402,7 @@ def _parse_value(key: ConfigKey, field: FieldInfo, text: str) -> object:
     refusal = _invalid_value_error(message, f"{_type_in_words(key.type)}{limit} ({key.doc})", text)
     if key.default not in (..., None, "", {}):
         value = key.default if isinstance(key.default, str) else json.dumps(key.default)
-        refusal.next = f"--set {key.name}={shlex.quote(value)}"
+        refusal.steps = [Setting({key.name: value})]
     if close:
         refusal.correction = (text, close)
     raise refusal
@@ -427,11 +436,8 @@ def _invalid_value_error(message: str, expected: str, value: str) -> UsageError:
 
 def _synonym_error(noun: str, name: str, typed: str, meant: str) -> UsageError:
     """Return the error for another program's name for the setting ``meant``."""
-    error = UsageError(
-        f"There is no {noun} called {name!r}. Did you mean {meant!r}?", steps=f"--set {meant}"
-    )
-    error.correction = (typed, meant)
-    return error
+    message = f"There is no {noun} called {name!r}. Did you mean {meant!r}?"
+    return error_with_correction(message, typed, meant)
 
 
 def _describe_unknown_key(path: str) -> tuple[str, str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from kmip_data.models.training.config.own_defaults import (
 )
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find_builds import find_build, shipped_schema
+from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
 
@@ -205,7 +205,7 @@ class Preset(StrictModel):
                 f"variant of {self.name}",
                 variant,
                 self.variants,
-                command="leave out --variant",
+                command=Setting({"variant": None}),
             )
         if variant == "text":
             return {key: difference.value for key, difference in self.text.items()}
@@ -279,7 +279,7 @@ def read_preset(dataset: str, model: str) -> Preset:
             return _unpublished_preset(read_preset(dataset, BASE_MODEL), model)
         candidates = known_models() if base_name in preset_names() else models_with_preset(dataset)
         if candidates:
-            command = f"kmip-data info {dataset}"
+            command = Command("kmip-data", "info", dataset)
             raise unknown_name_error(
                 f"preset of {dataset}", model, sorted(candidates), command=command
             )
@@ -424,14 +424,14 @@ def config_for_data(
         return config.with_values("data", **changes)
     model = model or (OWN_MODEL if has_own_defaults(card) else BASE_MODEL)
     if model not in known_models():
-        command = "one of these, or --plugin FILE for a model of your own"
-        raise unknown_name_error("model", model, list(known_models()), command=command)
+        step = "choose one of these, or load the plugin with a model of your own"
+        raise unknown_name_error("model", model, list(known_models()), command=step)
     if variant not in {None, "code"}:
         raise unknown_name_error(
             f"variant of {dataset}",
             str(variant),
             ["code"],
-            command="leave out --variant",
+            command=Setting({"variant": None}),
         )
     values = {"data": {"dataset": dataset}, "model": {"name": model}}
     config = config_from_mapping(values, "the defaults")
@@ -453,7 +453,7 @@ def adapt_preset_to_data(
     if dataset == data and model in known_models() and not models_with_preset(dataset):
         raise UsageError(
             f"{dataset} has no preset; only published datasets have some.",
-            steps=f"kmip-data train {shlex.quote(dataset)} --model {model}",
+            steps=Command("kmip-data", "train", dataset, "--model", model),
         )
     return adapt_config_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -37,6 +36,7 @@ from kmip_data.models.training.tasks import Task
 from kmip_data.pipelines.find_builds import ensure_columns, ensure_split, find_or_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.steps import Command, Setting
 from kmip_data.text import count_with_noun
 
 ROWS_PER_READ = 2**18  #: nodes or edges whose features are read at a time
@@ -79,13 +79,13 @@ class ManyGraphsData(RunData):
         if config.training.neighbors or config.training.eval_neighbors:
             raise UsageError(
                 f"{self.build.card.dataset} has many graphs; neighbours can be sampled only in a single one.",
-                steps="leave out --neighbor-sampling",
+                steps=Setting({"neighbor_sampling": None}),
             )
         if config.training.batch_size < config.processes:
             graphs = count_with_noun(config.training.batch_size, "graph")
             raise UsageError(
                 f"A batch of {graphs} cannot be divided among {config.processes} processes.",
-                steps=f"fewer --devices, or --set training.batch_size={config.processes}",
+                steps=Setting({"training.batch_size": config.processes}),
             )
         self._feature_source = self._open_records(config)
         self._datasets = {ALL_RECORDS: self._feature_source}
@@ -194,7 +194,7 @@ class OneGraphData(RunData):
         if self.task.level != "node":
             raise UsageError(
                 f"{self.build.card.dataset} is one graph with one target, which is too little to train on.",
-                steps=f"kmip-data info {shlex.quote(str(self.build.path))}",
+                steps=Command("kmip-data", "info", self.build.path),
             )
         training = self.config.training
         is_sampled = training.neighbors or training.eval_neighbors
@@ -202,7 +202,10 @@ class OneGraphData(RunData):
         if is_sampled and any(encoding.has_node_numbers for encoding in encodings):
             raise UsageError(
                 "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
-                steps="leave out --neighbor-sampling, or --set model.attention.expander=0",
+                steps=[
+                    Setting({"neighbor_sampling": None}),
+                    Setting({"model.attention.expander": 0}),
+                ],
             )
 
     @cached_property
@@ -327,7 +330,7 @@ def _check_processes(config: RunConfig) -> None:
     if config.processes > 1:
         raise UsageError(
             f"{config.data.dataset} is one graph, which {config.processes} processes cannot share.",
-            steps="leave out --devices",
+            steps=Setting({"devices": None}),
         )
 
 

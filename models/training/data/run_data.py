@@ -44,7 +44,7 @@ from kmip_data.models.training.tasks import (
 from kmip_data.pipelines.added_splits import remedy_for_empty_part
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.text import quote_name
+from kmip_data.steps import Setting, Step
 
 #: Default loss by type of the targets.
 DEFAULT_LOSSES: dict[TargetType, str] = {
@@ -82,7 +82,7 @@ def task_of_targets(
         raise UsageError(
             f"{name} = {value} does not fit the targets: {column.attribute} is {targets}.",
             expected=", ".join(names),
-            steps=f"--set {name}=none; or one of these. With none, the targets select it",
+            steps=["with none, the targets select it", Setting({name: "none"})],
         )
     return Task(
         level,
@@ -105,7 +105,7 @@ def _check_classes_are_numbers(card: Card, task: Task) -> None:
         raise UsageError(
             f"The targets of {card.dataset} are classes, numbered from 0 and named {names[0]}, {names[1]}, …: "
             "a regression would learn their numbers.",
-            steps="build it again with --set task=regression, which keeps the values",
+            steps="build it again with task = regression, which keeps the values",
         )
 
 
@@ -285,19 +285,19 @@ class RunData(ABC):
         """Parts that are not empty, in order."""
         return tuple(self.sizes)
 
-    def check_part(self, part: str, remedy: str = "") -> None:
-        """Raise ``UsageError``, with ``remedy``, if the part does not exist or is empty."""
+    def check_part(self, part: str, steps: Step | Sequence[Step] = ()) -> None:
+        """Raise ``UsageError``, with ``steps``, if the part does not exist or is empty."""
         if not self.split_name and part != ALL_RECORDS:
             raise UsageError(
                 f"{self.build.card.dataset} has no split, so that it has no {part} part.",
-                steps=f"--split {ALL_RECORDS}",
+                steps=Setting({"split": ALL_RECORDS}),
             )
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name!r} has no {self.part_members}: "
                 f"{sizes or 'all empty'}.",
-                steps=remedy or f"another part: {' or '.join(map(quote_name, self.sizes))}",
+                steps=steps or [Setting({"split": name}) for name in self.sizes],
             )
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,12 +27,14 @@ from kmip_data.files.small_files import (
 from kmip_data.models.scaling import SCALING
 from kmip_data.models.training.run.run_folder import (
     CHECKPOINT_DIGESTS,
+    CONFIG_NAME,
     INITIAL_WEIGHTS,
     LAST_CHECKPOINT,
     PREVIOUS_CHECKPOINT,
     WEIGHTS_NAME,
     resume_command,
 )
+from kmip_data.steps import Command, Step
 
 T = TypeVar("T")
 
@@ -110,15 +111,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     run = path.parents[1]
     digests = _read_digests(run)
-    remedy = "start another run"
+    steps: list[Step] = ["start another run"]
     previous = run / PREVIOUS_CHECKPOINT
     if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
-        remedy = (
-            f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged')} && "
-            f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}; then the same command, "
-            "which continues from the previous checkpoint"
-        )
-    state: dict[str, Any] = _read_checked(path, _parse_checkpoint, "a checkpoint", remedy, digests)
+        steps = [
+            Command("mv", path, f"{path}.damaged"),
+            "then the same command again, which continues from the previous checkpoint",
+        ]
+    state: dict[str, Any] = _read_checked(path, _parse_checkpoint, "a checkpoint", steps, digests)
     return state
 
 
@@ -137,7 +137,7 @@ def _read_checked(
     path: Path,
     parse: Callable[[bytes], T],
     content: str,
-    remedy: str,
+    steps: Sequence[Step],
     digests: Sequence[str] | None,
 ) -> T:
     """Parse a file whose SHA-256 must be in ``digests``, unless that is ``None``."""
@@ -150,7 +150,7 @@ def _read_checked(
     except Exception as error:
         raise DamagedInput(
             f"{path} cannot be read as {content}: {first_problem(error)}",
-            steps=remedy,
+            steps=steps,
         ) from error
 
 
@@ -180,8 +180,10 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
         path,
         safetensors.load,
         "weights",
-        f"{resume_command(path.parent)}, which rewrites it from the last checkpoint; "
-        "if the run was pulled, repeat the pull",
+        [
+            "resuming rewrites it from the last checkpoint; if the run was pulled, repeat the pull",
+            resume_command(path.parent),
+        ],
         None if expected is None else [expected],
     )
 
@@ -199,9 +201,9 @@ def load_initial_weights(module: nn.Module, run: Path) -> None:
 
     Raises ``DamagedInput`` if their digest is not listed.
     """
-    remedy = "start another run with --init-from"
+    steps = ["start another run from the same weights"]
     weights = _read_checked(
-        run / INITIAL_WEIGHTS, safetensors.load, "weights", remedy, _read_digests(run)
+        run / INITIAL_WEIGHTS, safetensors.load, "weights", steps, _read_digests(run)
     )
     module.load_state_dict(weights, strict=False)
 
@@ -217,7 +219,7 @@ def load_weights(module: nn.Module, path: Path, expected: str | None = None) -> 
     except RuntimeError as error:
         raise DamagedInput(
             f"The weights in {path} do not fit the model in the run's config.toml: {first_problem(error)}",
-            steps=f"{resume_command(path.parent)}, or another run",
+            steps=[resume_command(path.parent), "use another run"],
         ) from error
 
 
@@ -239,7 +241,7 @@ def compatible_weights(
     if all(tensor.ndim < 2 for tensor in compatible.values()):
         raise UsageError(
             f"No weights of {source} fit the model.",
-            steps="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
+            steps=f"use the model and the settings of {source / CONFIG_NAME}",
         )
     total = len(compatible) + len(incompatible)
     message = f"weights: {len(compatible)} of {total} tensors from {source}"

@@ -18,7 +18,8 @@ from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.pipelines.find_builds import parameter_names, parameters_with_defaults
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options, quote_name
+from kmip_data.steps import Command, Step
+from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
@@ -37,19 +38,19 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if path is not None and (path / RESULT_NAME).is_file():
         raise UsageError(
             f"The run {path} has no {CONFIG_NAME}.",
-            steps=f"kmip-data verify {shlex.quote(str(path))} --repair",
+            steps=Command("kmip-data", "verify", path, "--repair"),
         )
     if matches:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
             found=[*map(str, matches)],
-            steps=f"its path, such as {shlex.quote(str(newest))}",
+            steps="name the run by its path",
         )
         error.correction = (text, str(newest))
         raise error
     names = [str(folder.relative_to(home.runs)) for folder in home.run_folders()]
-    raise unknown_name_error("run", text, names, command="kmip-data runs")
+    raise unknown_name_error("run", text, names, command=Command("kmip-data", "runs"))
 
 
 def find_runs(run: str, home: Home) -> list[Path]:
@@ -129,7 +130,7 @@ def config_with_build_folder(
     if not builds:
         raise UsageError(
             f"The build of {name} that the run was trained on is gone.",
-            steps=remedy_for_moved_build(config, home),
+            steps=steps_for_moved_build(config, home),
         )
     if len(builds) == 1:
         return config
@@ -140,14 +141,14 @@ def config_with_build_folder(
     return config
 
 
-def remedy_for_moved_build(config: RunConfig, home: Home) -> str:
-    """Return the commands that move the build of a run back, or build your own data again."""
+def steps_for_moved_build(config: RunConfig, home: Home) -> list[Step]:
+    """Return the steps that move the build of a run back, or build your own data again."""
     name = config.data.dataset
     target = name if os.sep in name else f"{home.built}{os.sep}"
-    move = f"mv FOLDER {shlex.quote(target)}, where FOLDER is the moved build"
-    if os.sep in name or name in dataset_names():
-        return move
-    return f"{move}; or {command_of_own_build(name, config.data.parameters)}"
+    steps: list[Step] = ["FOLDER is the moved build", Command("mv", "FOLDER", target)]
+    if os.sep not in name and name not in dataset_names():
+        steps.append(command_of_own_build(name, config.data.parameters))
+    return steps
 
 
 def raw_folder_of_build(build: Build, home: Home) -> str:
@@ -158,8 +159,10 @@ def raw_folder_of_build(build: Build, home: Home) -> str:
     return "FILE"
 
 
-def command_of_own_build(name: str, parameters: Mapping[str, object], archive: str = "FILE") -> str:
-    """Return the command that builds your own data with these ``parameters``.
+def command_of_own_build(
+    name: str, parameters: Mapping[str, object], archive: str = "FILE"
+) -> Step:
+    """Return the command that builds your own data, from FILE, with these ``parameters``.
 
     A run records neither the recipe nor the files, so the recipe is inferred from the parameters.
     """
@@ -168,11 +171,7 @@ def command_of_own_build(name: str, parameters: Mapping[str, object], archive: s
             continue
         defaults = parameters_with_defaults(recipe, {})
         changed = {key: value for key, value in parameters.items() if value != defaults[key]}
-        options = parameters_as_options(changed)
-        command = (
-            f"kmip-data build {recipe} --name {shlex.quote(name)}"
-            f" --archive {shlex.quote(archive)} {options}"
-        )
-        hint = ", where FILE is what it was built from" if archive == "FILE" else ""
-        return command.strip() + hint
-    return f"save or pull {quote_name(name)} again"
+        options = shlex.split(parameters_as_options(changed))
+        words = ("build", recipe, "--name", name, "--archive", archive)
+        return Command("kmip-data", *words, *options)
+    return f"save or pull {name!r} again"

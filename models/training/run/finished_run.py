@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,17 +37,15 @@ from kmip_data.models.training.run.find_runs import (
     find_run,
     newest_results,
     raw_folder_of_build,
-    remedy_for_moved_build,
+    steps_for_moved_build,
 )
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.runtime.memory import is_out_of_memory
-from kmip_data.text import count_with_noun, quote_name
-
-#: Rules of splits that are drawn, not stored with the data.
-DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
+from kmip_data.steps import Command, Setting, Step
+from kmip_data.text import count_with_noun
 
 #: Rules of splits that are drawn, not stored with the data.
 DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
@@ -80,9 +77,9 @@ class OpenedRun:
     def load_module(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; out-of-memory errors state the batch size."""
         model = with_task_defaults(self.config, self.data.task).model
-        remedy = f"compare {self.folder / CONFIG_NAME} with the run's source, or use more memory"
+        step = f"compare {self.folder / CONFIG_NAME} with the run's source, or use more memory"
         # The run may be a stranger's; its weights are read next to those that are drawn.
-        require_network_memory(model, self.data.network_sizes, remedy, copies=2)
+        require_network_memory(model, self.data.network_sizes, step, copies=2)
         module = TrainingModule(self.config, self.data)
         module.is_finished_run = True
         load_weights(module.model, self.folder / WEIGHTS_NAME, self.result.files.get(WEIGHTS_NAME))
@@ -142,8 +139,8 @@ def open_run(
             data_config = config_with_build_folder(config, lambda: result.build_key, home)
         except UsageError as error:
             if command is not None:
-                line = shlex.join(["kmip-data", command, str(folder), "--dataset", "FOLDER"])
-                error.next = f"{line}{run_folder.home_option(folder)}, or {error.next}"
+                other_data = Command("kmip-data", command, folder, "--dataset", "FOLDER")
+                error.steps.insert(0, other_data)
             raise
     try:
         data = open_data(data_config, home=home, required=(), build=False, task=result.task)
@@ -154,34 +151,32 @@ def open_run(
         if difference := _describe_other_targets(dataset, other.card, result):
             raise UsageError(
                 f"The run {folder.name!r} learned {difference}.",
-                steps=_fitting_run_remedy(other, "targets", result, home),
+                steps=_fitting_run_steps(other, "targets", result, home),
             ) from error
         # A finished run cannot follow the advice to change settings.
-        if not (error.next or "").startswith("--set"):
+        if not any(isinstance(step, Setting) for step in error.steps):
             raise
         raise UsageError(
             f"The run {folder.name!r} on {result.dataset} does not fit {dataset}: {error.message}",
-            steps=_fitting_run_remedy(other, "features and targets", result, home),
+            steps=_fitting_run_steps(other, "features and targets", result, home),
         ) from error
 
     # 3. Agreement of the data with the weights.
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
-            steps=f"kmip-data predict {shlex.quote(str(folder))}"
-            f" --dataset {shlex.quote(str(data.build.path))}",
+            steps=Command("kmip-data", "predict", folder, "--dataset", data.build.path),
         )
     _check_fit(data, result, home)
     if dataset is None and data.build.card.key != result.build_key:
         build = data.build
-        step = remedy_for_moved_build(config, home)
+        steps = steps_for_moved_build(config, home)
         if command is not None:
-            line = shlex.join(["kmip-data", command, str(folder), "--dataset", str(build.path)])
-            step = f"{line}{run_folder.home_option(folder)}, to use this build anyway"
+            steps = [Command("kmip-data", command, folder, "--dataset", build.path)]
         raise UsageError(
             f"The build of {build.card.dataset} is {build.card.key}, but the run was trained "
             f"on {result.build_key}.",
-            steps=step,
+            steps=steps,
         )
     return OpenedRun(folder, config, result, data, selected)
 
@@ -198,7 +193,7 @@ def _describe_other_targets(dataset: str, card: Card, result: RunResult) -> str:
     return f"{learned}, and {dataset} has targets for {available}"
 
 
-def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
+def _misfit_steps(build: Build, result: RunResult, home: Home) -> list[Step]:
     """Return what to do if data have other columns or classes than the run's data.
 
     Your own files are rebuilt if they have the run's columns; otherwise choose another run.
@@ -210,7 +205,7 @@ def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
         required = column_roles_on_card(trained_on.card.statistics)
     described = column_roles_on_card(card.statistics)
     if trained_on is None or required is None or described is None:
-        return _fitting_run_remedy(build, "features and classes", result, home)
+        return _fitting_run_steps(build, "features and classes", result, home)
 
     # 1. Rebuild the same files like the run's build.
     archive = raw_folder_of_build(build, home)
@@ -222,31 +217,25 @@ def _misfit_remedy(build: Build, result: RunResult, home: Home) -> str:
     }
     if archive != "FILE" and required_columns <= existing_columns:
         name = unused_name(f"{card.dataset}-new", home)
-        words = ["kmip-data", "build", "graphs", "--name", name]
-        command = shlex.join([*words, "--archive", archive, "--like", trained_on.path.name])
-        return f"{command}; then the same command with --dataset {shlex.quote(name)}"
+        words = ("build", "graphs", "--name", name, "--archive", archive)
+        command = Command("kmip-data", *words, "--like", trained_on.path.name)
+        return [command, f"then the same command again with the dataset {name!r}"]
 
-    # 2. Data without targets have no runs.
-    if card.schema_.y_column is None:
-        return f"use data with the columns of {quote_name(result.dataset)}; your builds: kmip-data list"
-    command = _command_for_newest_run(build, home)
-    command = command or f"kmip-data train {shlex.quote(card.dataset)}"
-    return f"the data have other columns; choose a run trained on them: {command}"
+    # 2. Choose another run.
+    return _fitting_run_steps(build, "columns", result, home)
 
 
-def _fitting_run_remedy(build: Build, noun: str, result: RunResult, home: Home) -> str:
-    """Return what to do if data lack what a run learned from: use their newest run, or other data."""
-    if command := _command_for_newest_run(build, home):
-        return f"choose a run trained on them: {command}"
-    return f"use data with the {noun} of {quote_name(result.dataset)}; your builds: kmip-data list"
-
-
-def _command_for_newest_run(build: Build, home: Home) -> str:
-    """Return the command that predicts by the newest run of a build; empty if it has none."""
-    for folder, result in newest_results(home):
-        if result.build_key == build.card.key:
-            return f"kmip-data predict {shlex.quote(run_folder.short_run_name(folder))}"
-    return ""
+def _fitting_run_steps(build: Build, noun: str, result: RunResult, home: Home) -> list[Step]:
+    """Return what to do if data lack what a run learned from: use their newest run, or train one."""
+    # Data without targets have no runs.
+    if build.card.schema_.y_column is None:
+        return [f"use data with the {noun} of {result.dataset!r}", Command("kmip-data", "list")]
+    command = Command("kmip-data", "train", build.card.dataset)
+    for folder, other in newest_results(home):
+        if other.build_key == build.card.key:
+            command = Command("kmip-data", "predict", run_folder.short_run_name(folder))
+            break
+    return ["choose a run trained on these data", command]
 
 
 def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
@@ -288,6 +277,6 @@ def _check_fit(data: RunData, result: RunResult, home: Home) -> None:
     if difference:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {difference}.",
-            steps=_misfit_remedy(data.build, result, home),
+            steps=_misfit_steps(data.build, result, home),
         )
     check_same_categories(card, data.inputs, result.vocabulary, result.dataset)

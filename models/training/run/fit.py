@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +48,7 @@ from kmip_data.models.training.run.training_module import (
 )
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
+from kmip_data.steps import Command
 from kmip_data.text import count_with_noun
 
 
@@ -159,7 +159,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
-            steps=f"kmip-data verify {shlex.quote(str(data.build.path))}; or a lower --set optimizer.lr=…",
+            steps=["lower optimizer.lr", Command("kmip-data", "verify", data.build.path)],
         )
 
     best_weights = loop.best_weights[loop.best_epoch]

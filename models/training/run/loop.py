@@ -55,6 +55,7 @@ from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import time_without_compiling
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
+from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun, format_duration
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
@@ -442,7 +443,7 @@ class Loop:
         if state["data"] != self.data.digests:
             raise CheckFailed(
                 f"The data differ from those the run started with: {self.data.digests}, not {state['data']}.",
-                steps="build the dataset as it was (the run's config.toml has the parameters), or start a new run",
+                steps="build the dataset as it was, by the parameters in config.toml, or start a new run",
             )
         epoch = state["epoch"]
         batch = state["batch"]
@@ -495,7 +496,7 @@ class Loop:
         except (AttributeError, RuntimeError) as error:
             raise UsageError(
                 f"{self.metric} of {len(saved)} processes cannot be merged within an epoch: {error}",
-                steps="the same command with --devices as before, or add merge_state to the metric",
+                steps=[Setting({"devices": len(saved)}), "add merge_state to the metric"],
             ) from error
         return {**saved[0], "metrics": merged if is_main_process() else metrics.state()}
 

@@ -37,6 +37,7 @@ from kmip_data.models.training.run.training_module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
+from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 ARRAY_NAMES = ("logits", "pred", "key", "ptr")
@@ -281,7 +282,10 @@ def read_predictions(path: Path) -> Predictions:
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DamagedInput(
             f"{path} cannot be read as predictions: {first_problem(error)}",
-            steps="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)",
+            steps=[
+                Command("kmip-data", "predict", "RUN", "--output", "FILE"),
+                "write logits by np.savez(FILE, logits=…)",
+            ],
         ) from error
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import platform
-import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,7 +21,7 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.metric_text import SCALED_LOSS
 from kmip_data.models.training.metrics import ClassScores, all_metrics
 from kmip_data.models.training.references.reference import References
-from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
+from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, resume_command
 from kmip_data.models.training.tasks import Level, Task
 from kmip_data.registry import Plugin
 from kmip_data.strict_model import StrictModel
@@ -183,18 +182,17 @@ def read_result(run: Path) -> RunResult:
     Raises ``UsageError`` if the run is unfinished; ``DamagedInput`` if the file is not a result of
     version 1.
     """
-    resume = f"kmip-data train --resume {shlex.quote(str(run))}"
     try:
         return read_model(
             run / RESULT_NAME,
             RunResult,
             "cannot be read as a result",
-            steps=f"{resume}, which rewrites it from the run's last checkpoint",
+            steps=["resuming rewrites it from the run's last checkpoint", resume_command(run)],
         )
     except FileNotFoundError as error:
         raise UsageError(
             f"{run} is not a finished run: it has no {RESULT_NAME}.",
-            steps=resume,
+            steps=resume_command(run),
         ) from error
 
 
@@ -223,8 +221,10 @@ def refuse_edited(run: Path) -> None:
     if is_edited(run):
         raise DamagedInput(
             f"{run / RESULT_NAME} was edited: its digest does not match its content.",
-            steps=f"restore it; or move it away, then: kmip-data train --resume {shlex.quote(str(run))}, "
-            "which measures the last checkpoint again",
+            steps=[
+                "restore it; or move it away, and resuming measures the last checkpoint again",
+                resume_command(run),
+            ],
         )
 
 

@@ -22,6 +22,7 @@ from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
 from kmip_data.pipelines.find_builds import parameter_names
+from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import count_with_noun, dataset_name_from
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def check_run_name(name: str) -> None:
         raise UsageError(
             f"{name!r} is not a name for a run.",
             expected="letters, digits, '.', '_' and '-', a letter or digit first",
-            steps=f"another name: --name {dataset_name_from(name) or 'mine'}",
+            steps=Setting({"name": dataset_name_from(name) or "mine"}),
         )
 
 
@@ -83,7 +84,7 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
         if (folder / CONFIG_NAME).exists():
             raise UsageError(
                 f"A run called {folder.name!r} already exists: {folder}",
-                steps=f"{resume_command(folder)}, or another --name",
+                steps=Setting({"name": _unused_name(folder)}),
             )
         create_marked_folder(folder, RUN_MARKER)
         yield folder
@@ -105,11 +106,16 @@ def home_of_run(run: Path) -> Home:
     return Home(Path(*run.parts[:-4]))
 
 
-def home_option(run: Path) -> str:
-    """Return the option `` --home DIR`` for a run outside the default home."""
-    name = Path(*run.parts[-3:])  # dataset, model, run
+def home_words(run: Path) -> list[str]:
+    """Return the words ``--home DIR`` for a run outside the default home."""
     home = home_of_run(run)
-    return home.as_option if run == home.runs / name else ""
+    is_default = home == Home.locate() or home.runs not in run.parents
+    return [] if is_default else ["--home", str(home.path)]
+
+
+def home_option(run: Path) -> str:
+    """Return the option `` --home DIR`` for a run outside the default home, to append to a text."""
+    return "".join(f" {shlex.quote(word)}" for word in home_words(run))
 
 
 def short_run_name(run: Path) -> str:
@@ -118,14 +124,15 @@ def short_run_name(run: Path) -> str:
     return short if run == home_of_run(run).runs / short else str(run)
 
 
-def resume_command(run: Path) -> str:
+def resume_command(run: Path, *options: object) -> Command:
     """Return the command that resumes a run."""
-    return f"kmip-data train --resume {shlex.quote(str(run))}{home_option(run)}"
+    return Command("kmip-data", "train", "--resume", run, *home_words(run), *options)
 
 
-def config_command(run: Path) -> str:
+def config_command(run: Path, *options: object) -> Command:
     """Return the command that trains a new run with the configuration of another."""
-    return f"kmip-data train --config {shlex.quote(str(run / CONFIG_NAME))}{home_option(run)}"
+    config = run / CONFIG_NAME
+    return Command("kmip-data", "train", "--config", config, *home_words(run), *options)
 
 
 def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: float) -> list[str]:
@@ -141,21 +148,17 @@ def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: flo
     return commands
 
 
-def end_epoch_error(folder: Path, config: RunConfig, option: str, epochs: int) -> UsageError:
+def end_epoch_error(folder: Path, config: RunConfig, epochs: int) -> UsageError:
     """Return the error for an epoch at which a run cannot end."""
-    command = resume_command(folder)
     scheduled = config.training.epochs
-    remedy = f"{command} --stop-after {min(epochs, scheduled)}"
-    finished = (folder / RESULT_NAME).is_file()
-    if finished and epochs > scheduled:
-        remedy = f"{command} --epochs {epochs}, which trains the finished run longer"
-    elif finished:
-        remedy = f"{config_command(folder)} --epochs {epochs}, which is a new run"
-    elif epochs > scheduled:
-        remedy = f"{command} first; a finished run is trained longer by --epochs {epochs}"
+    step: Step = config_command(folder, "--epochs", epochs)  # a new run
+    if not (folder / RESULT_NAME).is_file():
+        step = Setting({"epochs": None, "stop_after": None})
+    elif epochs > scheduled:  # the finished run is trained longer
+        step = Setting({"epochs": epochs, "stop_after": None})
     return UsageError(
-        f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs} ({option}).",
-        steps=remedy,
+        f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs}.",
+        steps=step,
     )
 
 
@@ -168,14 +171,14 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     requested = dict(dotted_keys(config.model_dump(mode="json")))
     keys = [key for key in {**existing, **requested} if existing.get(key) != requested.get(key)]
 
-    remedy = resume_command(folder)
+    steps: list[Step] = [Setting({"name": _unused_name(folder)})]
     epochs = config.training.epochs
     is_finished = (folder / RESULT_NAME).is_file()
     is_longer = is_finished and epochs > existing["training.epochs"]
     if is_longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
-        remedy += f" --epochs {epochs}"
-    elif is_finished:
-        remedy = ""  # a finished run cannot be resumed
+        steps.insert(0, resume_command(folder, "--epochs", epochs))
+    elif not is_finished:
+        steps.insert(0, resume_command(folder))
 
     lines = [
         f"{key}: {_format_value(existing.get(key))}, not {_format_value(requested.get(key))}"
@@ -186,7 +189,7 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     raise UsageError(
         f"A run called {folder.name!r} already exists, with other settings: {folder}",
         found=lines,
-        steps=f"{remedy and f'{remedy}; '}a new run: --name {shlex.quote(_unused_name(folder))}",
+        steps=steps,
     )
 
 
@@ -229,6 +232,6 @@ def restrict_foreign_config(config: RunConfig, folder: Path, home: Home) -> RunC
     if path_or_none(config.data.dataset):
         raise UsageError(
             f"{folder} is not a run of this home and names a folder as its data: {config.data.dataset}",
-            steps=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",
+            steps=f"if you trust it, move the run below {home.runs}; or name its data yourself",
         )
     return config.model_copy(update={"system": SystemConfig()})

@@ -56,6 +56,7 @@ from kmip_data.models.training.run.result import (
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.runtime.progress import print_status
+from kmip_data.steps import Setting
 
 
 def train(
@@ -137,7 +138,10 @@ def train(
             if parts in parts_of_folds:
                 raise UsageError(
                     f"{split_name} has the parts of another fold: both are one split.",
-                    steps="leave --split-rule out, or train --seeds with one --split-seed after the other",
+                    steps=[
+                        Setting({"split_rule": None}),
+                        "train with one split_seed after another",
+                    ],
                 )
             parts_of_folds.append(parts)
 
@@ -266,7 +270,7 @@ def resume(
     # 1. Change the end of the run, if requested.
     if stop_after is not None:
         if stop_after > config.training.epochs:
-            raise run_folder.end_epoch_error(folder, config, "--stop-after", stop_after)
+            raise run_folder.end_epoch_error(folder, config, stop_after)
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     if epochs is not None:
         config = _lengthened_config(config, epochs, result, folder)
@@ -331,7 +335,7 @@ def _lengthened_config(
     if epochs == training.epochs:
         return config  # the same command, repeated after an interruption
     if epochs < training.epochs or result is None:
-        raise run_folder.end_epoch_error(folder, config, "--epochs", epochs)
+        raise run_folder.end_epoch_error(folder, config, epochs)
     lengthened = (*training.lengthened, result.epochs)
     changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
     return config.with_values("training", **changes)

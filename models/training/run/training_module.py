@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import map_large_blocks_separately, peak_host_memory
 from kmip_data.runtime.progress import Progress
+from kmip_data.steps import Command, Setting, Step
 
 
 class TrainLoss(NamedTuple):
@@ -60,7 +60,7 @@ class TrainingModule(nn.Module):
             map_large_blocks_separately()
         self.config = with_task_defaults(config, data.task)
         self.task = data.task
-        self.quoted_build_path = shlex.quote(str(data.build.path))
+        self.build_path = data.build.path
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_scaled_network(model, data)
         self.loss_function = all_losses()[str(self.config.training.loss)]
@@ -166,13 +166,10 @@ class TrainingModule(nn.Module):
 
     def divergence_error(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for a diverged run, which names its current activity."""
-        remedy = f"kmip-data verify {self.quoted_build_path}"
+        steps: list[Step] = [Command("kmip-data", "verify", self.build_path)]
         if not self.is_finished_run:
-            precision = ""
-            if self.config.training.precision != "32":
-                precision = " --set training.precision=32,"
-            remedy = f"a lower --set optimizer.lr=…,{precision} or {remedy}"
-        return CheckFailed(f"{message}, {self.activity}.", found=detail, steps=remedy)
+            steps += ["lower optimizer.lr", Setting({"training.precision": "32"})]
+        return CheckFailed(f"{message}, {self.activity}.", found=detail, steps=steps)
 
 
 def select_part_rows(
@@ -235,7 +232,10 @@ def check_metrics_finite(metrics: Mapping[str, Mapping[str, float]]) -> None:
             raise CheckFailed(
                 f"The {part} part has no finite {', '.join(undefined)}.",
                 expected="; ".join(filter(None, requirements)) or None,
-                steps="another --set training.metric, or another split, such as --split-rule stratified",
+                steps=[
+                    "use another training.metric or split",
+                    Setting({"split_rule": "stratified", "folds": None, "data.split.fold": None}),
+                ],
             )
 
 

@@ -99,11 +99,11 @@ def test_a_row_is_close_within_three_deviations(tmp_path) -> None:
     with pytest.raises(NotReproduced) as caught:
         check_reproduced(a_row(), a_summary(tmp_path / "far", 0.92 + 1.01 * far))
     assert caught.value.exit_code == 1
-    assert caught.value.next.startswith("compare build")
+    assert caught.value.steps[0].startswith("compare build")
     on_two = a_row(hardware="a processor, 2 threads")
     with pytest.raises(NotReproduced) as caught:
         check_reproduced(on_two, a_summary(tmp_path / "threads", 0.92 + 1.01 * far))
-    assert "OMP_NUM_THREADS" in caught.value.next
+    assert "OMP_NUM_THREADS" in caught.value.steps[0]
 
     lists = ("seeds", "splits", "val", "test", "seconds", "weights")
     one = a_row(**{name: getattr(a_row(), name)[:1] for name in lists})

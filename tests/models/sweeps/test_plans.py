@@ -26,6 +26,7 @@ from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
+from kmip_data.steps import Setting
 from kmip_data.strict_model import read_shipped
 
 CHANGES = [
@@ -308,7 +309,7 @@ def test_a_grid_that_means_nothing_is_refused(tmp_path, home):
     plan = read_sweep_plan(None).model_copy(update={"datasets": ("helsinki",)})
     with pytest.raises(UsageError, match="a value twice") as error:
         add_grid(plan, ["training.precision=32,32"])
-    assert error.value.next.endswith("--set training.precision=[32,32]")
+    assert error.value.steps[-1] == Setting({"training.precision": "[32,32]"})
     many = [f"model.layers={','.join(map(str, range(1, 101)))}"]
     with pytest.raises(UsageError, match="1,000,000 combinations"):
         add_grid(plan, [*many, many[0].replace("layers", "heads"), many[0].replace("layers", "k")])

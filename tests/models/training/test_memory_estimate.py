@@ -254,7 +254,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda free=free: free)
         memory = memory_estimate.estimate_step_memory(config, data, CPU)
         assert (memory.recompute, memory.free_bytes) == (recompute, free)
-    for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
+    for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=True")):
         monkeypatch.setattr(memory_estimate, "free_host_memory", lambda: lean - 1)
         with pytest.raises(OutOfResources, match="A training step") as caught:
             memory_estimate.estimate_step_memory(

@@ -18,6 +18,7 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.find_builds import find_or_build
+from kmip_data.steps import Setting
 
 X = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,))
 Y = Column(key="node/y", attribute="y", stored="uint8", presented="int64")
@@ -67,8 +68,9 @@ def test_unsuitable_data_are_refused(tmp_path):
 
 def test_neighbours_are_sampled_in_a_single_graph_alone(tmp_path):
     build = learnable_build(tmp_path / "build")
-    with pytest.raises(UsageError, match="--neighbor-sampling"):
+    with pytest.raises(UsageError, match="neighbours can be sampled only in a single") as caught:
         open_data(tiny_config(build, training={"neighbors": [2]}), home=Home(tmp_path))
+    assert caught.value.steps == [Setting({"neighbor_sampling": None})]
 
 
 def test_classes_are_counted_over_all_parts(tmp_path):

@@ -51,6 +51,7 @@ from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.extras import GPU_EXTRAS
 from kmip_data.saving.save import save
+from kmip_data.steps import Setting
 
 
 @pytest.fixture(scope="module")
@@ -347,7 +348,7 @@ def test_a_build_without_a_test_part_is_trained(tmp_path):
 def test_wrong_or_taken_names_of_runs_are_refused(done, build, home, tmp_path):
     with pytest.raises(UsageError, match="'three-seed1'") as caught:
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)
-    assert "next: a new run: --name three-seed1-2" in str(caught.value)
+    assert caught.value.steps == [Setting({"name": "three-seed1-2"})]
     with pytest.raises(UsageError, match=r"'\.\./three'"):
         train(tiny_config(build), home=home, name="../three", quiet=True)
     with pytest.raises(UsageError, match="three-seed1"):
@@ -459,12 +460,13 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
         with pytest.raises(OutOfResources) as caught:
             train(tiny_config(build), home=Home(tmp_path))
         text = str(caught.value)
-        for word in (
-            *(f"while {where} ", f"on {graphs} graphs, ", "nodes", "edges"),
-            "--set training.batch_size=2 --set training.accumulate=4",
-            *("--set model.checkpoint_layers=true", "--set training.precision=bf16-mixed"),
-        ):
+        for word in (f"while {where} ", f"on {graphs} graphs, ", "nodes", "edges"):
             assert word in text, (error, word)
+        assert [step for step in caught.value.steps if isinstance(step, Setting)] == [
+            Setting({"training.batch_size": 2, "training.accumulate": 4}),
+            Setting({"model.checkpoint_layers": "true"}),
+            Setting({"training.precision": "bf16-mixed"}),
+        ]
         assert "Start over with: kmip-data train" in capsys.readouterr().err
 
     def other(self, batch):
