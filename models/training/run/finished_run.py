@@ -50,9 +50,6 @@ from kmip_data.text import count_with_noun, quote_name
 #: Rules of splits that are drawn, not stored with the data.
 DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
 
-#: Rules of splits that are drawn, not stored with the data.
-DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
-
 
 @dataclass(frozen=True)
 class OpenedRun:
