@@ -79,6 +79,7 @@ def test_report_without_runs_prints_the_training_command(home):
     refusal = expect_refusal("report")
     assert "There is no finished run to report.\n" in refusal
     assert "none below" in refusal
+    assert "There is no finished run to report.\n" in expect_refusal("report", "sweep")
     assert refusal.endswith("  next: kmip-data train NAME\n")
 
 
