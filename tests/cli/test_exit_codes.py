@@ -128,14 +128,21 @@ def test_printed_text_never_contains_control_sequences(command_that):
 
 
 def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
-    command_that(errors.DamagedInput("It broke.", expected="a", left="c"))
+    command_that(
+        errors.DamagedInput(
+            "It broke.", expected="a", found="b", left="c", next="d: kmip-data list"
+        )
+    )
     outcome = kmip("x", "--json")
     about = {
         "class": "DamagedInput",
         "exit_code": 4,
         "what": "It broke.",
         "expected": "a",
+        "found": "b",
         "on_disk": "c",
+        "remedy": "d",
+        "next": "kmip-data list",
     }
     assert outcome.json == {"error": about}
     assert "It broke." in outcome.err

@@ -43,6 +43,7 @@ CASES = {
     "encode helsinki rwse2000": "rwse20\n  remedy: numbers go up to 1,024\n  next: kmip-data encode --help",
     "verify s3dis": "kmip-data build s3dis",
     "info shapenet": "Did you mean 'shapenet-part'",
+    "info ogbn": "Did you mean 'ogbn-arxiv' or 'ogbn-products'?",  # the longer ones, at most three
     "info nothing": "There is no dataset or build folder called 'nothing'.\n",
     "info s3dis --model gat2": "Did you mean 'gat'",
     "info s3dis --model foo": "There is no preset of s3dis called 'foo'.\n",
@@ -59,6 +60,7 @@ CASES = {
     "train --epochs 5 --k 3 s3diss": "Did you mean 's3dis'",
     "train shapenet-part --category=Chair": "kmip-data train has no option --category.",
     "train s3dis --lr 1e-3": "next: kmip-data train s3dis --set optimizer.lr=1e-3\n",
+    "train s3dis --lr --quiet": "train s3dis --set optimizer.lr=VALUE --quiet\n",
     "train s3dis --lr=1e-3": "next: kmip-data train s3dis --set optimizer.lr=1e-3\n",
     "train s3dis --set optimizer.learning_rate=1": "next: kmip-data train s3dis --set optimizer.lr=1\n",
     "train s3dis --device gpu": "next: kmip-data train s3dis --device cuda\n",
@@ -141,6 +143,7 @@ CASES = {
     "sweep small-cities --set foo=1": "There is no configuration key 'foo'",
     "sweep small.toml": "There is no file small.toml.",
     "report papercity": "Did you mean 'paper-city'",
+    "push nothing share": "There is no run, dataset or build folder called 'nothing'.\n",
     "report foo": "There is no sweep or run called 'foo'.\n",
     "remove nothing-here": "nothing-here",
 }

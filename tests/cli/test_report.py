@@ -81,6 +81,7 @@ def test_report_without_runs_prints_the_training_command(home):
     assert "none below" in refusal
     assert "There is no finished run to report.\n" in expect_refusal("report", "sweep")
     assert refusal.endswith("  next: kmip-data train NAME\n")
+    assert "next: kmip-data report --format json\n" in expect_refusal("report", "--json")
 
 
 def test_an_unknown_extension_is_refused_with_a_complete_command(runs, tmp_path):

@@ -182,6 +182,8 @@ def _remove_card(user: Path) -> None:
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
+        (_damage_shard, "preview assay --output picture.png", "verify"),
+        (_damage_shard, "train assay --model gcn --epochs 1", "verify"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
         (
             _remove_shard,

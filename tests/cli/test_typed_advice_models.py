@@ -136,7 +136,8 @@ def test_an_unknown_row_advises_a_row_that_starts(monkeypatch):
         raise SystemExit(0)  # before the build and the training
 
     monkeypatch.setattr(train_command, "_prepare_data", start)
-    (command,) = commands_in(expect_refusal("train", "--reproduce", "zzzz/gcn"))
+    for name in ("cora", "x", "zzzz/gcn"):
+        (command,) = commands_in(expect_refusal("train", "--reproduce", name))
     expect_success(*shlex.split(command)[1:])
     row = read_shipped_result(command.split()[-1])
     assert (started[0].data.dataset, started[0].model.name) == (row.dataset, row.model)

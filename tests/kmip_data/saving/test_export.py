@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builds.same import assert_same_data
 from support.cases import read_contents
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -203,23 +204,10 @@ def test_an_export_as_pt_has_every_tensor(graphs, city, tmp_path, subtests) -> N
             with subtests.test(f"{build.path.name} {part}"):
                 assert len(memory) == len(records)
                 for at, record in enumerate(records):
-                    same(
-                        memory[at].to_dict(),
-                        dataset[record].to_dict(),
-                        joined=len(records) > 1,
-                    )
-
-
-def same(item: dict, wanted: dict, *, joined: bool) -> None:
-    """Compare items; a number comes out of PyG's joined graphs as a tensor of one."""
-    assert item.keys() == wanted.keys()
-    wanted |= {"count": torch.tensor([wanted["count"]])} if joined and "count" in wanted else {}
-    for name, value in wanted.items():
-        if torch.is_tensor(value):
-            assert (item[name].dtype, item[name].shape) == (value.dtype, value.shape), name
-            assert torch.equal(item[name], value), name
-        else:
-            assert item[name] == value, name
+                    wanted = dataset[record]
+                    if len(records) > 1:  # joined: PyG makes a tensor of a number
+                        wanted.count = torch.tensor([wanted.count])
+                    assert_same_data(memory[at], wanted, ordered=False)
 
 
 def interrupt(items: list[Data], path: str) -> None:
