@@ -269,8 +269,6 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
     (tmp_path / "scans").mkdir()
     (tmp_path / "scans" / "a.e57").write_text("ASTM-E57")
     cases = {
-        ("train", "helsinki", "--epochs", "1.5"): "'1.5' is not a valid integer.",
-        ("build", "s3dis", "--jobs", "few"): "'few' is not a valid integer.",
         ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .asc, .bin, .csv, .las, .laz, .npy, .pcd, .ply, .pts, .tsv, .txt, .xyz files",

@@ -193,11 +193,6 @@ def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
 
 def test_a_file_behind_the_name_of_a_build_belongs_to_archive(tmp_path, home, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "roads.csv").write_text("source,target\n1,2\n")
-    assert run_command_line(["build", "graphs", "roads.csv"]) == 2
-    advised = "kmip-data build graphs --name roads --archive roads.csv"
-    assert f"next: {advised}\n" in capsys.readouterr().err
-    assert run_command_line(advised.split()[1:]) == 0
     # A name that is possible and no published dataset's; a published dataset takes no --name.
     (tmp_path / "My Roads.csv").write_text("source,target\n1,2\n")
     (tmp_path / "cora.csv").write_text("source,target\n1,2\n")
