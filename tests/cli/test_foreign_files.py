@@ -214,16 +214,15 @@ def test_repair_restores_every_file_of_a_build(
 
 
 def test_push_keeps_an_existing_readme(world: World, tmp_path: Path) -> None:
-    for source, pushed in ((world.build, world.pushed), (world.run, world.pushed_run)):
-        to = tmp_path / pushed.name
-        plant(to, "README.md")  # of a new repository
-        command = ("push", source, to, "-q", "--home", world.run.parents[3])
-        for notice in ("README.md exists and is kept", ""):  # the second push writes nothing
-            assert notice in kmip(*command).err
-            assert (to / "README.md").read_bytes() == MINE
-        (to / "README.md").unlink()
-        expect_success(*command)
-        assert read_contents(to) == read_contents(pushed)
+    to = tmp_path / "to"
+    plant(to, "README.md")  # of a new repository
+    command = ("push", world.build, to, "-q")
+    for notice in ("README.md exists and is kept", ""):  # the second push writes nothing
+        assert notice in kmip(*command).err
+        assert (to / "README.md").read_bytes() == MINE
+    (to / "README.md").unlink()
+    expect_success(*command)
+    assert read_contents(to) == read_contents(world.pushed)
 
 
 def test_user_files_are_replaced_only_with_force(

@@ -115,7 +115,7 @@ CASES = {
     "train s3dis --set optimizer.lr=0.1,0.01": "kmip-data sweep --dataset s3dis --set optimizer.lr=0.1,0.01\n",
     "train s3dis --set optimizer.name=adam,sgd": "--dataset s3dis --set optimizer.name=adam,sgd\n",
     "train s3dis --set model.layers=2,many": "next: kmip-data train s3dis --set model.layers=",
-    "train s3dis --set optimizer.lr=fast": "optimizer.lr cannot be 'fast'.",
+    "train s3dis --set optimizer.lr=fast": "next: kmip-data train s3dis --set optimizer.lr=0.001\n",
     "train s3dis --set training.epochz=1": "Did you mean 'training.epochs'",
     "train s3dis --test-area 4 --set data.split.test_area=5": "=5\n    or: kmip-data train s3dis --test",
     "train s3dis --k 8 --set data.parameters.k=9": "--k 8 and --set data.parameters.k=9 give two",
@@ -212,7 +212,8 @@ def test_a_corrected_command_keeps_the_options_of_its_run(tmp_path, capsys):
     folder.mkdir(parents=True)
     (folder / "config.toml").touch()
     kept = ["--epochs", "5", "--offline", "--plugin", str(plugin), "--home", str(tmp_path)]
-    for others in (["--seeds", "0..2"], ["cora"]):
+    config = str(folder / "config.toml")
+    for others in (["--seeds", "0..2"], ["cora"], ["--config", config]):
         assert run_command_line(["train", "--resume", "a/b/c", *others, *kept]) == 2
         step = capsys.readouterr().err.partition("next: ")[2].partition(";")[0].strip()
         assert step == shlex.join(["kmip-data", "train", "--resume", "a/b/c", *kept])

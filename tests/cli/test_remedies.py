@@ -75,13 +75,6 @@ def test_a_finished_run_can_be_trained_longer(build):
     rates = [value for _, value in metrics_columns(run)["lr"]]
     # The third epoch has the rate of a schedule of four, not the last one of the schedule of two.
     assert rates[2] == pytest.approx(rates[0] * 0.5)
-
-    shorter = expect_refusal("train", "--resume", run, "--epochs", "3")
-    assert "ends after 4 epochs, not 3 (--epochs)" in shorter
-    assert "which is a new run" in shorter
-    (command,) = re.findall("kmip-data (train --config .*)", shorter)
-    new = Path(expect_success(*shlex.split(command), "--json", "-q").json["run"])
-    assert read_result(new).epochs == 3
     assert (
         "--epochs 8 trains it longer"
         in expect_success("train", "--resume", run, "--stop-after", "1").err
@@ -338,16 +331,6 @@ def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
     message = expect_refusal("predict", "clouds/sage/r", "clouds", "--home", home)
     assert f"next: kmip-data predict clouds/sage/r --dataset clouds --home {home}\n" in message
     expect_success(*shlex.split(message.partition("next: kmip-data ")[2]))
-
-    message = expect_refusal(
-        "train", "clouds", "--set", "training.metric=accuracee", "--home", home
-    )
-    assert "--set training.metric=accuracy" in message
-    assert "accuracee" not in message.partition("next: ")[2]
-    message = expect_refusal("train", "clouds", "--set", "optimizer.lr=fast", "--home", home)
-    advice = message.partition("next: ")[2]
-    assert advice.endswith("--set optimizer.lr=0.001\n")
-    assert "fast" not in advice
 
 
 def test_advice_about_options_is_a_whole_command(build, home, tmp_path):

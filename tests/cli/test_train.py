@@ -79,17 +79,6 @@ def test_predictions_have_the_metrics_of_the_run(trained, tmp_path):
         assert value == pytest.approx(trained["metrics"]["test"][name], abs=1e-6), name
 
 
-def test_resuming_with_changed_options_is_refused(trained):
-    run = trained["run"]
-    assert expect_success("train", "--resume", run, "--json").json["run"] == run
-    message = expect_refusal("train", "--resume", run, "--seeds", "3", "--set", "optimizer.lr=1")
-    assert "without --seeds, --set." in message
-    assert "without --epochs." in expect_refusal(
-        "train", "--reproduce", "long-range/gcn", "--epochs", "3"
-    )
-    expect_refusal("train", "--config", Path(run) / "config.toml", "--resume", run)
-
-
 def test_the_written_configuration_reproduces_a_run(trained):
     config = Path(trained["run"]) / "config.toml"
     other = expect_success("train", "--config", config, "--epochs", 1, "--quiet", "--json").json[

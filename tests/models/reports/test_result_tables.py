@@ -316,7 +316,6 @@ def test_a_damaged_run_prints_a_notice_and_is_skipped(tmp_path):
         assert "\n" not in notice
 
     damages = [
-        b"",
         b"{",
         {"version": 2},
         {"metrics": {}},
@@ -324,10 +323,8 @@ def test_a_damaged_run_prints_a_notice_and_is_skipped(tmp_path):
     ]
     damages += [
         {"metrics": {"test": {"accuracy": float("nan")}}},
-        {"metrics": {"test": {"f1": 0.5}}},
     ]
     damages += [
-        {"config": {}},
         {"config": {"data": {"dataset": "x"}, "model": {"layers": -1}}},
         {"surprise": 1},
     ]
