@@ -347,7 +347,8 @@ def test_runs_and_sweeps_are_selected_by_name(tmp_path):
     def runs_of(*asked):
         return [run.folder.name for run in read_finished_runs(select_runs(asked, home))[0]]
 
-    assert sorted(runs_of()) == sorted(names)
+    assert sorted(runs_of()) == sorted(runs_of("helsinki")) == sorted(names)
+    assert runs_of("helsinki/gcn") == ["mine", "small-cities-0123abcd-seed0"]
     assert runs_of("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
     assert runs_of("mine") == ["mine"]
     assert runs_of("helsinki/gcn/mine", "mine") == ["mine"]
