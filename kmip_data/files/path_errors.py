@@ -90,7 +90,7 @@ def disk_error(
         return UsageError(
             f"{path} is a folder, and a file is to be written there.",
             left=left,
-            next="move it elsewhere, then run the same command again",
+            next=f"move {shlex.quote(str(path))} elsewhere, then run the same command again",
         )
     if error.errno in _PATH_ERRNOS:
         return UsageError(

@@ -29,9 +29,9 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """
     text = os.fspath(run)
     matches = home.matching_runs(text)
-    if len(matches) == 1:
-        return matches[0]
-    path = None if matches else path_or_none(run)
+    path = path_or_none(run)
+    if matches:
+        path = matches[0] if len(matches) == 1 else None
     if path is not None and (path / CONFIG_NAME).is_file():
         return path
     if path is not None and (path / RESULT_NAME).is_file():
@@ -39,7 +39,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
             f"The run {path} has no {CONFIG_NAME}.",
             next=f"kmip-data verify {shlex.quote(str(path))} --repair",
         )
-    if matches:
+    if len(matches) > 1:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
